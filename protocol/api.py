@@ -1,0 +1,174 @@
+"""The table of APIs: key, request, response; and a whole frame to a Request, a response to the bytes of a frame.
+
+Both halves of an API have the same versions, checked here at import. What a broker serves is the handler table of
+`broker/apis/registry.py`; that a message is known here does not mean that it is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from minibroker.protocol.codegen import records_size, skip_tagged_fields
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.messages import fetch, metadata, produce, topics, transactions
+from minibroker.protocol.schema import Message
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    DESCRIBE_CONFIGS = 32
+
+
+class Api(NamedTuple):
+    """One row of the table."""
+
+    key: ApiKey
+    request: Message
+    response: Message
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, as ApiVersions and the documentation spell it."""
+        return self.request.name.removesuffix("Request")
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        """First and last."""
+        return self.request.first_version, self.request.last_version
+
+
+API_TABLE: dict[int, Api] = {
+    api.key: api
+    for api in (
+        Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
+        Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
+        Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse),
+        Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
+        Api(ApiKey.FIND_COORDINATOR, metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse),
+        Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
+        Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+        Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+        Api(ApiKey.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse),
+        Api(ApiKey.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse),
+        Api(ApiKey.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+    )
+}
+for _api in API_TABLE.values():
+    assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
+
+HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+SIZE_AND_CORRELATION = struct.Struct(">ii")
+CORRELATION_BYTES = 4
+
+
+class Request:
+    """A decoded request. `body` is None for an ApiVersions request of an unknown version."""
+
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id")
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Any) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body = body
+
+
+def decode_request(frame: bytearray | bytes) -> Request:
+    """Raises KafkaProtocolError; trailing bytes are ignored, as kafka 2.0.1 does."""
+    try:
+        key, version, correlation_id, size = HEADER.unpack_from(frame)
+    except struct.error:
+        raise KafkaProtocolError(f"a request of {len(frame)} bytes has no header") from None
+    position = HEADER.size
+    client_id = None
+    if size >= 0:
+        if size > len(frame) - position:
+            raise KafkaProtocolError(f"a client id of {size} bytes, {len(frame) - position} left")
+        try:
+            client_id = str(frame[position : position + size], "utf-8")
+        except UnicodeDecodeError:
+            raise KafkaProtocolError("the client id is not UTF-8") from None
+        position += size
+    elif size != -1:
+        raise KafkaProtocolError(f"the client id's length is {size}")
+    api = API_TABLE.get(key)
+    if api is None:
+        raise KafkaProtocolError(f"unknown API key {key} (version {version})")
+    message = api.request
+    if not message.first_version <= version <= message.last_version:
+        if key == ApiKey.API_VERSIONS:
+            return Request(key, version, correlation_id, client_id, None)
+        raise KafkaProtocolError(f"{api.name} has no version {version}")
+    if version >= message.first_flexible:
+        position = skip_header_tags(frame, position)
+    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0])
+
+
+def skip_header_tags(frame: bytearray | bytes, position: int) -> int:
+    try:
+        return skip_tagged_fields(frame, position, len(frame))
+    except Exception as error:
+        raise KafkaProtocolError(f"the request header's tagged fields are malformed: {error}") from None
+
+
+def response_has_tags(api: Api, version: int) -> bool:
+    """Whether the response header is v1. ApiVersions' never is: a client reads it before it knows the version."""
+    return version >= api.response.first_flexible and api.key != ApiKey.API_VERSIONS
+
+
+def encode_response(request: Request, body: Any) -> list[Any]:
+    """The frame, its size in front: bytes, and the Records objects that are not bytes between them."""
+    api = API_TABLE[request.api_key]
+    chunks = api.response.encode(request.api_version, body)
+    head = b"\0" if response_has_tags(api, request.api_version) else b""
+    if len(chunks) == 1:
+        first = chunks[0]
+        return [
+            SIZE_AND_CORRELATION.pack(CORRELATION_BYTES + len(head) + len(first), request.correlation_id) + head + first
+        ]
+    size = CORRELATION_BYTES + len(head) + sum(map(records_size, chunks))
+    chunks[0] = SIZE_AND_CORRELATION.pack(size, request.correlation_id) + head + chunks[0]
+    return chunks
+
+
+# -- the client's side, for tests and benchmarks --------------------------------------------------------------
+
+
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Any) -> bytes:
+    """A whole frame, its size in front."""
+    api = API_TABLE[api_key]
+    name = b"" if client_id is None else client_id.encode()
+    header = HEADER.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    if version >= api.request.first_flexible:
+        header += b"\0"
+    payload = header + joined(api.request.encode(version, body))
+    return struct.pack(">i", len(payload)) + payload
+
+
+def decode_response(api_key: int, version: int, frame: bytes | bytearray) -> tuple[int, Any]:
+    """Correlation id and body of a frame without its size."""
+    api = API_TABLE[api_key]
+    (correlation_id,) = struct.unpack_from(">i", frame)
+    position = CORRELATION_BYTES
+    if response_has_tags(api, version):
+        position = skip_header_tags(frame, position)
+    return correlation_id, api.response.decode(version, frame, position)[0]
+
+
+def joined(chunks: Sequence[Any]) -> bytes:
+    return b"".join(bytes(chunk) for chunk in chunks)

@@ -1,0 +1,98 @@
+"""Cuts a stream of bytes into frames: a 4-byte length, then that many bytes. No socket: bytes in, frames out.
+
+A length is refused by its four bytes alone, before anything is allocated for it; a large one that is allowed is
+allocated as its bytes arrive, so that four bytes cannot take a hundred megabytes. A frame is a bytearray of its
+own, because an append stamps offsets into it. A frame that arrives in pieces is received straight into its buffer:
+`pending_view()` is the part to fill next, `advance(n)` says how much of it was filled.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum
+from typing import Final, Literal
+
+from minibroker.protocol.errors import KafkaProtocolError
+
+LENGTH = struct.Struct(">i")
+LENGTH_BYTES = 4
+# What a length alone may allocate; a frame beyond it doubles its buffer whenever that is full. A produce request
+# of default size fits, and is never copied.
+FIRST_ALLOCATION_BYTES = 1024 * 1024
+
+
+class NeedData(Enum):
+    """The one value of NEED_DATA."""
+
+    NEED_DATA = 0
+
+
+NEED_DATA: Final = NeedData.NEED_DATA
+
+
+class FrameDecoder:
+    """Frames of at most `max_frame_bytes`. After a KafkaProtocolError it stays dead."""
+
+    __slots__ = ("_buffer", "_filled", "_frame", "_is_dead", "_length", "_max_frame_bytes", "_position")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = b""  # fed, not yet cut; from `_position`
+        self._position = 0
+        self._frame: bytearray | None = None  # a frame that is larger than what was fed of it
+        self._filled = 0
+        self._length = 0  # of the whole `_frame`, which may still have to grow
+        self._is_dead = False
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take what has arrived. A pending frame is filled first; `pending_view()` saves it this copy."""
+        while data and (pending := self.pending_view()) is not None:
+            taken = min(len(data), len(pending))
+            pending[:taken] = data[:taken]
+            self.advance(taken)
+            data = data[taken:]
+        rest = self._buffer[self._position :]
+        self._buffer = rest + bytes(data) if rest else bytes(data)
+        self._position = 0
+
+    def pending_view(self) -> memoryview | None:
+        """Where the next bytes of a frame that is not whole belong, or None."""
+        frame = self._frame
+        return None if frame is None or self._filled == len(frame) else memoryview(frame)[self._filled :]
+
+    def advance(self, received: int) -> None:
+        """`received` bytes were written to the start of `pending_view()`."""
+        self._filled += received
+        frame = self._frame
+        if frame is not None and self._filled == len(frame) < self._length:
+            self._frame = bytearray(min(self._length, 2 * len(frame)))
+            self._frame[: self._filled] = frame
+
+    def next_frame(self) -> bytearray | Literal[NeedData.NEED_DATA]:
+        """The next whole frame, or NEED_DATA. Raises KafkaProtocolError for a length nobody may send."""
+        if self._is_dead:
+            raise KafkaProtocolError("the stream of frames is broken")
+        frame = self._frame
+        if frame is not None:
+            if self._filled < self._length:
+                return NEED_DATA
+            self._frame = None
+            return frame
+        buffer, start = self._buffer, self._position
+        available = len(buffer) - start - LENGTH_BYTES
+        if available < 0:
+            return NEED_DATA
+        (length,) = LENGTH.unpack_from(buffer, start)
+        if not 0 < length <= self._max_frame_bytes:
+            self._is_dead = True
+            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self._max_frame_bytes}")
+        start += LENGTH_BYTES
+        if length <= available:
+            self._position = start + length
+            return bytearray(buffer[start : start + length])
+        self._length = length
+        self._frame = bytearray(min(length, max(available + 1, FIRST_ALLOCATION_BYTES)))
+        self._frame[:available] = buffer[start:]
+        self._filled = available
+        self._buffer, self._position = b"", 0
+        return NEED_DATA

@@ -1,0 +1,70 @@
+"""ApiVersions, Metadata and FindCoordinator: how a client finds its way."""
+
+from __future__ import annotations
+
+from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, NullableString, String
+from minibroker.protocol.schema import array, array_of, nullable_array, since, versions
+
+ApiVersionsRequest = versions("ApiVersionsRequest", 0, 3,
+    "client_software_name" / String @ since(3, default=""),
+    "client_software_version" / String @ since(3, default=""),
+    flexible=3,
+)  # fmt: skip
+
+ApiVersionsResponse = versions("ApiVersionsResponse", 0, 3,
+    "error_code" / Int16sb,
+    "api_keys" / array(
+        "api_key" / Int16sb,
+        "min_version" / Int16sb,
+        "max_version" / Int16sb),
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    flexible=3,
+)  # fmt: skip
+
+# v0: an empty list means all topics · v1 and later: null does
+MetadataRequest = versions("MetadataRequest", 0, 8,
+    "topics" / nullable_array(
+        "name" / String),
+    "allow_auto_topic_creation" / Boolean @ since(4, default=True),
+    "include_cluster_authorized_operations" / Boolean @ since(8, default=False),
+    "include_topic_authorized_operations" / Boolean @ since(8, default=False),
+)  # fmt: skip
+
+MetadataResponse = versions("MetadataResponse", 0, 8,
+    "throttle_time_ms" / Int32sb @ since(3, default=0),
+    "brokers" / array(
+        "node_id" / Int32sb,
+        "host" / String,
+        "port" / Int32sb,
+        "rack" / NullableString @ since(1, default=None)),
+    "cluster_id" / NullableString @ since(2, default=None),
+    "controller_id" / Int32sb @ since(1, default=-1),
+    "topics" / array(
+        "error_code" / Int16sb,
+        "name" / String,
+        "is_internal" / Boolean @ since(1, default=False),
+        "partitions" / array(
+            "error_code" / Int16sb,
+            "partition" / Int32sb,
+            "leader_id" / Int32sb,
+            "leader_epoch" / Int32sb @ since(7, default=-1),
+            "replica_nodes" / array_of(Int32sb),
+            "isr_nodes" / array_of(Int32sb),
+            "offline_replicas" / array_of(Int32sb) @ since(5, default=())),
+        "topic_authorized_operations" / Int32sb @ since(8, default=-(2**31))),
+    "cluster_authorized_operations" / Int32sb @ since(8, default=-(2**31)),
+)  # fmt: skip
+
+FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 2,
+    "key" / String,                                            # a group id, or a transactional id
+    "key_type" / Int8sb @ since(1, default=0),                 # 0 group, 1 transaction
+)  # fmt: skip
+
+FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 2,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb,
+    "error_message" / NullableString @ since(1, default=None),
+    "node_id" / Int32sb,
+    "host" / String,
+    "port" / Int32sb,
+)  # fmt: skip

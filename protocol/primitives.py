@@ -1,0 +1,181 @@
+"""Kafka's wire types as constructs: what a schema is written in, and what its generated codecs are tested against.
+
+Lengths and counts are checked against the bytes that are left before anything is made of them: a count of two
+billion in a frame of fifty bytes is an error, not an allocation.
+
+Three types are written one way before a message's flexible version and another way after it (KIP-482): strings,
+bytes and arrays have fixed-size prefixes at first, then unsigned varints of length + 1, 0 meaning null. Schemas name
+the type; `schema.py` asks it for the construct of a version.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+from construct import (
+    Construct,
+    Flag,
+    FormatField,
+    Int8sb,
+    Int16sb,
+    Int16ub,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    RangeError,
+    StreamError,
+    StringError,
+    VarInt,
+    stream_read,
+    stream_write,
+)
+
+__all__ = [
+    "Boolean", "Bytes", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb",
+    "NullableBytes", "NullableString", "Records", "String", "TopicPartition", "UnsignedVarInt",
+]  # fmt: skip
+
+Boolean = Flag
+UnsignedVarInt = VarInt
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name, everywhere."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Sized:
+    """A string, or bytes, with a length in front. `kind` is 'string', 'bytes' or 'records'."""
+
+    def __init__(self, kind: str, *, is_nullable: bool) -> None:
+        self.kind = kind
+        self.is_nullable = is_nullable
+
+    def __rtruediv__(self, name: str) -> tuple[str, Sized]:
+        return (name, self)
+
+    def construct(self, *, is_flexible: bool) -> Construct:
+        if is_flexible:
+            return SizedConstruct(CompactLength(), self)
+        return SizedConstruct(Int16sb if self.kind == "string" else Int32sb, self)
+
+
+String = Sized("string", is_nullable=False)
+NullableString = Sized("string", is_nullable=True)
+Bytes = Sized("bytes", is_nullable=False)
+NullableBytes = Sized("bytes", is_nullable=True)
+# A payload that is not looked into: decoded to a view of the frame, encoded as the object that was given.
+Records = Sized("records", is_nullable=True)
+
+
+def bytes_left(stream: io.BytesIO) -> int:
+    return int(stream.getbuffer().nbytes - stream.tell())
+
+
+class CompactLength(Construct):  # type: ignore[misc]
+    """An unsigned varint holding length + 1; 0 is null, here -1."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        value: int = UnsignedVarInt._parse(stream, context, path)
+        if value > 2**31:
+            raise RangeError(f"length {value} out of range", path=path)
+        return value - 1
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        UnsignedVarInt._build(obj + 1, stream, context, path)
+        return obj
+
+
+class SizedConstruct(Construct):  # type: ignore[misc]
+    """Length, then that many bytes."""
+
+    def __init__(self, length: Construct, sized: Sized) -> None:
+        super().__init__()
+        self._length = length
+        self._sized = sized
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        length = self._length._parsereport(stream, context, path)
+        if length == -1 and self._sized.is_nullable:
+            return None
+        if length < 0:
+            raise RangeError(f"length {length} is negative", path=path)
+        if length > bytes_left(stream):
+            raise StreamError(f"length {length} is more than the {bytes_left(stream)} bytes left", path=path)
+        data = stream_read(stream, length, path)
+        if self._sized.kind != "string":
+            return data
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise StringError(f"not UTF-8: {error}", path=path) from error
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if obj is None:
+            if not self._sized.is_nullable:
+                raise StringError("null where the schema has none", path=path)
+            self._length._build(-1, stream, context, path)
+            return None
+        data = obj.encode("utf-8") if self._sized.kind == "string" else bytes(obj)
+        self._length._build(len(data), stream, context, path)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+class ArrayConstruct(Construct):  # type: ignore[misc]
+    """Count, then that many elements."""
+
+    def __init__(self, count: Construct, element: Construct, *, is_nullable: bool) -> None:
+        super().__init__()
+        self._count = count
+        self._element = element
+        self._is_nullable = is_nullable
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        count = self._count._parsereport(stream, context, path)
+        if count == -1 and self._is_nullable:
+            return None
+        if count < 0:
+            raise RangeError(f"count {count} is negative", path=path)
+        if count > bytes_left(stream):
+            raise RangeError(f"count {count} is more than the {bytes_left(stream)} bytes left", path=path)
+        return [self._element._parsereport(stream, context, f"{path}[{index}]") for index in range(count)]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        if obj is None:
+            if not self._is_nullable:
+                raise RangeError("null where the schema has none", path=path)
+            self._count._build(-1, stream, context, path)
+            return None
+        self._count._build(len(obj), stream, context, path)
+        for index, element in enumerate(obj):
+            self._element._build(element, stream, context, f"{path}[{index}]")
+        return obj
+
+
+class TaggedFieldsConstruct(Construct):  # type: ignore[misc]
+    """The end of every struct of a flexible version: fields by tag. Unknown ones are skipped, none are written yet."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> None:
+        for _ in range(UnsignedVarInt._parsereport(stream, context, path)):
+            UnsignedVarInt._parsereport(stream, context, path)
+            size = UnsignedVarInt._parsereport(stream, context, path)
+            if size > bytes_left(stream):
+                raise StreamError(f"tagged field of {size} bytes, {bytes_left(stream)} left", path=path)
+            stream_read(stream, size, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
+        UnsignedVarInt._build(0, stream, context, path)
+
+
+def format_of(fixed: Construct) -> str | None:
+    """The `struct` format character of a fixed-size field, or None."""
+    if isinstance(fixed, FormatField):
+        return str(fixed.fmtstr[1:])
+    return "?" if fixed is Boolean else None

@@ -1,0 +1,257 @@
+"""One declaration of a message for all its versions: a field and its life on one line.
+
+    FetchRequest = versions("FetchRequest", 0, 8,
+        "replica_id" / Int32sb,
+        "max_bytes" / Int32sb @ since(3, default=2**31 - 1),
+        "topics" / array("topic" / String, "partitions" / array(...)),
+    )
+
+`message.struct(version)` is the construct of a version: the readable truth. What runs is generated from the same
+fields by `codegen.py`, for a version when it is first used; a test holds both against each other. Values are
+NamedTuples with every field of every version: an absent one decodes to its default, and is not encoded.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from construct import Construct, Renamed, Struct
+
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.primitives import (
+    ArrayConstruct,
+    CompactLength,
+    Int32sb,
+    Sized,
+    TaggedFieldsConstruct,
+    format_of,
+)
+
+FOREVER = 2**15
+# A malformed value is decoded a second time, slowly, to say what is wrong with it: this takes 3 ms at most.
+MAX_EXPLAINED_BYTES = 8 * 1024
+
+
+class Life:
+    """In which versions a field is on the wire, and what it is where it is not."""
+
+    def __init__(self, first: int, last: int, default: Any) -> None:
+        self.first = first
+        self.last = last
+        self.default = default
+
+    def __rmatmul__(self, declared: Any) -> Field:
+        field = as_field(declared)
+        default = field.default if self.default is None else self.default
+        return Field(field.name, field.kind, max(field.first, self.first), min(field.last, self.last), default)
+
+
+def since(first: int, *, default: Any = None, until: int = FOREVER) -> Life:
+    """On the wire from version `first` (to `until`); elsewhere `default`."""
+    return Life(first, until, default)
+
+
+def until(last: int, *, default: Any = None) -> Life:
+    """On the wire up to version `last`; later `default`."""
+    return Life(0, last, default)
+
+
+class Array:
+    """A repeated row of fields, or of one fixed-size element."""
+
+    def __init__(self, fields: tuple[Field, ...], element: Any, *, is_nullable: bool) -> None:
+        self.fields = fields
+        self.element = element
+        self.is_nullable = is_nullable
+
+    def __rtruediv__(self, name: str) -> Field:
+        return as_field((name, self))
+
+
+def array(*fields: Any) -> Array:
+    return Array(tuple(map(as_field, fields)), None, is_nullable=False)
+
+
+def nullable_array(*fields: Any) -> Array:
+    return Array(tuple(map(as_field, fields)), None, is_nullable=True)
+
+
+def array_of(element: Any, *, is_nullable: bool = False) -> Array:
+    """An array of integers or strings."""
+    return Array((), element, is_nullable=is_nullable)
+
+
+class Field:
+    """One field: `kind` is a fixed-size construct, a Sized or an Array."""
+
+    __slots__ = ("default", "first", "kind", "last", "name")
+
+    def __init__(self, name: str, kind: Any, first: int, last: int, default: Any) -> None:
+        self.name = name
+        self.kind = kind
+        self.first = first
+        self.last = last
+        self.default = default
+
+    def __matmul__(self, life: Life) -> Field:
+        return life.__rmatmul__(self)
+
+    def is_in(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+    def construct(self, version: int, *, is_flexible: bool) -> Renamed:
+        return self.name / construct_of(self.kind, version, is_flexible=is_flexible)
+
+
+def as_field(declared: Any) -> Field:
+    """What `"name" / kind` gave, as a Field."""
+    if isinstance(declared, Field):
+        return declared
+    name, kind = (declared.name, declared.subcon) if isinstance(declared, Renamed) else declared
+    return Field(name, kind, 0, FOREVER, default_of(kind))
+
+
+def default_of(kind: Any) -> Any:
+    if isinstance(kind, Array):
+        return None if kind.is_nullable else ()
+    if isinstance(kind, Sized):
+        return None if kind.is_nullable else "" if kind.kind == "string" else b""
+    return False if format_of(kind) == "?" else 0
+
+
+def construct_of(kind: Any, version: int, *, is_flexible: bool) -> Construct:
+    if isinstance(kind, Sized):
+        return kind.construct(is_flexible=is_flexible)
+    if isinstance(kind, Array):
+        count = CompactLength() if is_flexible else Int32sb
+        if kind.element is not None:
+            element = construct_of(kind.element, version, is_flexible=is_flexible)
+        else:
+            element = struct_of(kind.fields, version, is_flexible=is_flexible)
+        return ArrayConstruct(count, element, is_nullable=kind.is_nullable)
+    return kind
+
+
+def struct_of(fields: Sequence[Field], version: int, *, is_flexible: bool) -> Struct:
+    parts = [field.construct(version, is_flexible=is_flexible) for field in fields if field.is_in(version)]
+    if is_flexible:
+        parts.append("_tagged_fields" / TaggedFieldsConstruct())
+    return Struct(*parts)
+
+
+Decoder = Callable[[Any, int, int], tuple[Any, int]]
+Encoder = Callable[[Any], list[Any]]
+
+
+class Message:
+    """A message in all its versions. Called with keywords it makes a value; what is left out has its default."""
+
+    def __init__(self, name: str, first: int, last: int, fields: tuple[Field, ...], first_flexible: int | None) -> None:
+        self.name = name
+        self.first_version = first
+        self.last_version = last
+        self.fields = fields
+        self.first_flexible = FOREVER if first_flexible is None else first_flexible
+        self._rows: dict[str, Any] = {}
+        self._decoders: dict[int, Decoder] = {}
+        self._encoders: dict[int, Encoder] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name} v{self.first_version}-v{self.last_version}>"
+
+    def __call__(self, **values: Any) -> Any:
+        return self.type(**values)
+
+    @property
+    def type(self) -> Any:
+        """The NamedTuple of the message itself."""
+        return self.row("")
+
+    def row(self, path: str) -> Any:
+        """The NamedTuple of an array's rows, by path: `row("topics.partitions")`."""
+        row = self._rows.get(path)
+        if row is None:
+            row = self._rows[path] = self._make_row(path)
+        return row
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.first_flexible
+
+    def struct(self, version: int) -> Struct:
+        """The construct of one version: the truth the generated codecs are tested against."""
+        return struct_of(self.fields, version, is_flexible=self.is_flexible(version))
+
+    def decode(self, version: int, buffer: Any, position: int = 0) -> tuple[Any, int]:
+        """The value and the position behind it; what follows is left alone.
+
+        Raises KafkaProtocolError with the path of the field that is wrong. Records are views of `buffer`.
+        """
+        decoder = self._decoders.get(version)
+        if decoder is None:
+            decoder = self._decoders[version] = self._generate(version)[0]
+        try:
+            return decoder(buffer, position, len(buffer))
+        except Exception as error:
+            raise KafkaProtocolError(
+                f"{self.name} v{version}: {self._reason(version, buffer, position, error)}"
+            ) from None
+
+    def encode(self, version: int, value: Any) -> list[Any]:
+        """Bytes, and between them the Records objects that are not bytes, as they were given.
+
+        `value` and its rows are the NamedTuples, or plain tuples of the same order.
+        """
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            self._generate(version)
+            encoder = self._encoders[version]
+        return encoder(value)
+
+    def _generate(self, version: int) -> tuple[Decoder, Encoder]:
+        from minibroker.protocol.codegen import generate_decoder, generate_encoder
+
+        if not self.first_version <= version <= self.last_version:
+            raise KafkaProtocolError(f"{self.name} has no version {version}")
+        decoder = self._decoders[version] = generate_decoder(self, version)
+        encoder = self._encoders[version] = generate_encoder(self, version)
+        return decoder, encoder
+
+    def _reason(self, version: int, buffer: Any, position: int, error: Exception) -> str:
+        """Why a value does not decode, told by the interpreted construct, which knows the field's path.
+
+        Only if it is small: interpreting a request of 100 MB would stop the broker for half a minute.
+        """
+        if len(buffer) - position > MAX_EXPLAINED_BYTES:
+            return str(error)
+        try:
+            self.struct(version).parse(bytes(memoryview(buffer)[position:]))
+        except Exception as told:
+            return " ".join(str(told).split())
+        return str(error)
+
+    def _make_row(self, path: str) -> Any:
+        fields = self.fields
+        for name in filter(None, path.split(".")):
+            (field,) = (field for field in fields if field.name == name)
+            fields = field.kind.fields
+        title = self.name + "".join(part.title().replace("_", "") for part in path.split("."))
+        return namedtuple(title, [f.name for f in fields], defaults=[f.default for f in fields])
+
+    def walk(self) -> Iterator[tuple[str, Field]]:
+        """Every field with its path, depth first."""
+        yield from walk_fields("", self.fields)
+
+
+def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Field]]:
+    for field in fields:
+        path = f"{prefix}.{field.name}" if prefix else field.name
+        yield path, field
+        if isinstance(field.kind, Array):
+            yield from walk_fields(path, field.kind.fields)
+
+
+def versions(name: str, first: int, last: int, *fields: Any, flexible: int | None = None) -> Message:
+    """Declare a message; `flexible` is the first version with compact types and tagged fields."""
+    return Message(name, first, last, tuple(map(as_field, fields)), flexible)

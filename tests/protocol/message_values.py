@@ -1,0 +1,147 @@
+"""Every message of the API table, values for them, and the interpreted codec as a second opinion.
+
+`interpreted_encode` and `interpreted_decode` run the plain construct of a version (`Message.struct`) and speak the
+same values as the generated codec, so that both can be held against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from construct import Construct, ConstructError
+from hypothesis import strategies as st
+
+from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.primitives import Sized, format_of
+from minibroker.protocol.schema import Array, Field, Message
+
+VERSIONS = [
+    (message, version)
+    for api in API_TABLE.values()
+    for message in (api.request, api.response)
+    for version in range(message.first_version, message.last_version + 1)
+]
+
+
+def name_of(case: Any) -> str:
+    """A message and version as the id of a test case."""
+    return case.name if isinstance(case, Message) else str(case)
+
+
+@cache
+def construct_of_version(message: Message, version: int) -> Construct:
+    return message.struct(version)
+
+
+def interpreted_encode(message: Message, version: int, value: Any) -> bytes:
+    built: bytes = construct_of_version(message, version).build(as_mapping(message.fields, value))
+    return built
+
+
+def interpreted_decode(message: Message, version: int, data: bytes) -> Any:
+    """The value at the start of `data`. Raises ConstructError."""
+    return as_value(message, "", construct_of_version(message, version).parse(data), version)
+
+
+def interpreted_rejects(message: Message, version: int, data: bytes) -> bool:
+    try:
+        construct_of_version(message, version).parse(data)
+    except ConstructError:
+        return True
+    return False
+
+
+def as_mapping(fields: Sequence[Field], row: Sequence[Any]) -> dict[str, Any]:
+    """A row as construct builds it."""
+    mapping: dict[str, Any] = {"_tagged_fields": None}
+    for field, value in zip(fields, row, strict=True):
+        is_rows = isinstance(field.kind, Array) and field.kind.element is None and value is not None
+        mapping[field.name] = [as_mapping(field.kind.fields, inner) for inner in value] if is_rows else value
+    return mapping
+
+
+def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
+    """What construct parsed, as the NamedTuples of the generated codec."""
+    values = {}
+    for field in fields_at(message, path):
+        if not field.is_in(version):
+            continue
+        value = parsed[field.name]
+        if isinstance(field.kind, Array) and field.kind.element is None and value is not None:
+            inner = f"{path}.{field.name}" if path else field.name
+            value = [as_value(message, inner, row, version) for row in value]
+        values[field.name] = value
+    return message.row(path)(**values)
+
+
+def fields_at(message: Message, path: str) -> Sequence[Field]:
+    fields = message.fields
+    for name in filter(None, path.split(".")):
+        (field,) = (field for field in fields if field.name == name)
+        fields = field.kind.fields
+    return fields
+
+
+INTEGERS = {"b": 8, "h": 16, "H": 16, "l": 32, "L": 32, "i": 32, "q": 64}
+
+
+def values(message: Message, version: int) -> st.SearchStrategy[Any]:
+    """Values of a version; fields it does not have are at their defaults."""
+    return rows(message, "", message.fields, version)
+
+
+def rows(message: Message, path: str, fields: Sequence[Field], version: int) -> st.SearchStrategy[Any]:
+    make = message.row(path)
+    live = {
+        field.name: values_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version)
+        for field in fields
+        if field.is_in(version)
+    }
+    return st.fixed_dictionaries(live).map(lambda chosen: make(**chosen))
+
+
+def values_of(message: Message, path: str, kind: Any, version: int) -> st.SearchStrategy[Any]:
+    if isinstance(kind, Sized):
+        chosen: st.SearchStrategy[Any] = st.text(max_size=5) if kind.kind == "string" else st.binary(max_size=9)
+        return st.none() | chosen if kind.is_nullable else chosen
+    if isinstance(kind, Array):
+        element = (
+            rows(message, path, kind.fields, version)
+            if kind.element is None
+            else values_of(message, path, kind.element, version)
+        )
+        chosen = st.lists(element, max_size=2)
+        return st.none() | chosen if kind.is_nullable else chosen
+    fixed = str(format_of(kind))
+    if fixed == "?":
+        return st.booleans()
+    half = 1 << (INTEGERS[fixed] - 1)
+    return st.integers(0, 2 * half - 1) if fixed.isupper() else st.integers(-half, half - 1)
+
+
+def sample(message: Message, version: int) -> Any:
+    """One value with every field there and no two neighbours alike: arrays of two rows, no nulls."""
+    counter = iter(range(1, 10_000))
+    return sample_row(message, "", message.fields, version, counter)
+
+
+def sample_row(message: Message, path: str, fields: Sequence[Field], version: int, counter: Iterator[int]) -> Any:
+    live = {
+        field.name: sample_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version, counter)
+        for field in fields
+        if field.is_in(version)
+    }
+    return message.row(path)(**live)
+
+
+def sample_of(message: Message, path: str, kind: Any, version: int, counter: Iterator[int]) -> Any:
+    if isinstance(kind, Sized):
+        text = f"é{next(counter)}"
+        return text if kind.kind == "string" else text.encode()
+    if isinstance(kind, Array) and kind.element is None:
+        return [sample_row(message, path, kind.fields, version, counter) for _ in range(2)]
+    if isinstance(kind, Array):
+        return [sample_of(message, path, kind.element, version, counter) for _ in range(2)]
+    return True if format_of(kind) == "?" else next(counter) % 127

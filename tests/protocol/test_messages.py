@@ -1,0 +1,250 @@
+"""Every message in every version: the generated codec says what the interpreted construct says, byte for byte."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.messages.fetch import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
+from minibroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from minibroker.protocol.messages.produce import ProduceResponse
+from minibroker.protocol.primitives import Sized
+from minibroker.protocol.schema import Array, Field, Message
+from tests.protocol.message_values import (
+    VERSIONS,
+    as_mapping,
+    interpreted_decode,
+    interpreted_encode,
+    interpreted_rejects,
+    name_of,
+    sample,
+    values,
+)
+
+every_version = pytest.mark.parametrize(("message", "version"), VERSIONS, ids=name_of)
+QUICK = settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+LARGEST = 2**31 - 1
+# A decoder that believed a count of 2**31 - 1 would ask for gigabytes; refusing one takes a message and a traceback.
+REFUSAL_BYTES = 256 * 1024
+
+
+def generated_encode(message: Message, version: int, value: Any) -> bytes:
+    return b"".join(bytes(chunk) for chunk in message.encode(version, value))
+
+
+@every_version
+def test_generated_codec_equals_the_interpreted_one(message: Message, version: int) -> None:
+    @QUICK
+    @given(value=values(message, version), trailing=st.binary(max_size=5))
+    def check(value: Any, trailing: bytes) -> None:
+        encoded = generated_encode(message, version, value)
+        assert encoded == interpreted_encode(message, version, value)
+
+        decoded = message.decode(version, bytearray(encoded + trailing))
+        assert decoded == (value, len(encoded))
+        assert interpreted_decode(message, version, encoded + trailing) == value
+
+    check()
+
+
+@every_version
+def test_message_cut_short_anywhere_is_refused(message: Message, version: int) -> None:
+    encoded = generated_encode(message, version, sample(message, version))
+
+    for size in range(len(encoded)):
+        with pytest.raises(KafkaProtocolError, match=f"^{message.name} v{version}: "):
+            message.decode(version, bytearray(encoded[:size]))
+        assert interpreted_rejects(message, version, encoded[:size])
+
+
+@every_version
+def test_damaged_message_is_refused_by_both_codecs_or_by_none(message: Message, version: int) -> None:
+    encoded = generated_encode(message, version, sample(message, version))
+    chance = random.Random(f"{message.name} {version}")
+
+    for _ in range(40):
+        damaged = bytearray(encoded)
+        for _ in range(chance.randint(1, 3)):
+            if damaged:
+                damaged[chance.randrange(len(damaged))] = chance.choice((0, 1, 0x7F, 0x80, 0xFE, 0xFF))
+        try:
+            value, position = message.decode(version, damaged)
+        except KafkaProtocolError:
+            assert interpreted_rejects(message, version, bytes(damaged)), damaged.hex()
+        else:
+            assert position <= len(damaged)
+            assert interpreted_decode(message, version, bytes(damaged)) == value
+
+
+# -- counts and lengths that lie ------------------------------------------------------------------------------
+
+
+def live_fields(fields: Sequence[Field], version: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of the fields of a version that have a length or a count; `[]` is an element of an array."""
+    for field in fields:
+        if not field.is_in(version) or not isinstance(field.kind, Array | Sized):
+            continue
+        here = (*path, field.name)
+        yield here
+        if isinstance(field.kind, Array):
+            if isinstance(field.kind.element, Sized):
+                yield (*here, "[]")
+            yield from live_fields(field.kind.fields, version, here)
+
+
+def bytes_before(message: Message, version: int, path: tuple[str, ...]) -> tuple[bytes, Any]:
+    """A message up to the prefix of the field at `path`, in the first row of each array; and that field's kind."""
+    is_flexible = message.is_flexible(version)
+    one = b"\x02" if is_flexible else b"\0\0\0\1"
+    encoded, fields, row = b"", message.fields, sample(message, version)
+    for name in path:
+        if name == "[]":
+            break
+        mapping = as_mapping(fields, row)
+        names = [field.name for field in fields]
+        for field in fields[: names.index(name)]:
+            if field.is_in(version):
+                encoded += field.construct(version, is_flexible=is_flexible).build(mapping[field.name])
+        kind, value = fields[names.index(name)].kind, row[names.index(name)]
+        if name != path[-1]:
+            encoded += one
+            fields, row = kind.fields, value[0]
+    return encoded, kind.element if path[-1] == "[]" else kind
+
+
+def prefixes(message: Message, version: int, kind: Any) -> list[bytes]:
+    """Lengths and counts that no honest message of a few bytes has."""
+    if message.is_flexible(version):  # length + 1, so 0 is null
+        lies = [b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\x7f", b"\xff" * 9]
+        return lies if kind.is_nullable else [*lies, b"\0"]
+    size = 2 if isinstance(kind, Sized) and kind.kind == "string" else 4
+    largest = (1 << (8 * size - 1)) - 1
+    numbers = [largest, -largest - 1, -2, 1000]
+    if not kind.is_nullable:
+        numbers.append(-1)
+    return [number.to_bytes(size, "big", signed=True) for number in numbers]
+
+
+@every_version
+def test_length_or_count_beyond_the_frame_is_refused_before_anything_is_allocated(
+    message: Message, version: int
+) -> None:
+    for path in live_fields(message.fields, version):
+        before, kind = bytes_before(message, version, path)
+        for prefix in prefixes(message, version, kind):
+            frame = bytearray(before + prefix + b"\0" * 8)
+            with pytest.raises(KafkaProtocolError):
+                message.decode(version, frame)
+            assert interpreted_rejects(message, version, bytes(frame)), (path, prefix)
+
+
+@pytest.mark.parametrize(
+    ("message", "version"), [case for case in VERSIONS if case[1] == case[0].last_version], ids=name_of
+)
+def test_refusing_a_lying_count_takes_no_memory(message: Message, version: int) -> None:
+    frames = [
+        bytearray(before + prefix + b"\0" * 8)
+        for before, prefix in (
+            (before, prefix)
+            for before, kind in (bytes_before(message, version, path) for path in live_fields(message.fields, version))
+            for prefix in prefixes(message, version, kind)
+        )
+    ]
+
+    tracemalloc.start()
+    try:
+        for frame in frames:
+            with pytest.raises(KafkaProtocolError):
+                message.decode(version, frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < REFUSAL_BYTES + 4 * sum(map(len, frames))
+
+
+@every_version
+def test_text_that_is_not_utf8_is_refused(message: Message, version: int) -> None:
+    for path in live_fields(message.fields, version):
+        before, kind = bytes_before(message, version, path)
+        if isinstance(kind, Sized) and kind.kind == "string":
+            prefix = b"\x03" if message.is_flexible(version) else b"\0\2"
+            frame = before + prefix + b"\xc3\x28" + b"\0" * 64
+            with pytest.raises(KafkaProtocolError, match=r"(?i)utf-?8"):
+                message.decode(version, frame)
+            assert interpreted_rejects(message, version, frame)
+
+
+# -- what Kafka's versions are like on the wire ---------------------------------------------------------------
+
+
+def test_produce_v0_response_has_no_throttle_time_and_later_ones_have_it_last() -> None:
+    row = (7, 0, 42, -1, -1, (), None)
+    response = ProduceResponse(topics=[("t", [row])], throttle_time_ms=99)
+    start = "00000001 0001 74 00000001 00000007 0000 000000000000002a"
+
+    assert generated_encode(ProduceResponse, 0, response) == bytes.fromhex(start)
+    assert generated_encode(ProduceResponse, 1, response) == bytes.fromhex(start + "00000063")
+    assert generated_encode(ProduceResponse, 2, response) == bytes.fromhex(start + "ff" * 8 + "00000063")
+
+
+def test_metadata_request_for_all_topics_is_empty_in_v0_and_null_from_v1() -> None:
+    assert MetadataRequest.decode(0, b"\0\0\0\0")[0].topics == []
+    assert MetadataRequest.decode(1, b"\xff\xff\xff\xff")[0].topics is None
+    assert MetadataRequest.decode(1, b"\0\0\0\0")[0].topics == []
+
+
+def test_metadata_request_may_create_topics_before_it_could_forbid_it() -> None:
+    assert MetadataRequest.decode(3, b"\0\0\0\0")[0].allow_auto_topic_creation is True
+    assert MetadataRequest.decode(4, b"\0\0\0\0\0")[0].allow_auto_topic_creation is False
+
+
+def test_metadata_v0_response_knows_no_rack_no_controller_and_no_cluster() -> None:
+    response = MetadataResponse(brokers=[(0, "h", 9092, "rack")], topics=[], cluster_id="c", controller_id=0)
+
+    assert generated_encode(MetadataResponse, 0, response) == bytes.fromhex(
+        "00000001 00000000 0001 68 00002384 00000000"
+    )
+
+
+def test_list_offsets_v0_asks_for_and_answers_a_list() -> None:
+    request, _ = ListOffsetsRequest.decode(
+        0, bytes.fromhex("ffffffff 00000001 0001 74 00000001 00000002 ffffffffffffffff 00000005")
+    )
+    answer = ListOffsetsResponse.row("topics.partitions")(partition=2, error_code=0, old_style_offsets=[9, 0])
+
+    assert request.topics[0].partitions[0] == (2, -1, -1, 5)
+    assert generated_encode(ListOffsetsResponse, 0, ListOffsetsResponse(topics=[("t", [answer])])) == bytes.fromhex(
+        "00000001 0001 74 00000001 00000002 0000 00000002 0000000000000009 0000000000000000"
+    )
+
+
+def test_fetch_v0_request_leaves_later_fields_at_their_defaults() -> None:
+    frame = bytes.fromhex("ffffffff 000001f4 00000001 00000001 0001 74 00000001 00000002 0000000000000009 00000400")
+
+    request, _ = FetchRequest.decode(0, frame)
+
+    assert request == (-1, 500, 1, LARGEST, 0, 0, -1, [("t", [(2, 9, -1, 1024)])], ())
+    assert request.topics[0].partitions[0].log_start_offset == -1
+
+
+def test_large_malformed_request_is_not_interpreted_to_explain_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = FetchRequest(topics=[("t", [(partition, 0, 0, 1) for partition in range(1000)])])
+    frame = generated_encode(FetchRequest, 8, request).replace(b"\0\0\3\xe8", b"\0\0\x10\0", 1)
+    monkeypatch.setattr(Message, "struct", None)
+
+    with pytest.raises(KafkaProtocolError, match=r"^FetchRequest v8: rows of topics\.partitions$"):
+        FetchRequest.decode(8, frame)
