@@ -72,7 +72,6 @@ class DelayedOperation(TimerTask):
         if self.is_completed:
             return False
         self.is_completed = True
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.release(self, self._keys, ending)
+        if self._keeper is not None:
+            self._keeper.release(self, self._keys, ending)
         return True

@@ -53,9 +53,7 @@ def watch(purgatory: Purgatory, operation: Wait, *keys: Hashable) -> Wait:
     return operation
 
 
-def test_an_operation_whose_condition_holds_is_completed_and_not_watched(
-    purgatory: Purgatory, timer: Timer
-) -> None:
+def test_an_operation_whose_condition_holds_is_completed_and_not_watched(purgatory: Purgatory, timer: Timer) -> None:
     operation = Wait()
     operation.ready = True
 
@@ -65,9 +63,7 @@ def test_an_operation_whose_condition_holds_is_completed_and_not_watched(
     assert len(timer) == 0
 
 
-def test_a_waiting_operation_is_completed_by_a_check_of_any_of_its_keys(
-    purgatory: Purgatory, timer: Timer
-) -> None:
+def test_a_waiting_operation_is_completed_by_a_check_of_any_of_its_keys(purgatory: Purgatory, timer: Timer) -> None:
     operation = watch(purgatory, Wait(), "a", "b")
 
     assert purgatory.check_and_complete("b") == 0
@@ -249,6 +245,7 @@ def test_completion_may_watch_again_under_the_same_key(purgatory: Purgatory, tim
 
     assert purgatory.check_and_complete("a") == 1
     assert purgatory.statistics().watched == 1
+    assert second.tries == 1  # when it was watched, not again by the check that was under way
     second.ready = True
     assert purgatory.check_and_complete("a") == 1
     assert len(timer) == 0

@@ -1,0 +1,250 @@
+"""FETCH and ListOffsets: what a consumer, or a follower, reads.
+
+Fetch v0-v8. Behavior: partitions are read in the order of the request under one byte budget; unknown ones are
+answered without being read and come last; with too little to read the request waits in the fetch purgatory.
+Version notes: v3 knows max_bytes, and oversize first batches get through · v4 isolation_level · v5 log start
+offsets · v6 knows KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself.
+
+ListOffsets v0-v5. Version notes: v0 answers a list of segment starts by file time · v1 one offset by record time
+· v2 isolation_level · v4 leader epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from minibroker.broker.apis.down_conversion import down_converted, wanted_magic
+from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
+from minibroker.broker.client import Client
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.replica.delayed import DelayedFetch
+from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from minibroker.broker.replica.replica_manager import (
+    DEBUGGING_REPLICA_ID,
+    NO_OFFSET,
+    FetchedPartition,
+    FetchParams,
+    FetchRow,
+    ReplicaManager,
+    failed_fetch,
+)
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.fetch import FetchResponse, ListOffsetsResponse
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import FileSlice
+
+MAX_BYTES_UNLIMITED = 2**31 - 1
+FIRST_VERSION_WITH_MAX_BYTES = 3
+LAST_VERSION_OF_OLD_FORMATS = 3
+NO_SESSION = 0
+FINAL_EPOCH = -1
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+UNKNOWN_TIMESTAMP = -1
+UNKNOWN_EPOCH = -1
+
+Body = Any
+
+
+class FetchApis:
+    """Handlers of Fetch and ListOffsets."""
+
+    def __init__(self, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
+        self._replica_manager = replica_manager
+        self._metadata_cache = metadata_cache
+
+    # -- Fetch ------------------------------------------------------------------------------------------------
+
+    def fetch(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, topics=[])
+        is_hard_limit = request.api_version < FIRST_VERSION_WITH_MAX_BYTES
+        params = FetchParams(
+            body.replica_id,
+            body.max_wait_ms,
+            body.min_bytes,
+            MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
+            is_hard_limit,
+            READ_COMMITTED if body.isolation_level == READ_COMMITTED else READ_UNCOMMITTED,
+        )
+        rows, unknown = self._sort_out(body.topics)
+        fetched, delayed = self._replica_manager.fetch_messages(params, rows)
+        if delayed is not None:
+            return self._fetch_later(request.api_version, params, rows, unknown, delayed)
+        return self._answer(request.api_version, rows, fetched, unknown)
+
+    async def _fetch_later(
+        self,
+        version: int,
+        params: FetchParams,
+        rows: Sequence[FetchRow],
+        unknown: Sequence[FetchedPartition],
+        delayed: DelayedFetch,
+    ) -> Body:
+        await self._replica_manager.wait_for_data(delayed, rows)
+        return self._answer(version, rows, self._replica_manager.read_from_local_log(params, rows), unknown)
+
+    def _answer(
+        self,
+        version: int,
+        rows: Sequence[FetchRow],
+        fetched: Sequence[FetchedPartition],
+        unknown: Sequence[FetchedPartition],
+    ) -> Body:
+        if version <= LAST_VERSION_OF_OLD_FORMATS:
+            fetched = [self._for_old_client(version, row, result) for row, result in zip(rows, fetched, strict=True)]
+        return fetch_response(version, fetched, unknown)
+
+    def _for_old_client(self, version: int, row: FetchRow, result: FetchedPartition) -> FetchedPartition:
+        """Convert what this client cannot read (fetch-path rows 67 and 68)."""
+        if not isinstance(result.records, FileSlice):
+            return result
+        config = self._replica_manager.partitions[row.topic_partition].log.config
+        to_magic = wanted_magic(version, config)
+        if to_magic is None:
+            return result
+        if not config.message_downconversion_enable:
+            return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            records = down_converted(result.records, to_magic, row.fetch_offset)
+        except KafkaError as error:
+            return failed_fetch(row.topic_partition, error.code)
+        return result._replace(records=records)
+
+    def _sort_out(self, topics: Sequence[Any]) -> tuple[list[FetchRow], list[FetchedPartition]]:
+        """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
+        known = self._metadata_cache.topics
+        rows, unknown = [], []
+        for name, partitions in topics:
+            topic = known.get(name)
+            for partition, fetch_offset, log_start_offset, max_bytes in partitions:
+                topic_partition = TopicPartition(name, partition)
+                if topic is not None and partition in topic.partitions:
+                    rows.append(FetchRow(topic_partition, fetch_offset, log_start_offset, max_bytes))
+                else:
+                    unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return rows, unknown
+
+    # -- ListOffsets ------------------------------------------------------------------------------------------
+
+    def list_offsets(self, request: Request, client: Client) -> Body:
+        body, version = request.body, request.api_version
+        duplicates = duplicate_partitions(body.topics)
+        topics = []
+        for topic in body.topics:
+            rows = []
+            for row in topic.partitions:
+                topic_partition = TopicPartition(topic.topic, row.partition)
+                if version == 0:
+                    rows.append(self._list_segments(topic_partition, row, body.replica_id))
+                elif topic_partition in duplicates:
+                    rows.append(failed_offset(row.partition, ErrorCode.INVALID_REQUEST))
+                else:
+                    rows.append(self._list_offset(topic_partition, row.timestamp, body))
+            topics.append((topic.topic, rows))
+        return ListOffsetsResponse(topics=topics)
+
+    def _list_offset(self, topic_partition: TopicPartition, timestamp: int, body: Body) -> Body:
+        try:
+            partition = self._replica_manager.leader_partition(topic_partition)
+            found = self._find_offset(partition, timestamp, body)
+        except KafkaError as error:
+            return failed_offset(topic_partition.partition, error.code)
+        if found is None:
+            return list_offsets_row(topic_partition.partition)
+        offset, found_timestamp = found
+        return list_offsets_row(
+            topic_partition.partition,
+            timestamp=found_timestamp,
+            offset=offset,
+            leader_epoch=partition.log.leader_epochs.epoch_for(offset),
+        )
+
+    def _find_offset(self, partition: Partition, timestamp: int, body: Body) -> tuple[int, int] | None:
+        """The offset and its timestamp, within what this reader may see (fetch-path row 75)."""
+        last_fetchable = partition.end_of_reading(
+            is_committed_only=body.replica_id in (-1, DEBUGGING_REPLICA_ID),
+            isolation_level=body.isolation_level,
+        ).message_offset
+        if timestamp == LATEST_TIMESTAMP:
+            return last_fetchable, UNKNOWN_TIMESTAMP
+        found = partition.log.fetch_offset_by_timestamp(timestamp)
+        if found is None:
+            return None
+        if timestamp == EARLIEST_TIMESTAMP or found.offset < last_fetchable:
+            return found.offset, found.timestamp_ms
+        return None
+
+    def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
+        """v0: the starts of the segments last written before a time, newest first (fetch-path row 74)."""
+        try:
+            partition = self._replica_manager.leader_partition(topic_partition)
+        except KafkaError as error:
+            return failed_offset(topic_partition.partition, error.code)
+        offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
+        if replica_id == -1:
+            offsets = hide_uncommitted(offsets, partition.high_watermark.message_offset)
+        return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)
+
+
+def fetch_response(version: int, fetched: Sequence[FetchedPartition], unknown: Sequence[FetchedPartition]) -> Body:
+    """Neighbours of one topic share a topic row, as Kafka's batchByTopic; a topic may so come twice."""
+    topics: list[tuple[str, list[Any]]] = []
+    last_name: str | None = None
+    rows: list[Any] = []
+    for result in (*fetched, *unknown) if unknown else fetched:
+        topic_partition, error, high_watermark, last_stable, log_start, aborted, records, _ = result
+        name, partition = topic_partition
+        if name != last_name:
+            rows = []
+            topics.append((name, rows))
+            last_name = name
+        if error is not ErrorCode.NONE:
+            error = error_for_version(error, version, FETCH_WITHOUT_STORAGE_ERROR)
+        listed = None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted]
+        rows.append((partition, error, high_watermark, last_stable, log_start, listed, records))
+    return FetchResponse(topics=topics)
+
+
+def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:
+    seen: set[TopicPartition] = set()
+    duplicates: set[TopicPartition] = set()
+    for topic in topics:
+        for row in topic.partitions:
+            topic_partition = TopicPartition(topic.topic, row.partition)
+            (duplicates if topic_partition in seen else seen).add(topic_partition)
+    return duplicates
+
+
+def list_offsets_row(
+    partition: int,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    timestamp: int = UNKNOWN_TIMESTAMP,
+    offset: int = NO_OFFSET,
+    leader_epoch: int = UNKNOWN_EPOCH,
+    old_style_offsets: Sequence[int] = (),
+) -> Body:
+    return ListOffsetsResponse.row("topics.partitions")(
+        partition=partition,
+        error_code=error,
+        old_style_offsets=old_style_offsets,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def failed_offset(partition: int, error: ErrorCode) -> Body:
+    return list_offsets_row(partition, error=error)
+
+
+def hide_uncommitted(offsets: Sequence[int], high_watermark: int) -> list[int]:
+    """As kafka 2.0.1 KafkaApis.handleListOffsetRequestV0: offsets past the high watermark become the high watermark."""
+    if any(offset > high_watermark for offset in offsets):
+        return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
+    return list(offsets)

@@ -1,0 +1,147 @@
+"""Produce and InitProducerId: what a producer writes.
+
+Produce v0-v8. Behavior: each partition stands alone; acks=1 is answered after the append, acks=all after the
+in-sync replicas have it, acks=0 never. A failed acks=0 produce closes the connection, which is all the client
+can notice. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
+v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v8 error messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
+from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
+from minibroker.broker.controller import Controller
+from minibroker.broker.replica.replica_manager import AppendResult, ReplicaManager
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.messages.produce import ProduceResponse
+from minibroker.protocol.messages.transactions import InitProducerIdResponse
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.log_validator import is_one_batch_of_magic_2
+
+ACKS_NONE = 0
+ACKS_ALL = -1
+VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
+FIRST_VERSION_WITH_RECORD_BATCHES = 3
+# As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
+ADMIN_CLIENT_ID = "__admin_client"
+NO_OFFSET = -1
+
+Body = Any
+
+
+class ProduceApis:
+    """Handlers of Produce and InitProducerId."""
+
+    def __init__(self, replica_manager: ReplicaManager, controller: Controller) -> None:
+        self._replica_manager = replica_manager
+        self._controller = controller
+
+    def produce(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        """Appends at once; a coroutine comes back when an fsync or other replicas must be waited for."""
+        body = request.body
+        acks = body.acks
+        entries, refused = self._sort_out(request)
+        if acks not in VALID_ACKS:
+            refused = dict.fromkeys((*entries, *refused), failed_append(ErrorCode.INVALID_REQUIRED_ACKS))
+            entries = {}
+        replica_manager = self._replica_manager
+        results = replica_manager.append_records(entries, required_acks=acks)
+        logs = replica_manager.logs_to_flush(results)
+        if logs:
+            return self._produce_after_flush(request, results, refused, logs)
+        replica_manager.after_append(results)
+        if acks == ACKS_ALL:
+            delayed = replica_manager.delayed_produce(results, body.timeout_ms)
+            if not delayed.try_complete():
+                return self._produce_after_replication(request, results, refused, delayed)
+            results = with_errors(results, delayed.errors)
+        return answer(request, results, refused)
+
+    async def _produce_after_flush(self, request: Request, results: Any, refused: Any, logs: Sequence[Any]) -> Body:
+        """flush.messages: neither acknowledged nor served to consumers before it is on the disk."""
+        try:
+            await self._replica_manager.flush(logs)
+        except KafkaError as error:
+            failed = {topic_partition: failed_append(error.code) for topic_partition in results}
+            return answer(request, failed, refused)
+        self._replica_manager.after_append(results)
+        if request.body.acks != ACKS_ALL:
+            return answer(request, results, refused)
+        delayed = self._replica_manager.delayed_produce(results, request.body.timeout_ms)
+        return await self._produce_after_replication(request, results, refused, delayed)
+
+    async def _produce_after_replication(self, request: Request, results: Any, refused: Any, delayed: Any) -> Body:
+        await self._replica_manager.wait_for_replicas(delayed, list(results))
+        return answer(request, with_errors(results, delayed.errors), refused)
+
+    def _sort_out(self, request: Request) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, AppendResult]]:
+        """What to append, and what is refused before it reaches a log."""
+        entries, refused = {}, {}
+        for topic, partitions in request.body.topics:
+            is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
+            for partition, records in partitions:
+                topic_partition = TopicPartition(topic, partition)
+                if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):
+                    raise KafkaProtocolError(
+                        f"Produce v{request.api_version} to {topic}-{partition} must hold one record batch of magic 2"
+                    )
+                if is_internal:
+                    refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                else:
+                    entries[topic_partition] = records
+        return entries, refused
+
+    def init_producer_id(self, request: Request, client: Client) -> Body:
+        """Idempotent producers only; transactional ids belong to the transaction coordinator."""
+        if request.body.transactional_id is not None:
+            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            producer_id = self._controller.next_producer_id()
+        except KafkaError as error:
+            return InitProducerIdResponse(error_code=error.code)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def answer(
+    request: Request, results: dict[TopicPartition, AppendResult], refused: dict[TopicPartition, AppendResult]
+) -> Body | None:
+    """The response, in the order of the request; None for acks=0."""
+    if refused:
+        results = {**results, **refused}
+    if request.body.acks == ACKS_NONE:
+        failed = [f"{tp}: {result.error.name}" for tp, result in results.items() if result.error]
+        if failed:
+            raise CloseConnectionError(f"acks=0 produce failed ({', '.join(failed)})")
+        return None
+    version = request.api_version
+    topics = []
+    for topic, partitions in request.body.topics:
+        rows: list[Any] = []
+        for partition, _ in partitions:
+            error, info, log_start_offset, message = results[(topic, partition)]  # type: ignore[index]
+            if error is ErrorCode.NONE and info is not None:
+                rows.append((partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None))
+            else:
+                code = error_for_version(error, version, PRODUCE_WITHOUT_STORAGE_ERROR)
+                rows.append((partition, code, NO_OFFSET, NO_OFFSET, log_start_offset, [], message))
+        topics.append((topic, rows))
+    return ProduceResponse(topics=topics)
+
+
+def failed_append(code: ErrorCode) -> AppendResult:
+    return AppendResult(code, None, NO_OFFSET)
+
+
+def with_errors(
+    results: dict[TopicPartition, AppendResult], errors: dict[TopicPartition, ErrorCode]
+) -> dict[TopicPartition, AppendResult]:
+    """What replication said of each append that had gone well."""
+    return {
+        topic_partition: failed_append(errors[topic_partition]) if errors.get(topic_partition) else result
+        for topic_partition, result in results.items()
+    }

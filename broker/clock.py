@@ -1,0 +1,21 @@
+"""The broker's two clocks: one for waiting, one for what is written down.
+
+Timeouts follow the monotonic clock (trio's own, so that tests may jump it); record timestamps and retention
+follow the wall clock. Nothing in `broker/` reads a time from anywhere else.
+"""
+
+from __future__ import annotations
+
+import time
+
+import trio
+
+
+class Clock:
+    """Milliseconds since an arbitrary start (`monotonic_ms`) and since the epoch (`wall_ms`)."""
+
+    def monotonic_ms(self) -> int:
+        return int(trio.current_time() * 1000)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

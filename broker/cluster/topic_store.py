@@ -1,0 +1,107 @@
+"""The file that keeps what Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
+
+One JSON object: the cluster id, the next block of producer ids, and per topic its configs and partitions. It is
+written whole, to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores
+it; where it is missing (a data directory that Apache Kafka wrote) topics are read off the partition directories.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import write_atomically
+
+FILE_NAME = "minibroker.json"
+FORMAT_VERSION = 1
+
+
+class TopicStoreError(Exception):
+    """The file is there but cannot be understood; the message says which and what to do."""
+
+
+def new_cluster_id() -> str:
+    """22 characters, base64url of a random UUID, as Kafka makes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
+class TopicStore:
+    """Reads and writes the file. `topics` is what was read; `save` replaces it."""
+
+    def __init__(self, log_dir: Path, broker_id: int) -> None:
+        self._path = log_dir / FILE_NAME
+        self._broker_id = broker_id
+        self.cluster_id = new_cluster_id()
+        self.next_producer_id = 0
+        self.topics: dict[str, TopicState] = {}
+
+    def load(self, partitions_on_disk: Iterable[TopicPartition]) -> None:
+        """Read the file, and add topics that only have directories. Raises TopicStoreError."""
+        if self._path.exists():
+            try:
+                self._parse(json.loads(self._path.read_text(encoding="utf-8")))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise TopicStoreError(
+                    f"{self._path} cannot be read ({error!r}); move it away to have topics read off the directories"
+                ) from error
+        for topic_partition in sorted(partitions_on_disk):
+            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
+            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
+
+    def new_partition(self) -> PartitionState:
+        return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
+
+    def save(self) -> None:
+        """Raises OSError; the old file is then still whole."""
+        document = {
+            "version": FORMAT_VERSION,
+            "cluster_id": self.cluster_id,
+            "next_producer_id": self.next_producer_id,
+            "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
+        }
+        write_atomically(self._path, json.dumps(document, indent=1).encode())
+
+    def exists(self) -> bool:
+        return os.path.exists(self._path)
+
+    def _parse(self, document: dict[str, Any]) -> None:
+        if document["version"] != FORMAT_VERSION:
+            raise ValueError(f"format version {document['version']}, expected {FORMAT_VERSION}")
+        self.cluster_id = str(document["cluster_id"])
+        self.next_producer_id = int(document["next_producer_id"])
+        self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
+
+
+def topic_document(topic: TopicState) -> dict[str, Any]:
+    return {
+        "configs": topic.configs,
+        "partitions": {
+            str(number): {
+                "leader": partition.leader,
+                "leader_epoch": partition.leader_epoch,
+                "replicas": partition.replicas,
+                "isr": partition.in_sync_replicas,
+            }
+            for number, partition in topic.partitions.items()
+        },
+    }
+
+
+def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
+    partitions = {
+        int(number): PartitionState(
+            int(partition["leader"]),
+            int(partition["leader_epoch"]),
+            [int(replica) for replica in partition["replicas"]],
+            [int(replica) for replica in partition["isr"]],
+        )
+        for number, partition in document["partitions"].items()
+    }
+    return TopicState(name, partitions, {str(key): str(value) for key, value in document["configs"].items()})

@@ -1,0 +1,266 @@
+"""The broker's configuration: a server.properties as Kafka users have it, checked before anything starts.
+
+`load_config` puts the sources together: --listen and --data-dir win over --set, --set over the file. A
+`KafkaConfig` then has every value under its attribute; nobody parses text again. What is wrong is said with
+its value, where it was set and what is allowed, all of it at once as far as that is possible.
+
+Imports little: the broker listens before it imports the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from minibroker.broker.config_rules import RULES
+from minibroker.broker.endpoints import (
+    Endpoint,
+    EndpointError,
+    parse_advertised,
+    parse_connection_limits,
+    parse_listeners,
+    split_list,
+)
+from minibroker.broker.kafka_settings import KafkaSettings
+from minibroker.broker.settings import InvalidValueError, Setting
+from minibroker.broker.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
+
+if TYPE_CHECKING:
+    from minibroker.storage.config import LogConfig
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
+DEFAULT_DATA_DIR = "minibroker-data"
+
+# All of Kafka's, by name.
+SETTINGS: dict[str, Setting[Any]] = {
+    row.name: row for row in vars(KafkaSettings).values() if isinstance(row, Setting)
+} | {name: row for name, (row, _) in UNUSED_SETTINGS.items()}
+
+
+class ConfigError(Exception):
+    """The broker cannot start with these settings; a line for each thing that is wrong."""
+
+
+class KafkaConfig(KafkaSettings):
+    """All settings of one broker, and what follows from them.
+
+    `given` is the text of what was set, `sources` where each was ("server.properties line 3"). What was set
+    without effect is in `notes`, or in `warnings` if that may hurt, as names nobody knows are. Raises
+    ConfigError.
+    """
+
+    def __init__(self, given: Mapping[str, str], sources: Mapping[str, str] | None = None) -> None:
+        self.given = dict(given)
+        self._sources = dict(sources or {})
+        self._values: dict[str, Any] = {}
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self._read()
+        self._check_together()
+        self._report_without_effect()
+        self.endpoints = self._listeners()
+        self.advertised_address = self._advertised()
+        self._connection_limits = self._limits()
+        self.log_dir = self._data_directory()
+        self.broker_id = max(self.broker_id, 0)
+
+    @property
+    def listen_addresses(self) -> list[tuple[str, int]]:
+        """Where to listen; an empty host is every interface, port 0 any free port."""
+        return [(endpoint.host, endpoint.port) for endpoint in self.endpoints]
+
+    @property
+    def log_config(self) -> LogConfig:
+        """The settings of a topic that has none of its own."""
+        from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
+
+        values = {
+            row.attribute: self._values[row.server_names[0]] for row in TOPIC_CONFIGS.values() if row.server_names
+        }
+        values |= {
+            "segment_ms": self.log_roll_time_ms,
+            "segment_jitter_ms": self.log_roll_jitter_time_ms,
+            "retention_ms": self.log_retention_time_ms,
+            "flush_ms": self.log_flush_time_ms,
+        }
+        return LogConfig(**values)
+
+    def max_connections_for(self, address: str) -> int:
+        """How many connections one client address may have."""
+        return self._connection_limits.get(address.removeprefix("::ffff:"), self.max_connections_per_ip)
+
+    def text_of(self, name: str) -> str | None:
+        """The value of a setting as Kafka writes it; None if it has none, or is not known."""
+        row = SETTINGS.get(name)
+        return None if row is None else row.write(self._values[name])
+
+    def _read(self) -> None:
+        problems = []
+        for name, row in SETTINGS.items():
+            value = row.default
+            if name in self.given:
+                try:
+                    value = row.read(self.given[name])
+                except InvalidValueError as error:
+                    problems.append(self._invalid(row, error))
+            self._values[name] = value
+            if name not in UNUSED_SETTINGS:
+                vars(self)[name.replace(".", "_")] = value
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def _invalid(self, row: Setting[Any], error: InvalidValueError) -> str:
+        source = f"{self._sources[row.name]}; " if row.name in self._sources else ""
+        value = self.given[row.name].strip()
+        return f"Invalid value {value} for configuration {row.name}: {error} ({source}allowed: {row.allowed})"
+
+    def _check_together(self) -> None:
+        problems = [message.format(it=self) + self._where(*names) for holds, message, names in RULES if not holds(self)]
+        if not self._has_known_format_version():
+            version = self.log_message_format_version
+            problems.append(f"Version `{version}` is not a valid version{self._where('log.message.format.version')}")
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def _has_known_format_version(self) -> bool:
+        if "log.message.format.version" not in self.given:
+            return True
+        from minibroker.protocol.errors import KafkaError
+        from minibroker.storage.config import parse_value
+
+        try:
+            parse_value("message.format.version", self.log_message_format_version)
+        except KafkaError:
+            return False
+        return True
+
+    def _listeners(self) -> list[Endpoint]:
+        text = f"PLAINTEXT://{self.host_name}:{self.port}" if self.listeners is None else self.listeners
+        return self._parsed(
+            lambda: parse_listeners(text, self.listener_security_protocol_map),
+            *("listeners", "host.name", "port", "listener.security.protocol.map"),
+        )
+
+    def _advertised(self) -> tuple[str, int] | None:
+        """What clients are told of the first listener, if it was said; port 0 is the port it listens on."""
+        text = self.advertised_listeners
+        if text is None:
+            host = self.advertised_host_name
+            return None if host is None else (host, self.advertised_port or 0)
+        advertised = self._parsed(
+            lambda: parse_advertised(text, self.listener_security_protocol_map),
+            *("advertised.listeners", "listener.security.protocol.map"),
+        )
+        of_first = [endpoint for endpoint in advertised if endpoint.name == self.endpoints[0].name]
+        endpoint = (of_first or advertised)[0]
+        return endpoint.host, endpoint.port
+
+    def _limits(self) -> dict[str, int]:
+        return self._parsed(
+            lambda: parse_connection_limits(self.max_connections_per_ip_overrides),
+            "max.connections.per.ip.overrides",
+        )
+
+    def _parsed(self, parse: Callable[[], T], *names: str) -> T:
+        try:
+            return parse()
+        except EndpointError as error:
+            raise ConfigError(f"{error}{self._where(*names)}") from error
+
+    def _data_directory(self) -> Path:
+        directories = split_list(str(self.log_dir) if self.log_dirs is None else self.log_dirs)
+        where = self._where("log.dirs", "log.dir")
+        if not directories:
+            raise ConfigError(f"At least one log directory must be defined via log.dirs or log.dir.{where}")
+        if len(directories) > 1:
+            raise ConfigError(f"log.dirs names {len(directories)} directories; this broker keeps one{where}")
+        return Path(directories[0]).absolute()
+
+    def _report_without_effect(self) -> None:
+        by_reason: dict[Reason, list[str]] = {}
+        for name in self.given:
+            reason = reason_unused(name)
+            if reason is not None:
+                by_reason.setdefault(reason, []).append(name)
+            elif name not in SETTINGS:
+                source = f" ({self._sources[name]})" if name in self._sources else ""
+                self.warnings.append(f"{name} is no setting of Kafka 2.0{source}{suggestion(name)}")
+        for reason, names in by_reason.items():
+            messages = self.warnings if reason.is_warning else self.notes
+            messages.append(f"{', '.join(names)}: no effect, {reason.text}")
+
+    def _where(self, *names: str) -> str:
+        """Those of `names` that were set, with value and source, in parentheses."""
+        parts = [
+            f"{name}={self.given[name]}" + (f" in {self._sources[name]}" if name in self._sources else "")
+            for name in names
+            if name in self.given
+        ]
+        return f" ({', '.join(parts)})" if parts else ""
+
+
+def suggestion(name: str) -> str:
+    """`; did you mean ...?`, or nothing."""
+    import difflib  # only when somebody made a mistake
+
+    candidates = [each for each in SETTINGS if each == f"log.{name}"]
+    candidates += difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85)
+    return f"; did you mean {candidates[0]}?" if candidates else ""
+
+
+def load_config(
+    path: Path | None, assignments: Iterable[str], *, listen: str | None, data_dir: str | None
+) -> KafkaConfig:
+    """Read a server.properties and the command line; log what has no effect. Raises ConfigError."""
+    given: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    repeated = [] if path is None else _read_file(path, given, sources)
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {assignment}: it takes KEY=VALUE")
+        given[name.strip()], sources[name.strip()] = value, "--set"
+    if listen is not None:
+        given["listeners"], sources["listeners"] = f"PLAINTEXT://{listen}", "--listen"
+    elif not given.keys() & {"listeners", "host.name", "port"}:
+        given["listeners"] = DEFAULT_LISTENERS
+    if data_dir is not None:
+        given["log.dirs"], sources["log.dirs"] = data_dir, "--data-dir"
+    elif not given.keys() & {"log.dirs", "log.dir"}:
+        given["log.dirs"] = DEFAULT_DATA_DIR
+    config = KafkaConfig(given, sources)
+    config.warnings[:0] = repeated
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    for note in config.notes:
+        logger.info("%s", note)
+    return config
+
+
+def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:
+    """Add the entries of a file; return a warning for each that stands there twice."""
+    from minibroker.broker.properties import PropertiesError, parse_properties
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # what Java takes every properties file for
+    repeated = []
+    try:
+        for name, value, line in parse_properties(text):
+            source = f"{path.name} line {line}"
+            if name in given:
+                repeated.append(f"{name} is set twice: {sources[name]} and {source}; the last counts")
+            given[name], sources[name] = value, source
+    except PropertiesError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return repeated

@@ -1,0 +1,104 @@
+"""Reads the settings that hold addresses: listeners, their protocols, limits by address.
+
+As kafka 2.0.1 EndPoint: a listener is NAME://host:port; its name stands for a protocol by
+`listener.security.protocol.map`. An empty host is every interface, an IPv6 address stands in brackets. Only
+PLAINTEXT is spoken here: anything else is refused, because to listen without the encryption that was asked
+for would be worse than not to start.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import NamedTuple
+
+ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PORT_MAX = 65_535
+
+
+class EndpointError(ValueError):
+    """Text that names no address, or none that may be used."""
+
+
+class Endpoint(NamedTuple):
+    name: str
+    host: str
+    port: int
+
+
+def split_list(text: str) -> list[str]:
+    """The elements of a comma separated list, without empty ones."""
+    return [element for element in re.split(r"\s*,\s*", text.strip()) if element]
+
+
+def split_pairs(text: str) -> list[tuple[str, str]]:
+    """The pairs of a comma separated list of key:value; a key may hold colons. Raises EndpointError."""
+    pairs = []
+    for element in split_list(text):
+        key, colon, value = element.rpartition(":")
+        if not colon:
+            raise EndpointError(f"{element} is not of the form key:value")
+        pairs.append((key.strip(), value.strip()))
+    return pairs
+
+
+def parse_endpoints(text: str, protocol_map: str) -> list[Endpoint]:
+    """The endpoints of a list of listeners, at least one. Raises EndpointError."""
+    protocols = {name.upper(): protocol for name, protocol in split_pairs(protocol_map)}
+    for protocol in protocols.values():
+        if protocol not in PROTOCOLS:
+            raise EndpointError(f"Invalid security protocol `{protocol}` defined in listener.security.protocol.map")
+    endpoints = [_parse_endpoint(element, protocols) for element in split_list(text)]
+    if not endpoints:
+        raise EndpointError("at least one listener is needed")
+    if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
+        raise EndpointError(f"Each listener must have a different name, listeners: {text}")
+    return endpoints
+
+
+def parse_listeners(text: str, protocol_map: str) -> list[Endpoint]:
+    """Where to listen. Raises EndpointError."""
+    endpoints = parse_endpoints(text, protocol_map)
+    ports = [endpoint.port for endpoint in endpoints if endpoint.port != 0]
+    if len(set(ports)) < len(ports):
+        raise EndpointError(f"Each listener must have a different port, listeners: {text}")
+    return endpoints
+
+
+def parse_advertised(text: str, protocol_map: str) -> list[Endpoint]:
+    """What clients are told. Raises EndpointError."""
+    endpoints = parse_endpoints(text, protocol_map)
+    for endpoint in endpoints:
+        if endpoint.host in ("0.0.0.0", "::", ""):
+            raise EndpointError(
+                f"advertised.listeners cannot use the nonroutable meta-address {endpoint.host or '(empty)'}."
+                " Use a routable IP address."
+            )
+    return endpoints
+
+
+def parse_connection_limits(text: str) -> dict[str, int]:
+    """IP address -> limit, of `address:count,...`; names are resolved now. Raises EndpointError."""
+    limits: dict[str, int] = {}
+    for host, count in split_pairs(text):
+        if not count.isdecimal():
+            raise EndpointError(f"{count} is not a number of connections")
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise EndpointError(f"{host} is not an address: {error.strerror}") from error
+        limits |= {str(address[0]): int(count) for *_, address in found}
+    return limits
+
+
+def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
+    match = ENDPOINT.fullmatch(text)
+    if match is None or not 0 <= int(match[3]) <= PORT_MAX:
+        raise EndpointError(f"Unable to parse {text} to a broker endpoint, NAME://host:port")
+    name = match[1].upper()
+    if name not in protocols:
+        raise EndpointError(f"No security protocol defined for listener {name}")
+    if protocols[name] != "PLAINTEXT":
+        raise EndpointError(f"{text} asks for {protocols[name]}; only PLAINTEXT listeners are supported")
+    return Endpoint(name, match[2], int(match[3]))

@@ -1,0 +1,195 @@
+"""Every setting of a Kafka 2.0 broker: those that mean something here as attributes, the others as names.
+
+Names, types, defaults and bounds are those that kafka 2.0.1 prints of itself; a test compares them. The
+attribute of `num.partitions` is `num_partitions`. A setting that Kafka users have in their
+server.properties but that means nothing here is accepted with a word about why (`UNUSED`); so is one whose
+part of the broker is still to come (`NOT_YET`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minibroker.broker.settings import (
+    ANY,
+    BOOLEAN,
+    DOUBLE,
+    DOUBLE_MAX,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LONG_MAX,
+    PATH,
+    SHORT,
+    STRING,
+    at_least,
+    one_of,
+    optional,
+    setting,
+    some_of,
+)
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+DELETE: tuple[str, ...] = ("delete",)
+PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+
+
+class KafkaSettings:
+    """The table. Durations and sizes have their unit in the name; -1 is "no limit" where Kafka has it so."""
+
+    # Who this broker is
+    broker_id = setting(INT, -1, ANY, "this broker's number; -1 takes 0")
+    broker_id_generation_enable = setting(BOOLEAN, True, ANY, "whether broker.id may be left out")
+    reserved_broker_max_id = setting(INT, 1000, at_least(0), "the greatest broker.id that may be given")
+    broker_rack = optional(STRING, ANY, "told to clients in metadata")
+
+    # Where it listens
+    listeners = optional(STRING, ANY, "NAME://host:port, comma separated; port 0 takes a free one")
+    advertised_listeners = optional(STRING, ANY, "what clients are told to connect to; else the listener")
+    listener_security_protocol_map = setting(STRING, PROTOCOL_MAP, ANY, "NAME:PROTOCOL, comma separated")
+    host_name = setting(STRING, "", ANY, "old form of listeners")
+    port = setting(INT, 9092, ANY, "old form of listeners")
+    advertised_host_name = optional(STRING, ANY, "old form of advertised.listeners")
+    advertised_port = optional(INT, ANY, "old form of advertised.listeners")
+
+    # Connections and requests
+    socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")
+    socket_send_buffer_bytes = setting(INT, 102_400, ANY, "SO_SNDBUF; -1 leaves it to the system")
+    socket_receive_buffer_bytes = setting(INT, 102_400, ANY, "SO_RCVBUF; -1 leaves it to the system")
+    connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
+    max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
+    max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
+
+    # Topics
+    num_partitions = setting(INT, 1, at_least(1), "partitions of a topic that does not say how many")
+    default_replication_factor = setting(INT, 1, ANY, "replicas of a topic that is created automatically")
+    auto_create_topics_enable = setting(BOOLEAN, True, ANY, "whether using a topic creates it")
+    delete_topic_enable = setting(BOOLEAN, True, ANY, "whether topics may be deleted")
+    min_insync_replicas = setting(INT, 1, at_least(1), "replicas in sync for an acks=all produce to succeed")
+    unclean_leader_election_enable = setting(BOOLEAN, False, ANY, "whether a stale replica may lead")
+    compression_type = setting(STRING, "producer", ANY, "codec of the log; producer keeps what came")
+    message_max_bytes = setting(INT, 1_000_012, at_least(0), "the greatest batch that is accepted")
+
+    # Logs: where, and in which pieces
+    log_dir = setting(PATH, Path("/tmp/kafka-logs"), ANY, "the data directory; log.dirs wins over it")
+    log_dirs = optional(STRING, ANY, "the data directory; one")
+    log_segment_bytes = setting(INT, 1_073_741_824, at_least(14), "a segment of this size is closed")
+    log_roll_ms = optional(LONG, ANY, "a segment of this age is closed")
+    log_roll_hours = setting(INT, 168, at_least(1), "log.roll.ms in hours, if that is not set")
+    log_roll_jitter_ms = optional(LONG, ANY, "at most this is taken off log.roll.ms, at random")
+    log_roll_jitter_hours = setting(INT, 0, at_least(0), "log.roll.jitter.ms in hours, if that is not set")
+    log_index_size_max_bytes = setting(INT, 10_485_760, at_least(4), "size of an offset index")
+    log_index_interval_bytes = setting(INT, 4096, at_least(0), "log bytes between index entries")
+    log_preallocate = setting(BOOLEAN, False, ANY, "whether a new segment takes its space at once")
+
+    # Logs: how long records stay
+    log_cleanup_policy = setting(LIST, DELETE, some_of("compact", "delete"), "what is done to old records")
+    log_retention_ms = optional(LONG, ANY, "records older than this are deleted; -1 never")
+    log_retention_minutes = optional(INT, ANY, "log.retention.ms in minutes, if that is not set")
+    log_retention_hours = setting(INT, 168, ANY, "log.retention.ms in hours, if neither is set")
+    log_retention_bytes = setting(LONG, -1, ANY, "the oldest segments of a longer log are deleted; -1 never")
+    log_retention_check_interval_ms = setting(LONG, 300_000, at_least(1), "how often retention is looked at")
+    log_segment_delete_delay_ms = setting(LONG, 60_000, at_least(0), "files are kept this long after deletion")
+    log_cleaner_enable = setting(BOOLEAN, True, ANY, "whether compacted topics are compacted")
+    log_cleaner_threads = setting(INT, 1, at_least(0), "compactions at a time")
+    log_cleaner_backoff_ms = setting(LONG, 15_000, at_least(0), "pause when there is nothing to compact")
+    log_cleaner_dedupe_buffer_size = setting(LONG, 134_217_728, ANY, "memory of all compactions, bytes")
+    log_cleaner_io_buffer_size = setting(INT, 524_288, at_least(0), "memory for reading and writing, bytes")
+    log_cleaner_io_buffer_load_factor = setting(DOUBLE, 0.9, ANY, "how full the table of keys may be")
+    log_cleaner_io_max_bytes_per_second = setting(DOUBLE, DOUBLE_MAX, ANY, "disk use of compaction")
+    log_cleaner_min_cleanable_ratio = setting(DOUBLE, 0.5, ANY, "dirty part of a log that has it compacted")
+    log_cleaner_delete_retention_ms = setting(LONG, 86_400_000, ANY, "how long a tombstone stays")
+    log_cleaner_min_compaction_lag_ms = setting(LONG, 0, ANY, "how long a record stays uncompacted at least")
+
+    # Logs: when they are safe
+    log_flush_interval_messages = setting(LONG, LONG_MAX, at_least(1), "fsync after so many records")
+    log_flush_interval_ms = optional(LONG, ANY, "fsync when a record has waited so long")
+    log_flush_scheduler_interval_ms = setting(LONG, LONG_MAX, ANY, "how often that is looked at")
+    log_flush_offset_checkpoint_interval_ms = setting(INT, 60_000, at_least(0), "recovery points are written")
+    log_flush_start_offset_checkpoint_interval_ms = setting(INT, 60_000, at_least(0), "start offsets, likewise")
+
+    # Logs: what a record looks like
+    log_message_format_version = setting(STRING, "2.0-IV1", ANY, "batches are kept in this Kafka's format")
+    log_message_timestamp_type = setting(
+        STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "whose clock a record's timestamp is of"
+    )
+    log_message_timestamp_difference_max_ms = setting(LONG, LONG_MAX, ANY, "how wrong a producer's clock may be")
+    log_message_downconversion_enable = setting(BOOLEAN, True, ANY, "whether old consumers get old formats")
+
+    # Fetching and replication
+    max_incremental_fetch_session_cache_slots = setting(INT, 1000, at_least(0), "fetch sessions; 0 has none")
+    fetch_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
+    producer_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
+    delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
+    replica_lag_time_max_ms = setting(LONG, 10_000, ANY, "a follower that lags longer leaves the ISR")
+    replica_fetch_max_bytes = setting(INT, 1_048_576, at_least(0), "a follower's fetch, for each partition")
+    replica_fetch_response_max_bytes = setting(INT, 10_485_760, at_least(0), "a follower's fetch as a whole")
+    replica_fetch_min_bytes = setting(INT, 1, ANY, "a follower's fetch waits for so much")
+    replica_fetch_wait_max_ms = setting(INT, 500, ANY, "and so long")
+    replica_fetch_backoff_ms = setting(INT, 1000, at_least(0), "pause after a fetch that failed")
+    replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
+    replica_socket_receive_buffer_bytes = setting(INT, 65_536, ANY, "SO_RCVBUF towards a leader")
+    replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
+
+    # Groups and their offsets
+    group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout that may be asked for")
+    group_max_session_timeout_ms = setting(INT, 300_000, ANY, "and the greatest")
+    group_initial_rebalance_delay_ms = setting(INT, 3000, ANY, "a new group waits so long for more members")
+    offset_metadata_max_bytes = setting(INT, 4096, ANY, "of the text that may go with an offset")
+    offsets_commit_required_acks = setting(SHORT, -1, ANY, "acks of the append that stores offsets")
+    offsets_commit_timeout_ms = setting(INT, 5000, at_least(1), "and how long it may take")
+    offsets_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read at a time when loading")
+    offsets_retention_minutes = setting(INT, 10_080, at_least(1), "offsets of an empty group stay so long")
+    offsets_retention_check_interval_ms = setting(LONG, 600_000, at_least(1), "how often that is looked at")
+    offsets_topic_num_partitions = setting(INT, 50, at_least(1), "of __consumer_offsets")
+    offsets_topic_replication_factor = setting(SHORT, 3, at_least(1), "of __consumer_offsets")
+    offsets_topic_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __consumer_offsets")
+    offsets_topic_compression_codec = setting(INT, 0, ANY, "of __consumer_offsets, by number")
+
+    # Transactions
+    transactional_id_expiration_ms = setting(INT, 604_800_000, at_least(1), "of idle ids and producers' state")
+    transaction_max_timeout_ms = setting(INT, 900_000, at_least(1), "the greatest that may be asked for")
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = setting(INT, 60_000, at_least(1), "a check")
+    transaction_remove_expired_transaction_cleanup_interval_ms = setting(INT, 3_600_000, at_least(1), "a check")
+    transaction_state_log_num_partitions = setting(INT, 50, at_least(1), "of __transaction_state")
+    transaction_state_log_replication_factor = setting(SHORT, 3, at_least(1), "of __transaction_state")
+    transaction_state_log_min_isr = setting(INT, 2, at_least(1), "of __transaction_state")
+    transaction_state_log_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __transaction_state")
+    transaction_state_log_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read when loading")
+
+    # Quotas and metrics
+    quota_producer_default = setting(LONG, LONG_MAX, at_least(1), "bytes a second of a client id")
+    quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes a second of a client id")
+    quota_window_num = setting(INT, 11, at_least(1), "windows that a rate is measured over")
+    quota_window_size_seconds = setting(INT, 1, at_least(1), "length of each")
+    metrics_num_samples = setting(INT, 2, at_least(1), "windows that a metric is measured over")
+    metrics_sample_window_ms = setting(LONG, 30_000, at_least(1), "length of each")
+
+    # What follows from several of them
+
+    @property
+    def log_roll_time_ms(self) -> int:
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def log_roll_jitter_time_ms(self) -> int:
+        return self.log_roll_jitter_hours * HOUR_MS if self.log_roll_jitter_ms is None else self.log_roll_jitter_ms
+
+    @property
+    def log_retention_time_ms(self) -> int:
+        """-1 for ever."""
+        if self.log_retention_ms is not None:
+            time_ms = self.log_retention_ms
+        elif self.log_retention_minutes is not None:
+            time_ms = self.log_retention_minutes * MINUTE_MS
+        else:
+            time_ms = self.log_retention_hours * HOUR_MS
+        return max(time_ms, -1)
+
+    @property
+    def log_flush_time_ms(self) -> int:
+        if self.log_flush_interval_ms is None:
+            return self.log_flush_scheduler_interval_ms
+        return self.log_flush_interval_ms

@@ -1,0 +1,87 @@
+"""Puts an encoded response on a socket: bytes by send, file slices by `sendfile`, never copied in between.
+
+Bytes in front of a slice go with MSG_MORE, so that header and records share a packet. Slices go in pieces of
+`SENDFILE_PIECE_BYTES` with a checkpoint between them: other clients wait for one piece, not for a megabyte.
+A slice too small to be worth a system call of its own is read and joined to its neighbours.
+
+The 200 ms trap: sendfile corks the tail of what it sent when the next call meets a full socket. Setting
+TCP_NODELAY again pushes it out; only then may the task wait.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+import trio
+
+from minibroker.storage.files import FileSlice
+
+SENDFILE_PIECE_BYTES = 256 * 1024
+# Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
+READ_INSTEAD_BYTES = 8 * 1024
+
+Chunk = bytes | bytearray | memoryview | FileSlice
+
+
+class PeerGoneError(Exception):
+    """The other side of a connection no longer takes what we send."""
+
+
+async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
+    """Send all chunks in order. Raises PeerGoneError when the client closed, OSError when a file cannot be read."""
+    pending: list[bytes | bytearray | memoryview] = []
+    for chunk in chunks:
+        if not isinstance(chunk, FileSlice):
+            pending.append(chunk)
+        elif chunk.size_bytes <= READ_INSTEAD_BYTES:
+            pending.append(chunk.read())
+        else:
+            if pending:
+                await send_bytes(sock, b"".join(pending), socket.MSG_MORE)
+                pending.clear()
+            await send_file(sock, chunk)
+    if pending:
+        await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
+
+
+async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, flags: int = 0) -> None:
+    """Send all of `data`; wait only when the socket is full."""
+    try:
+        sent = sock.send(data, flags)
+    except BlockingIOError:
+        sent = 0
+    except OSError as error:
+        raise PeerGoneError(str(error)) from error
+    if sent == len(data):
+        return
+    rest = memoryview(data)[sent:]
+    while rest:
+        await trio.lowlevel.wait_writable(sock)
+        try:
+            rest = rest[sock.send(rest, flags) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+
+
+async def send_file(sock: socket.socket, chunk: FileSlice) -> None:
+    """Send a slice of a log file straight from the page cache."""
+    out_fd, in_fd = sock.fileno(), chunk.fd
+    position, end = chunk.position, chunk.position + chunk.size_bytes
+    while position < end:
+        try:
+            sent = os.sendfile(out_fd, in_fd, position, min(end - position, SENDFILE_PIECE_BYTES))
+        except BlockingIOError:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # push the corked tail, see above
+            await trio.lowlevel.wait_writable(sock)
+            continue
+        except (BrokenPipeError, ConnectionError) as error:
+            raise PeerGoneError(str(error)) from error
+        if sent == 0:
+            raise OSError(f"log file ended at {position}, {end - position} bytes before the slice did")
+        position += sent
+        if position < end:
+            await trio.lowlevel.checkpoint()

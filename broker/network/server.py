@@ -1,0 +1,123 @@
+"""Listens, accepts, and gives each client a task of its own.
+
+One receive buffer serves all connections: nothing waits between a read into it and copying out of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections import Counter
+
+import trio
+
+from minibroker.broker.client import Client
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.network.connection import Connection, Dispatch
+from minibroker.broker.timers import TimerLoop
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BUFFER_BYTES = 64 * 1024
+# As trio's SocketStream: keep little unsent data in the kernel, so that a slow reader costs no memory.
+NOTSENT_LOWAT_BYTES = 16 * 1024
+# What accept reports when this process or the machine is out of descriptors or buffers: wait, do not die.
+ACCEPT_PAUSE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+ACCEPT_PAUSE_SECONDS = 0.1
+
+
+class Server:
+    """Accepts on `listeners` until stopped; owns every connection."""
+
+    def __init__(
+        self,
+        listeners: list[socket.socket],
+        *,
+        config: KafkaConfig,
+        dispatch: Dispatch,
+        timers: TimerLoop,
+    ) -> None:
+        self._listeners = listeners
+        self._config = config
+        self._dispatch = dispatch
+        self._timers = timers
+        self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._per_host: Counter[str] = Counter()
+        self._accepting = trio.CancelScope()
+        self.connections: set[Connection] = set()
+
+    async def run(self) -> None:
+        """Serve until `stop_accepting` was called and the last connection has ended."""
+        async with trio.open_nursery() as connections:
+            with self._accepting:
+                async with trio.open_nursery() as acceptors:
+                    for listener in self._listeners:
+                        acceptors.start_soon(self._accept_forever, listener, connections)
+
+    def stop_accepting(self) -> None:
+        """Close the listeners; let requests in hand finish and end every connection after them."""
+        self._accepting.cancel()
+        for connection in list(self.connections):
+            connection.stop()
+
+    def cancel_connections(self) -> None:
+        """End what is left, mid-request or not."""
+        for connection in list(self.connections):
+            connection.cancel_scope.cancel()
+
+    async def _accept_forever(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        with listener:
+            await self._accept(listener, nursery)
+
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                sock, address = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            except OSError as error:
+                if error.errno not in ACCEPT_PAUSE_ERRNOS:
+                    raise
+                logger.error("cannot accept a connection: %s; trying again", error)
+                await trio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            self._admit(sock, address, nursery)
+
+    def _admit(self, sock: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
+        host = address[0]
+        if self._per_host[host] >= self._config.max_connections_for(host):
+            logger.warning("refusing a connection of %s: max.connections.per.ip reached", host)
+            sock.close()
+            return
+        set_options(sock)
+        local = sock.getsockname()
+        connection = Connection(
+            sock,
+            Client(f"{host}:{address[1]}", local[0], local[1]),
+            dispatch=self._dispatch,
+            receive_buffer=self._receive_buffer,
+            max_request_bytes=self._config.socket_request_max_bytes,
+            max_idle_ms=self._config.connections_max_idle_ms,
+            now_ms=self._timers.clock.monotonic_ms,
+            timer=self._timers.timer,
+        )
+        self._per_host[host] += 1
+        self.connections.add(connection)
+        nursery.start_soon(self._serve, connection, host)
+
+    async def _serve(self, connection: Connection, host: str) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.connections.discard(connection)
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+
+
+def set_options(sock: socket.socket) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", 25), NOTSENT_LOWAT_BYTES)

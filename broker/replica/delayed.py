@@ -1,0 +1,145 @@
+"""Operations that wait in a purgatory for the log to move: DelayedFetch and DelayedProduce.
+
+Each is an object that a connection's task is parked on. Completing one only wakes that task, which then reads
+the log afresh and answers: what it answers is never what was seen when it began to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.delayed_operation import DelayedOperation
+from minibroker.purgatory.purgatory import Purgatory
+from minibroker.storage.log_segment import LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from minibroker.broker.replica.replica_manager import FetchParams, ReplicaManager
+
+
+class ParkedOperation(DelayedOperation):
+    """A delayed operation with the task that waits for it."""
+
+    __slots__ = ("_task", "has_expired")
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self._task: trio.lowlevel.Task | None = None
+        self.has_expired = False
+
+    async def wait(self, purgatory: Purgatory) -> None:
+        """Park until completed or expired; leave the purgatory when cancelled (the broker stops, the client idles)."""
+        if self.is_completed:
+            return
+
+        def leave(_: object) -> trio.lowlevel.Abort:
+            self._task = None
+            purgatory.cancel(self)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(leave)
+
+    def on_complete(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def on_expiration(self) -> None:
+        self.has_expired = True
+
+
+class FetchStatus:
+    """Where one partition's fetch stood when it began to wait."""
+
+    __slots__ = ("max_bytes", "start", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, start: LogOffsetMetadata, max_bytes: int) -> None:
+        self.topic_partition = topic_partition
+        self.start = start
+        self.max_bytes = max_bytes
+
+
+class DelayedFetch(ParkedOperation):
+    """A fetch that found less than `min_bytes`. It ends when one of these holds (as kafka 2.0.1 DelayedFetch):
+
+    Case A: this broker no longer leads one of the partitions
+    Case B: this broker does not know one of the partitions
+    Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
+    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
+    Case E: a partition's log directory is offline
+    """
+
+    __slots__ = ("_params", "_replica_manager", "_statuses")
+
+    def __init__(self, params: FetchParams, statuses: Sequence[FetchStatus], replica_manager: ReplicaManager) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._statuses = statuses
+        self._replica_manager = replica_manager
+
+    def try_complete(self) -> bool:
+        accumulated_bytes = 0
+        for status in self._statuses:
+            try:
+                available_bytes = self._available_bytes(status)
+            except KafkaError:  # Cases A, B, E
+                return self.force_complete()
+            if available_bytes is None:  # Case C
+                return self.force_complete()
+            accumulated_bytes += available_bytes
+        if accumulated_bytes >= self._params.min_bytes:  # Case D
+            return self.force_complete()
+        return False
+
+    def _available_bytes(self, status: FetchStatus) -> int | None:
+        """Bytes that this partition could add; None when reading must begin at once (Case C)."""
+        partition = self._replica_manager.leader_partition(status.topic_partition)
+        end = partition.end_of_reading(
+            is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
+        )
+        start = status.start
+        # Equal offsets first: just after a roll, the same offset lies on two segments and is no Case C.
+        if end.message_offset == start.message_offset or start.segment_base_offset < 0:
+            return 0
+        if end.segment_base_offset != start.segment_base_offset:
+            return None
+        if end.message_offset < start.message_offset:
+            return 0
+        return min(end.relative_position - start.relative_position, status.max_bytes)
+
+
+class DelayedProduce(ParkedOperation):
+    """An acks=all append that waits for the in-sync replicas (as kafka 2.0.1 DelayedProduce).
+
+    `required` maps each partition to the offset its high watermark must reach; `errors` is filled per partition:
+    NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT for what was open at expiry.
+    """
+
+    __slots__ = ("_replica_manager", "_required", "errors")
+
+    def __init__(self, delay_ms: int, required: dict[TopicPartition, int], replica_manager: ReplicaManager) -> None:
+        super().__init__(delay_ms)
+        self._required = dict(required)
+        self._replica_manager = replica_manager
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+
+    def try_complete(self) -> bool:
+        for topic_partition, required_offset in list(self._required.items()):
+            try:
+                error = self._replica_manager.leader_partition(topic_partition).has_replicated_to(required_offset)
+            except KafkaError as refused:
+                error = refused.code
+            if error is not None:
+                self.errors[topic_partition] = error
+                del self._required[topic_partition]
+        return not self._required and self.force_complete()
+
+    def on_expiration(self) -> None:
+        super().on_expiration()
+        for topic_partition in self._required:
+            self.errors[topic_partition] = ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,134 @@
+"""One partition on this broker: its log, who replicates it, and how far it is committed.
+
+The high watermark is the smallest log end offset of the in-sync replicas (as kafka 2.0.1
+Partition.maybeIncrementLeaderHW). It is kept with its segment and position, because DelayedFetch counts the
+bytes between an offset and the high watermark without reading. It never moves back while this broker leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.log import Log, LogAppendInfo
+from minibroker.storage.log_segment import FetchDataInfo, LogOffsetMetadata
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class Replica:
+    """What the leader knows of a follower: the offset it fetched to, and when it was last caught up."""
+
+    __slots__ = ("broker_id", "last_caught_up_ms", "log_end_offset", "log_start_offset")
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.log_end_offset = -1
+        self.log_start_offset = -1
+        self.last_caught_up_ms = 0
+
+
+class Partition:
+    """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included."""
+
+    __slots__ = (
+        "broker_id",
+        "high_watermark",
+        "in_sync_replicas",
+        "leader_epoch",
+        "log",
+        "remote_replicas",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        broker_id: int,
+        leader_epoch: int,
+        replicas: Sequence[int],
+        in_sync_replicas: Sequence[int],
+    ) -> None:
+        self.topic_partition: TopicPartition = log.topic_partition
+        self.log = log
+        self.broker_id = broker_id
+        self.leader_epoch = leader_epoch
+        self.remote_replicas = {replica: Replica(replica) for replica in replicas if replica != broker_id}
+        self.in_sync_replicas = list(in_sync_replicas)
+        self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
+
+    def append_as_leader(self, records: memoryview, *, required_acks: int, now_ms: int) -> LogAppendInfo:
+        """Append what a client sent. Raises KafkaError and appends nothing.
+
+        The high watermark is not moved: the caller does that once the append is as durable as it must be.
+        """
+        if required_acks == -1 and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition}: {len(self.in_sync_replicas)} in-sync replicas, "
+                f"min.insync.replicas is {self.log.config.min_insync_replicas}",
+            )
+        return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+
+    def maybe_increment_high_watermark(self, durable_to: int | None = None) -> bool:
+        """Move the high watermark to the smallest end offset of the in-sync replicas. True if it moved.
+
+        `durable_to` is how far this replica's own log counts, where that is not its end.
+        """
+        committed = self.log.log_end_offset_metadata
+        if durable_to is not None and durable_to < committed.message_offset:
+            committed = self.log.convert_to_offset_metadata(max(durable_to, self.log.log_start_offset))
+        for broker_id in self.in_sync_replicas:
+            if broker_id != self.broker_id:
+                end_offset = self.remote_replicas[broker_id].log_end_offset
+                if end_offset < committed.message_offset:
+                    committed = self.log.convert_to_offset_metadata(max(end_offset, self.log.log_start_offset))
+        if committed.message_offset <= self.high_watermark.message_offset:
+            return False
+        self.high_watermark = committed
+        self.log.update_high_watermark(committed.message_offset)
+        return True
+
+    def has_replicated_to(self, required_offset: int) -> ErrorCode | None:
+        """Whether an acks=all append up to `required_offset` is committed: None while it is not.
+
+        As kafka 2.0.1 Partition.checkEnoughReplicasReachOffset.
+        """
+        if self.high_watermark.message_offset < required_offset:
+            return None
+        if len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        max_offset: int | None,
+        min_one_message: bool,
+        with_aborted: bool,
+    ) -> FetchDataInfo:
+        """Read up to `max_bytes` and `max_offset` (None: the log's end). Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        return self.log.read(
+            fetch_offset,
+            max_bytes,
+            max_offset=max_offset,
+            min_one_message=min_one_message,
+            include_aborted_txns=with_aborted,
+        )
+
+    def last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        """Where a read_committed reader must stop: the first open transaction, or the high watermark."""
+        offset = self.log.last_stable_offset
+        if offset >= self.high_watermark.message_offset:
+            return self.high_watermark
+        return self.log.convert_to_offset_metadata(offset)
+
+    def end_of_reading(self, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:
+        """How far a fetch may read (fetch-path row 29)."""
+        if isolation_level == READ_COMMITTED:
+            return self.last_stable_offset_metadata()
+        return self.high_watermark if is_committed_only else self.log.log_end_offset_metadata

@@ -1,0 +1,181 @@
+"""Settings of a Kafka 2.0 broker that are known and accepted, but change nothing here; and why.
+
+One line a setting: name, type, default (- for none, "" for empty), least or allowed values. `NOT_YET` holds
+those that `kafka_settings` has while the part of the broker that would obey them is still to come: a name,
+or the beginning of names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from minibroker.broker import settings
+from minibroker.broker.settings import Setting
+
+
+class Reason(NamedTuple):
+    text: str
+    is_warning: bool  # to ignore the setting may hurt who set it
+
+
+NO_ZOOKEEPER = Reason("there is no ZooKeeper here", False)
+ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
+ONE_BROKER = Reason("this broker is the whole cluster", False)
+NO_ENCRYPTION = Reason("connections are neither encrypted nor authenticated here", True)
+NO_PLUGINS = Reason("Java classes cannot be loaded here", True)
+NO_REPORTERS = Reason("metrics are asked of the broker, it does not push them", False)
+NO_COMPACTION = Reason("compaction is still to come", True)
+NO_GROUPS = Reason("group coordination is still to come", False)
+NO_TRANSACTIONS = Reason("transactions are still to come", False)
+NO_QUOTAS = Reason("quotas are still to come", True)
+
+NOT_YET = {
+    "log.cleaner.": NO_COMPACTION,
+    "group.": NO_GROUPS,
+    "offset.": NO_GROUPS,
+    "offsets.": NO_GROUPS,
+    "transaction.": NO_TRANSACTIONS,
+    "quota.": NO_QUOTAS,
+}
+
+UNUSED = {
+    NO_ZOOKEEPER: """
+        zookeeper.connect                                      string    -
+        zookeeper.connection.timeout.ms                        int       -
+        zookeeper.max.in.flight.requests                       int       10 1
+        zookeeper.session.timeout.ms                           int       6000
+        zookeeper.set.acl                                      boolean   false
+        zookeeper.sync.time.ms                                 int       2000
+    """,
+    ONE_LOOP: """
+        background.threads                                     int       10 1
+        num.io.threads                                         int       8 1
+        num.network.threads                                    int       3 1
+        num.recovery.threads.per.data.dir                      int       1 1
+        queued.max.request.bytes                               long      -1
+        queued.max.requests                                    int       500 1
+    """,
+    ONE_BROKER: """
+        alter.log.dirs.replication.quota.window.num            int       11 1
+        alter.log.dirs.replication.quota.window.size.seconds   int       1 1
+        auto.leader.rebalance.enable                           boolean   true
+        controlled.shutdown.enable                             boolean   true
+        controlled.shutdown.max.retries                        int       3
+        controlled.shutdown.retry.backoff.ms                   long      5000
+        controller.socket.timeout.ms                           int       30000
+        inter.broker.listener.name                             string    -
+        inter.broker.protocol.version                          string    2.0-IV1
+        leader.imbalance.check.interval.seconds                long      300
+        leader.imbalance.per.broker.percentage                 int       10
+        num.replica.alter.log.dirs.threads                     int       -
+        num.replica.fetchers                                   int       1
+        replication.quota.window.num                           int       11 1
+        replication.quota.window.size.seconds                  int       1 1
+        request.timeout.ms                                     int       30000
+        security.inter.broker.protocol                         string    PLAINTEXT
+    """,
+    NO_ENCRYPTION: """
+        delegation.token.expiry.check.interval.ms              long      3600000 1
+        delegation.token.expiry.time.ms                        long      86400000 1
+        delegation.token.master.key                            password  -
+        delegation.token.max.lifetime.ms                       long      604800000 1
+        password.encoder.cipher.algorithm                      string    AES/CBC/PKCS5Padding
+        password.encoder.iterations                            int       4096 1024
+        password.encoder.key.length                            int       128 8
+        password.encoder.keyfactory.algorithm                  string    -
+        password.encoder.old.secret                            password  -
+        password.encoder.secret                                password  -
+        sasl.client.callback.handler.class                     class     -
+        sasl.enabled.mechanisms                                list      GSSAPI
+        sasl.jaas.config                                       password  -
+        sasl.kerberos.kinit.cmd                                string    /usr/bin/kinit
+        sasl.kerberos.min.time.before.relogin                  long      60000
+        sasl.kerberos.principal.to.local.rules                 list      DEFAULT
+        sasl.kerberos.service.name                             string    -
+        sasl.kerberos.ticket.renew.jitter                      double    0.05
+        sasl.kerberos.ticket.renew.window.factor               double    0.8
+        sasl.login.callback.handler.class                      class     -
+        sasl.login.class                                       class     -
+        sasl.login.refresh.buffer.seconds                      short     300
+        sasl.login.refresh.min.period.seconds                  short     60
+        sasl.login.refresh.window.factor                       double    0.8
+        sasl.login.refresh.window.jitter                       double    0.05
+        sasl.mechanism.inter.broker.protocol                   string    GSSAPI
+        sasl.server.callback.handler.class                     class     -
+        ssl.cipher.suites                                      list      ""
+        ssl.client.auth                                        string    none required,requested,none
+        ssl.enabled.protocols                                  list      TLSv1.2,TLSv1.1,TLSv1
+        ssl.endpoint.identification.algorithm                  string    https
+        ssl.key.password                                       password  -
+        ssl.keymanager.algorithm                               string    SunX509
+        ssl.keystore.location                                  string    -
+        ssl.keystore.password                                  password  -
+        ssl.keystore.type                                      string    JKS
+        ssl.protocol                                           string    TLS
+        ssl.provider                                           string    -
+        ssl.secure.random.implementation                       string    -
+        ssl.trustmanager.algorithm                             string    PKIX
+        ssl.truststore.location                                string    -
+        ssl.truststore.password                                password  -
+        ssl.truststore.type                                    string    JKS
+    """,
+    NO_PLUGINS: """
+        alter.config.policy.class.name                         class     -
+        authorizer.class.name                                  string    ""
+        client.quota.callback.class                            class     -
+        create.topic.policy.class.name                         class     -
+        principal.builder.class                                class     -
+    """,
+    NO_REPORTERS: """
+        metric.reporters                                       list      ""
+        metrics.recording.level                                string    INFO
+    """,
+}
+
+TYPES = {
+    kind.name.lower(): kind
+    for kind in (
+        settings.INT,
+        settings.LONG,
+        settings.SHORT,
+        settings.DOUBLE,
+        settings.BOOLEAN,
+        settings.STRING,
+        settings.LIST,
+        settings.CLASS,
+        settings.PASSWORD,
+    )
+}
+
+
+def unused_settings() -> dict[str, tuple[Setting[Any], Reason]]:
+    """The rows of `UNUSED` by name."""
+    return {
+        fields[0]: (_row(*fields), reason)
+        for reason, rows in UNUSED.items()
+        for fields in map(str.split, rows.strip().splitlines())
+    }
+
+
+def reason_unused(name: str) -> Reason | None:
+    """Why setting `name` changes nothing; None if it does change something, or is not known."""
+    if name in UNUSED_SETTINGS:
+        return UNUSED_SETTINGS[name][1]
+    if name.startswith("listener.name."):
+        return NO_ENCRYPTION  # listener.name.external.ssl.keystore.location, and so on
+    return next((reason for start, reason in NOT_YET.items() if name.startswith(start)), None)
+
+
+def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[Any]:
+    kind: Any = TYPES[type_name]
+    check: Any = settings.ANY
+    if allowed.isdecimal():
+        check = settings.at_least(int(allowed))
+    elif allowed:
+        check = settings.one_of(*allowed.split(","))
+    row = Setting(kind, None if default == "-" else kind.parse(default.strip('"')), check, "")
+    row.name = name
+    return row
+
+
+UNUSED_SETTINGS = unused_settings()

@@ -1,0 +1,206 @@
+"""What is the same in every message format: where a batch begins and ends, and which offsets it covers.
+
+All formats have `offset: int64 | size: int32` in front and the magic in the 17th byte, so a log that holds
+several is scanned by one loop. A batch of magic 2 has the offset of its first record there, a message or
+wrapper of magic 0 or 1 that of its last. Nothing here looks inside or checks a CRC unless its name says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from minibroker.protocol.compression import Codec, codec_of, corrupt
+from minibroker.protocol.message_set import (
+    MESSAGE_OVERHEAD_V0,
+    iter_message_records,
+    message_crc_is_valid,
+    read_message_header,
+)
+from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
+from minibroker.protocol.record_batch import (
+    BATCH_HEADER_FORMAT,
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    TimestampType,
+    crc_is_valid,
+    iter_records,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import ReadableBuffer
+
+UNKNOWN_COUNT = -1
+SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+NEWEST_MAGIC = 2
+# Enough of a batch to know its format and size.
+HEADER_SIZE_UP_TO_MAGIC = 17
+
+_unpack_batch = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
+# base offset, size, magic
+_unpack_prefix = struct.Struct(">qi4xb").unpack_from
+# base offset, size, magic, last offset delta
+_offsets = struct.Struct(">qi4xb6xi")
+_unpack_offsets = _offsets.unpack_from
+
+
+class BatchView(NamedTuple):
+    """A batch in a buffer, as its header tells; for magic 0 and 1 both offsets are the one in the header."""
+
+    position: int
+    size_bytes: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    partition_leader_epoch: int
+    attributes: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records_count: int
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.size_bytes
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Raises KafkaError(CORRUPT_MESSAGE) for a codec that never was."""
+        return codec_of(self.attributes)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.magic == 0:
+            return TimestampType.CREATE_TIME
+        return TimestampType((self.attributes & LOG_APPEND_TIME_FLAG) >> 3)
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.magic >= 2 and bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def is_control(self) -> bool:
+        return self.magic >= 2 and bool(self.attributes & CONTROL_FLAG)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def scan_batches(buffer: ReadableBuffer, start: int, end: int) -> Iterator[BatchView]:
+    """Iterate over the whole batches in `buffer[start:end]`; what is cut off at the end is passed over.
+
+    Raises KafkaError(CORRUPT_MESSAGE) at a size or magic no batch can have.
+    """
+    position = start
+    while position + HEADER_SIZE_UP_TO_MAGIC <= end:
+        offset, size, magic = _unpack_prefix(buffer, position)
+        _check(offset, size, magic, position)
+        size += LOG_OVERHEAD
+        if position + size > end:
+            return
+        yield _view_batch(buffer, position) if magic == 2 else _view_message(buffer, position)
+        position += size
+
+
+def view_batch(buffer: ReadableBuffer, position: int, end: int) -> BatchView | None:
+    """Return the batch at `position`, or None if it is cut off by `end`. Raises as `scan_batches`."""
+    return next(scan_batches(buffer, position, end), None)
+
+
+def _check(offset: int, size: int, magic: int, position: int) -> None:
+    if size < MESSAGE_OVERHEAD_V0 or (magic == 2 and size < SMALLEST_BATCH_LENGTH):
+        raise corrupt(f"Record size {size} is less than the minimum record overhead, at {position}")
+    if not 0 <= magic <= NEWEST_MAGIC:
+        raise corrupt(f"Invalid magic found in record: {magic}, offset {offset}, at {position}")
+
+
+def _view_batch(buffer: ReadableBuffer, position: int) -> BatchView:
+    header = _unpack_batch(buffer, position)
+    base_offset, length, leader_epoch, magic, _, attributes, last_delta, _, max_timestamp = header[:9]
+    return BatchView(
+        position,
+        length + LOG_OVERHEAD,
+        magic,
+        base_offset,
+        base_offset + last_delta,
+        max_timestamp,
+        leader_epoch,
+        attributes,
+        *header[9:],
+    )
+
+
+def _view_message(buffer: ReadableBuffer, position: int) -> BatchView:
+    header = read_message_header(buffer, position)
+    return BatchView(
+        position,
+        header.size_bytes,
+        header.magic,
+        header.offset,
+        header.offset,
+        header.timestamp,
+        NO_LEADER_EPOCH,
+        header.attributes,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        UNKNOWN_COUNT,
+    )
+
+
+def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int) -> tuple[int, int, int] | None:
+    """Return (base offset, position, size) of the first whole batch that ends at `target_offset` or later.
+
+    None if `buffer[start:end]` has none. Raises KafkaError(CORRUPT_MESSAGE) as `scan_batches`.
+    """
+    position, readable = start, end - _offsets.size
+    while position <= readable:
+        offset, size, magic, last_delta = _unpack_offsets(buffer, position)
+        if magic != 2 or size < SMALLEST_BATCH_LENGTH:
+            _check(offset, size, magic, position)
+            last_delta = 0
+        if offset + last_delta >= target_offset:
+            size += LOG_OVERHEAD
+            return (offset, position, size) if position + size <= end else None
+        position += size + LOG_OVERHEAD
+    # A message of magic 0 without key and value is a byte smaller than what was read above.
+    if position <= end - MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:
+        offset, size, magic = _unpack_prefix(buffer, position)
+        _check(offset, size, magic, position)
+        if offset >= target_offset and position + size + LOG_OVERHEAD <= end:
+            return offset, position, size + LOG_OVERHEAD
+    return None
+
+
+def batch_is_valid(buffer: ReadableBuffer, view: BatchView) -> bool:
+    """Return whether the batch's CRC is right."""
+    if view.magic == 2:
+        return crc_is_valid(buffer, view.position, read_header(buffer, view.position))
+    return message_crc_is_valid(buffer, view.position, read_message_header(buffer, view.position))
+
+
+def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:
+    """Iterate over the records of a batch of any format; raises as the format's own iterator does."""
+    iterate = iter_records if view.magic == 2 else iter_message_records
+    return iterate(buffer, view.position, max_decompressed_bytes=max_decompressed_bytes)

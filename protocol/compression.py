@@ -1,0 +1,269 @@
+"""The codecs of record batches, framed as Kafka's Java clients frame them, and bounded when they are undone.
+
+gzip: one or more gzip members.  lz4: a frame of independent 64 KiB blocks.  snappy: xerial's framing,
+`\\x82SNAPPY\\0 | version: int32 | compatible: int32 | (size: int32 | raw snappy block)*`, or one raw block.
+
+`decompress` never holds more than `max_size` bytes of output: what a stream claims of itself is checked
+before memory is asked for. The libraries are imported at first use; most brokers never look inside a batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CODEC_MASK = 0x07
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 * 1024
+# A block "size" of these four bytes is the header of a second stream behind the first, as `cat a b` makes it.
+XERIAL_NEXT_STREAM = struct.unpack(">i", XERIAL_MAGIC[:4])[0]
+
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_INDEPENDENT_BLOCKS = 0x20
+LZ4_CONTENT_SIZE = 0x08
+LZ4_DICTIONARY = 0x01
+
+# zlib hands back what follows a member as a copy, so it is fed by pieces: many tiny members stay linear.
+GZIP_PIECE_BYTES = 16 * 1024
+GZIP_WINDOW_BITS = 31
+RAW_DEFLATE_WINDOW_BITS = -15
+GZIP_MAGIC = b"\x1f\x8b"
+# Deflate, no name, no time, no operating system: as Java writes it, so that bytes can be compared with Kafka's.
+GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
+# With many members or empty blocks a stream may cost time and yield nothing; no writer makes more than these.
+GZIP_MAX_MEMBERS = 10_000
+
+_int32 = struct.Struct(">i")
+
+
+class Codec(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4  # came with Kafka 2.1; refused here
+
+    @property
+    def kafka_name(self) -> str:
+        """The name `compression.type` has for it."""
+        return self.name.lower()
+
+
+def codec_of(attributes: int) -> Codec:
+    """Return the codec named by `attributes`. Raises KafkaError(CORRUPT_MESSAGE) for one that never was."""
+    try:
+        return Codec(attributes & CODEC_MASK)
+    except ValueError:
+        raise corrupt(f"Unknown compression type id: {attributes & CODEC_MASK}") from None
+
+
+def compress(codec: Codec, data: bytes | bytearray, *, magic: int = 2) -> bytes:
+    """Compress `data` for a batch of that magic. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd."""
+    return _COMPRESSORS[codec](data, magic)
+
+
+def decompress(codec: Codec, data: bytes | bytearray | memoryview, *, max_size: int, magic: int = 2) -> bytes:
+    """Return what `data` holds, `max_size` bytes at most.
+
+    Raises KafkaError: CORRUPT_MESSAGE if the stream is damaged or ends early, MESSAGE_TOO_LARGE if there is
+    more in it than `max_size`, UNSUPPORTED_COMPRESSION_TYPE for zstd.
+    """
+    return _DECOMPRESSORS[codec](data, max_size, magic)
+
+
+def corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+def _too_large(max_size: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records are over {max_size} bytes once decompressed")
+
+
+def _unsupported() -> KafkaError:
+    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not supported by Kafka 2.0")
+
+
+def _keep(data: bytes | bytearray, magic: int) -> bytes:
+    return bytes(data)
+
+
+def _bounded_copy(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    if len(data) > max_size:
+        raise _too_large(max_size)
+    return bytes(data)
+
+
+def _gzip(data: bytes | bytearray, magic: int) -> bytes:
+    import zlib
+
+    stream = zlib.compressobj(6, zlib.DEFLATED, RAW_DEFLATE_WINDOW_BITS)
+    trailer = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((GZIP_HEADER, stream.compress(data), stream.flush(), trailer))
+
+
+def _gunzip(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    import zlib
+
+    view = memoryview(data)
+    position, left, output = 0, max_size, []
+    for _ in range(GZIP_MAX_MEMBERS):
+        member = zlib.decompressobj(GZIP_WINDOW_BITS)
+        while not member.eof:
+            piece = view[position : position + GZIP_PIECE_BYTES]
+            if not piece:
+                raise corrupt("the gzip stream ends early")
+            try:
+                text = member.decompress(piece, left + 1)
+            except zlib.error as error:
+                raise corrupt(f"the gzip stream is damaged: {error}") from None
+            if len(text) > left:
+                raise _too_large(max_size)
+            output.append(text)
+            left -= len(text)
+            position += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+        # What follows the last member is no part of the stream, as for java.util.zip.GZIPInputStream.
+        if view[position : position + 2] != GZIP_MAGIC:
+            return b"".join(output)
+    raise corrupt(f"the gzip stream has over {GZIP_MAX_MEMBERS} members")
+
+
+def _snap(data: bytes | bytearray, magic: int) -> bytes:
+    from cramjam import snappy
+
+    view, output = memoryview(data), [XERIAL_HEADER]
+    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
+        block = bytes(snappy.compress_raw(view[start : start + XERIAL_BLOCK_BYTES]))
+        output += (_int32.pack(len(block)), block)
+    return b"".join(output)
+
+
+def _unsnap(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    view = memoryview(data)
+    if view[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        return bytes(_unsnap_block(view, max_size, max_size))
+    position, left, output = len(XERIAL_HEADER), max_size, []
+    while position != len(view):
+        if len(view) - position < 4:
+            raise corrupt("the snappy stream ends within its header or the size of a block")
+        (size,) = _int32.unpack_from(view, position)
+        if size == XERIAL_NEXT_STREAM and view[position : position + 8] == XERIAL_MAGIC:
+            position += len(XERIAL_HEADER)
+            continue
+        position += 4
+        if not 0 < size <= len(view) - position:
+            raise corrupt(f"the snappy stream has a block of {size} bytes where {len(view) - position} are left")
+        output.append(_unsnap_block(view[position : position + size], left, max_size))
+        left -= len(output[-1])
+        position += size
+    return b"".join(output)
+
+
+def _unsnap_block(block: memoryview, left: int, max_size: int) -> bytearray:
+    from cramjam import DecompressionError, snappy
+
+    try:
+        claimed = snappy.decompress_raw_len(block)
+        if claimed > left:
+            raise _too_large(max_size)
+        output = bytearray(claimed)
+        written = snappy.decompress_raw_into(block, output) if len(block) else -1
+    except DecompressionError as error:
+        raise corrupt(f"the snappy block is damaged: {error}") from None
+    if written != claimed:
+        raise corrupt(f"the snappy block claims {claimed} bytes and holds {written}")
+    return output
+
+
+def _lz4(data: bytes | bytearray, magic: int) -> bytes:
+    import lz4.frame
+
+    frame: bytes = lz4.frame.compress(
+        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+    if magic > 0:
+        return frame
+    # Kafka up to 0.9 took the magic number into the header's checksum, and still does for message format 0.
+    end = _lz4_descriptor_end(frame)
+    return b"".join((frame[:end], _header_checksum(frame[:end]), frame[end + 1 :]))
+
+
+def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    import lz4.frame
+
+    frame = bytes(data)
+    if frame[:4] != LZ4_MAGIC or len(frame) < 7:
+        raise corrupt("not an lz4 frame")
+    if not frame[4] & LZ4_INDEPENDENT_BLOCKS:
+        raise corrupt("lz4 blocks that depend on each other are not supported")  # no Java client could read them
+    if magic == 0:
+        end = _lz4_descriptor_end(frame)
+        frame = b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
+    stream = lz4.frame.LZ4FrameDecompressor()
+    try:
+        output: bytes = stream.decompress(frame, max_length=max_size + 1)
+    except (RuntimeError, ValueError) as error:
+        raise corrupt(f"the lz4 frame is damaged: {error}") from None
+    if len(output) > max_size:
+        raise _too_large(max_size)
+    if not stream.eof:
+        raise corrupt("the lz4 frame ends early")
+    return output
+
+
+def _lz4_descriptor_end(frame: bytes) -> int:
+    """Return where the header's checksum is: after magic, flags, block size and what the flags announce."""
+    return 6 + 8 * bool(frame[4] & LZ4_CONTENT_SIZE) + 4 * bool(frame[4] & LZ4_DICTIONARY)
+
+
+def _header_checksum(descriptor: bytes) -> bytes:
+    return bytes((_xxh32_of_short(descriptor) >> 8 & 0xFF,))
+
+
+def _xxh32_of_short(data: bytes) -> int:
+    """Return XXH32 with seed 0 of the under 16 bytes its short form is for, which every lz4 descriptor is."""
+    mask = 0xFFFFFFFF
+    value = (374761393 + len(data)) & mask
+    whole = len(data) // 4 * 4
+    for (lane,) in struct.iter_unpack("<I", data[:whole]):
+        value = (value + lane * 3266489917) & mask
+        value = ((value << 17 | value >> 15) & mask) * 668265263 & mask
+    for byte in data[whole:]:
+        value = (value + byte * 374761393) & mask
+        value = ((value << 11 | value >> 21) & mask) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return value ^ value >> 16
+
+
+def _compress_zstd(data: bytes | bytearray, magic: int) -> bytes:
+    raise _unsupported()
+
+
+def _decompress_zstd(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    raise _unsupported()
+
+
+_COMPRESSORS: dict[Codec, Callable[[bytes | bytearray, int], bytes]] = {
+    Codec.NONE: _keep,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snap,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _compress_zstd,
+}
+_DECOMPRESSORS: dict[Codec, Callable[[bytes | bytearray | memoryview, int, int], bytes]] = {
+    Codec.NONE: _bounded_copy,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnap,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _decompress_zstd,
+}

@@ -1,0 +1,121 @@
+"""From one message format to another: down when an old client reads, up when one writes.
+
+Going up is building anew: a leader iterates over what came, checks each record, gives it an offset and writes
+all of them by `build_records`. Going down (`down_convert`) keeps offsets and batches, and loses what the
+older format has no place for: headers, producers, control batches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.record_batch import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TimestampType,
+    build_batch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _typeshed import ReadableBuffer
+    from minibroker.protocol.record import Record
+
+
+def build_records(
+    records: Iterable[Record],
+    *,
+    magic: int,
+    base_offset: int,
+    codec: Codec = Codec.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    log_append_time_ms: int | None = None,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+) -> bytearray:
+    """Return these records in the format `magic`, at the offsets they have: one batch, or messages.
+
+    Raises ValueError if there are no records, or for a producer or a transaction in a format without them.
+    """
+    if magic == 2:
+        return build_batch(
+            records,
+            base_offset=base_offset,
+            codec=codec,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            timestamp_type=timestamp_type,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            log_append_time_ms=log_append_time_ms,
+        )
+    if producer_id != NO_PRODUCER_ID or is_transactional or is_control:
+        raise ValueError(f"no producer, transaction or control record can be written in magic {magic}")
+    return build_message_set(
+        records,
+        magic=magic,
+        codec=codec,
+        timestamp_type=timestamp_type,
+        log_append_time_ms=log_append_time_ms,
+    )
+
+
+def down_convert(
+    buffer: ReadableBuffer,
+    start: int,
+    end: int,
+    *,
+    to_magic: int,
+    first_offset: int,
+    max_decompressed_bytes: int,
+) -> bytearray:
+    """Return the whole batches in `buffer[start:end]` with none of a magic above `to_magic`.
+
+    Batches that are old enough stay as they are; control batches are left out below magic 2. Of uncompressed
+    batches, records before `first_offset` are left out too: in old formats each is a message of its own, and
+    some clients count on getting none they did not ask for.
+
+    Raises KafkaError: CORRUPT_MESSAGE, or MESSAGE_TOO_LARGE over `max_decompressed_bytes` in one batch.
+    """
+    converted = bytearray()
+    for view in scan_batches(buffer, start, end):
+        if view.is_control and to_magic < 2:
+            continue
+        if view.magic <= to_magic:
+            with memoryview(buffer) as whole, whole[view.position : view.end_position] as batch:
+                converted += batch
+        else:
+            converted += _down_convert_batch(buffer, view, to_magic, first_offset, max_decompressed_bytes)
+    return converted
+
+
+def _down_convert_batch(
+    buffer: ReadableBuffer, view: BatchView, to_magic: int, first_offset: int, max_decompressed_bytes: int
+) -> bytes | bytearray:
+    codec = view.codec
+    records = [
+        record
+        for record in iter_all_records(buffer, view, max_decompressed_bytes=max_decompressed_bytes)
+        if codec is not Codec.NONE or record.offset >= first_offset
+    ]
+    if not records:
+        return b""
+    return build_message_set(
+        records,
+        magic=to_magic,
+        codec=codec,
+        timestamp_type=view.timestamp_type,
+        log_append_time_ms=view.max_timestamp_ms,
+    )

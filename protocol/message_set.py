@@ -1,0 +1,274 @@
+"""Message sets: the formats of magic 0 (before 0.10) and magic 1 (0.10), where each message stands alone.
+
+    offset: int64 | size: int32 | crc: uint32 | magic: int8 | attributes: int8 | timestamp: int64 (magic 1)
+    | key size: int32 | key | value size: int32 | value
+
+    attributes: bits 0-2 codec | 3 log append time (magic 1)
+
+A size of -1 is null. The CRC (zlib's) covers everything from the magic on. A compressed set is the value of
+one wrapper message, which has the offset of the last one inside: there, magic 0 writes offsets as they are in
+the log, magic 1 counts from the set's first. A wrapper inside a wrapper is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from construct import Int8sb, Int32sb, Int32ub, Int64sb, Struct
+from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, compress, corrupt, decompress
+from minibroker.protocol.record import NO_TIMESTAMP, Record
+from minibroker.protocol.record_batch import (
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    TimestampType,
+    field_offset,
+    struct_format,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+MESSAGE_HEADER_V0 = Struct(
+    "offset" / Int64sb,
+    "size" / Int32sb,  # counted from after itself
+    "crc" / Int32ub,
+    "magic" / Int8sb,
+    "attributes" / Int8sb,
+)
+MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / Int64sb)
+
+# Both sizes of null, no key, no value; without the offset and size in front.
+MESSAGE_OVERHEAD_V0 = MESSAGE_HEADER_V0.sizeof() - LOG_OVERHEAD + 8
+MESSAGE_OVERHEAD_V1 = MESSAGE_HEADER_V1.sizeof() - LOG_OVERHEAD + 8
+
+_CRC_AT = field_offset(MESSAGE_HEADER_V0, "crc")
+_MAGIC_AT = field_offset(MESSAGE_HEADER_V0, "magic")
+_ATTRIBUTES_AT = field_offset(MESSAGE_HEADER_V0, "attributes")
+_TIMESTAMP_AT = field_offset(MESSAGE_HEADER_V1, "timestamp")
+
+_header_v0 = struct.Struct(struct_format(MESSAGE_HEADER_V0))
+_header_v1 = struct.Struct(struct_format(MESSAGE_HEADER_V1))
+_int64 = struct.Struct(">q")
+_int32 = struct.Struct(">i")
+_uint32 = struct.Struct(">I")
+
+
+class MessageHeader(NamedTuple):
+    """The fields of `MESSAGE_HEADER_V1`, in its order."""
+
+    offset: int
+    size: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int = NO_TIMESTAMP
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size + LOG_OVERHEAD
+
+    @property
+    def codec(self) -> Codec:
+        """Raises KafkaError(CORRUPT_MESSAGE) for a codec that never was."""
+        return codec_of(self.attributes)
+
+    @property
+    def is_compressed(self) -> bool:
+        return bool(self.attributes & CODEC_MASK)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.magic == 0:
+            return TimestampType.CREATE_TIME
+        return TimestampType((self.attributes & LOG_APPEND_TIME_FLAG) >> 3)
+
+
+class Message(NamedTuple):
+    header: MessageHeader
+    key: bytes | None
+    value: bytes | None
+
+
+def read_message_header(buffer: ReadableBuffer, position: int = 0) -> MessageHeader:
+    """Read the header of the message at `position`. Raises KafkaError(CORRUPT_MESSAGE) if it is none."""
+    try:
+        header = MessageHeader(*_header_v0.unpack_from(buffer, position))
+        if header.magic == 1:
+            header = MessageHeader(*_header_v1.unpack_from(buffer, position))
+    except struct.error:
+        raise corrupt(f"no room for the header of a message at {position}") from None
+    smallest = MESSAGE_OVERHEAD_V1 if header.magic == 1 else MESSAGE_OVERHEAD_V0
+    if header.magic not in (0, 1) or header.size < smallest:
+        raise corrupt(f"a message of magic {header.magic} and {header.size} bytes at {position}")
+    return header
+
+
+def message_crc_is_valid(buffer: ReadableBuffer, position: int, header: MessageHeader) -> bool:
+    """Return whether the message is as it was written; False too if it is not all there."""
+    end = position + header.size_bytes
+    with memoryview(buffer) as view:
+        if end > len(view):
+            return False
+        with view[position + _MAGIC_AT : end] as covered:
+            return zlib.crc32(covered) == header.crc
+
+
+def stamp_message(
+    buffer: WriteableBuffer,
+    position: int,
+    *,
+    offset: int,
+    timestamp_ms: int | None = None,
+    log_append_time: bool = False,
+) -> None:
+    """Give the message, or the wrapper and by it all inside, its offset in the log, in place.
+
+    With `timestamp_ms`, also the timestamp and its type, magic 1 only; only if either is new to the message
+    is its CRC computed again. Raises ValueError for a timestamp on magic 0.
+    """
+    _int64.pack_into(buffer, position, offset)
+    if timestamp_ms is None:
+        return
+    header = read_message_header(buffer, position)
+    if header.magic == 0:
+        raise ValueError("a message of magic 0 has no timestamp")
+    attributes = header.attributes & ~LOG_APPEND_TIME_FLAG | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
+    if attributes == header.attributes and timestamp_ms == header.timestamp:
+        return
+    struct.pack_into(">bq", buffer, position + _ATTRIBUTES_AT, attributes, timestamp_ms)
+    with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
+        crc = zlib.crc32(covered)
+    _uint32.pack_into(buffer, position + _CRC_AT, crc)
+
+
+def iter_message_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_bytes: int) -> Iterator[Record]:
+    """Iterate over the record of the message at `position`, or those its wrapper holds.
+
+    The outer CRC is the caller's to check; those inside a wrapper are checked here. Raises KafkaError:
+    CORRUPT_MESSAGE where sizes, offsets or a CRC inside are wrong, MESSAGE_TOO_LARGE if there is more in it
+    than `max_decompressed_bytes`.
+    """
+    header = read_message_header(buffer, position)
+    with memoryview(buffer) as view:
+        if position + header.size_bytes > len(view):
+            raise corrupt(f"a message of {header.size_bytes} bytes where {len(view) - position} are left")
+        with view[position : position + header.size_bytes] as message_bytes:
+            outer = _read_message(bytes(message_bytes), 0)
+    if not header.is_compressed:
+        return iter((Record(header.offset, header.timestamp, outer.key, outer.value),))
+    if outer.value is None:
+        raise corrupt(f"Found invalid compressed record set with null value (magic = {header.magic})")
+    data = decompress(header.codec, outer.value, max_size=max_decompressed_bytes, magic=header.magic)
+    return _iter_wrapped(data, header, _base_of_wrapped(data, header))
+
+
+def _read_message(data: bytes, position: int) -> Message:
+    header = read_message_header(data, position)
+    end = position + header.size_bytes
+    if end > len(data):
+        raise corrupt(f"a message of {header.size_bytes} bytes where {len(data) - position} are left")
+    key_at = position + (_header_v0.size if header.magic == 0 else _header_v1.size)
+    key, value_at = _read_sized(data, key_at, end)
+    value, after = _read_sized(data, value_at, end)
+    if after != end:
+        raise corrupt(f"a message of {header.size_bytes} bytes ends {end - after} bytes from there")
+    return Message(header, key, value)
+
+
+def _read_sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    if end - position < 4:
+        raise corrupt("a message ends within a size")
+    (size,) = _int32.unpack_from(data, position)
+    position += 4
+    if size < 0:
+        return None, position
+    if size > end - position:
+        raise corrupt(f"a field of {size} bytes where its message has {end - position} left")
+    return data[position : position + size], position + size
+
+
+def _base_of_wrapped(data: bytes, wrapper: MessageHeader) -> int:
+    """Return what is to be added to the offsets inside. Raises KafkaError(CORRUPT_MESSAGE) if none are."""
+    position, last_inner = 0, -1
+    while position < len(data):
+        inner = read_message_header(data, position)
+        last_inner = inner.offset
+        position += inner.size_bytes
+    if position == 0:
+        raise corrupt("Found invalid compressed record set with no inner records")
+    # A wrapper at 0 with more inside comes from producers (librdkafka's) that leave offsets to the broker.
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    if wrapper.offset < last_inner:
+        raise corrupt(f"a wrapper at offset {wrapper.offset} of a message at {last_inner}")
+    return wrapper.offset - last_inner
+
+
+def _iter_wrapped(data: bytes, wrapper: MessageHeader, base_offset: int) -> Iterator[Record]:
+    position = 0
+    takes_wrappers_time = wrapper.magic == 1 and wrapper.attributes & LOG_APPEND_TIME_FLAG
+    while position < len(data):
+        header, key, value = _read_message(data, position)
+        if header.magic != wrapper.magic:
+            raise corrupt(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
+        if header.is_compressed:
+            raise corrupt("Inner messages must not be compressed")
+        if not message_crc_is_valid(data, position, header):
+            raise corrupt(f"Record is corrupt (stored crc = {header.crc}), inside the wrapper at {wrapper.offset}")
+        timestamp = wrapper.timestamp if takes_wrappers_time else header.timestamp
+        yield Record(base_offset + header.offset, timestamp, key, value)
+        position += header.size_bytes
+
+
+def build_message_set(
+    records: Iterable[Record],
+    *,
+    magic: int,
+    codec: Codec = Codec.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    log_append_time_ms: int | None = None,
+) -> bytearray:
+    """Return these records as messages at the offsets they have, in one wrapper if there is a codec.
+
+    Headers have no place in these formats and are left out. `log_append_time_ms` counts with
+    `TimestampType.LOG_APPEND_TIME`. Raises ValueError if there are no records.
+    """
+    if magic not in (0, 1):
+        raise ValueError(f"a message set of magic {magic}")
+    is_log_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME and magic == 1
+    if is_log_append_time:
+        if log_append_time_ms is None:
+            raise ValueError("log append time without a time")
+        records = [record._replace(timestamp_ms=log_append_time_ms) for record in records]
+    else:
+        records = list(records)
+    if not records:
+        raise ValueError("a message set without messages")
+    flag = LOG_APPEND_TIME_FLAG if is_log_append_time else 0
+    messages = bytearray()
+    first_inner = records[0].offset if magic == 1 and codec is not Codec.NONE else 0
+    for record in records:
+        messages += _encode_message(record._replace(offset=record.offset - first_inner), magic, flag)
+    if codec is Codec.NONE:
+        return messages
+    latest = max(record.timestamp_ms for record in records)
+    wrapper = Record(records[-1].offset, latest, None, compress(codec, messages, magic=magic))
+    return _encode_message(wrapper, magic, flag | codec)
+
+
+def _encode_message(record: Record, magic: int, attributes: int) -> bytearray:
+    body = bytearray(struct.pack(">bb", magic, attributes))
+    if magic == 1:
+        body += _int64.pack(record.timestamp_ms)
+    for field in (record.key, record.value):
+        body += _int32.pack(-1 if field is None else len(field))
+        body += field or b""
+    message = bytearray(_int64.pack(record.offset))
+    message += _int32.pack(len(body) + 4)
+    message += _uint32.pack(zlib.crc32(body))
+    message += body
+    return message

@@ -1,0 +1,169 @@
+"""One record, and how batches of magic 2 write it.
+
+    length: varint | attributes: int8 | timestamp delta: varlong | offset delta: varint
+    | key length: varint | key | value length: varint | value | header count: varint | headers
+    header: key length: varint | key | value length: varint | value
+
+Varints are zigzag; a length of -1 is null. Every length is checked against the record it stands in, which is
+checked against the batch, before a byte of it is read. Old formats share only the `Record` type.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minibroker.protocol.compression import corrupt
+
+# length 1, attributes 1, timestamp 1, offset 1, key length 1, value length 1, header count 1
+SMALLEST_RECORD_BYTES = 7
+SMALLEST_HEADER_BYTES = 2
+
+MAX_INT32 = 2**31 - 1
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """A message as producers gave it, at its place in the log."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    sequence: int = NO_SEQUENCE
+
+
+class RecordOrigin(NamedTuple):
+    """What a batch's header gives to each of its records."""
+
+    base_offset: int
+    last_offset: int
+    base_timestamp: int
+    log_append_time_ms: int | None
+    base_sequence: int
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """Return the sequence number `by` further on; after 2^31 - 1 comes 0."""
+    return (sequence + by) & MAX_INT32
+
+
+def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Record, int]:
+    """Read the record at `position`; return it and where the next begins.
+
+    Raises KafkaError(CORRUPT_MESSAGE) if it does not fit its own length, its batch's bytes or its offsets.
+    """
+    length, position = read_varint(data, position)
+    end = position + length
+    if not SMALLEST_RECORD_BYTES - 1 <= length <= len(data) - position:
+        raise corrupt(f"a record of {length} bytes where {len(data) - position} are left")
+    timestamp_delta, position = read_varint(data, position + 1)
+    offset_delta, position = read_varint(data, position)
+    key, position = _read_bytes(data, position, end)
+    value, position = _read_bytes(data, position, end)
+    headers: Headers = ()
+    if position >= end or data[position] != 0:
+        headers, position = _read_headers(data, position, end)
+    else:
+        position += 1
+    if position != end:
+        raise corrupt(f"a record of {length} bytes ends {end - position} bytes from there")
+    offset = origin.base_offset + offset_delta
+    timestamp = origin.log_append_time_ms
+    if timestamp is None:
+        timestamp = origin.base_timestamp + timestamp_delta
+        if not MIN_INT64 <= timestamp <= MAX_INT64:
+            timestamp = _wrapped(timestamp)
+    if not origin.base_offset <= offset <= origin.last_offset:
+        raise corrupt(f"a record at offset {offset} in a batch of {origin.base_offset} to {origin.last_offset}")
+    sequence = origin.base_sequence
+    if sequence >= 0:
+        sequence = (sequence + offset_delta) & MAX_INT32
+    return Record(offset, timestamp, key, value, headers, sequence), end
+
+
+def encode_record(output: bytearray, record: Record, *, offset_delta: int, timestamp_delta: int) -> None:
+    """Append the record's bytes to `output`."""
+    body = bytearray(1)  # attributes, of which none is in use
+    write_varint(body, _wrapped(timestamp_delta))
+    write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode("utf-8", "surrogateescape"))
+        _write_bytes(body, value)
+    write_varint(output, len(body))
+    output += body
+
+
+def _wrapped(timestamp: int) -> int:
+    """Return the 64 bits of it that Java would keep: a difference of two timestamps may need 65, and its sum not."""
+    return ((timestamp - MIN_INT64) & (2**64 - 1)) + MIN_INT64
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a zigzag number of at most 64 bits. Raises KafkaError(CORRUPT_MESSAGE) at the end of `data`."""
+    try:
+        byte = data[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        value, shift = byte & 0x7F, 7
+        while True:
+            position += 1
+            byte = data[position]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise corrupt("a varint of more than ten bytes")
+    except IndexError:
+        raise corrupt("the records end within a number") from None
+    if value >> 64:
+        raise corrupt("a varint of more than 64 bits")
+    return (value >> 1) ^ -(value & 1), position + 1
+
+
+def write_varint(output: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        output.append(value & 0x7F | 0x80)
+        value >>= 7
+    output.append(value)
+
+
+def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise corrupt(f"a field of {length} bytes where its record has {end - position} left")
+    return data[position : position + length], position + length
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count * SMALLEST_HEADER_BYTES <= end - position:
+        raise corrupt(f"{count} record headers where {end - position} bytes are left")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position, end)
+        if name is None:
+            raise corrupt("a record header without a key")
+        value, position = _read_bytes(data, position, end)
+        # Bytes that are no UTF-8 survive being read and written again.
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), position
+
+
+def _write_bytes(output: bytearray, value: bytes | None) -> None:
+    if value is None:
+        output.append(1)  # -1
+    else:
+        write_varint(output, len(value))
+        output += value

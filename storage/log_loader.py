@@ -1,0 +1,286 @@
+"""Opening the directory of a log after a clean stop, or after none.
+
+After a clean stop the files are believed, once their indexes look right. After a crash every segment that may
+hold something never fsynced is read from its first byte (`LogSegment.recover`): the first batch that is not
+whole ends the log. A later segment is then set aside as `.quarantined`, never deleted: it may be all that is
+left of something. Leftovers of an interrupted compaction are finished (`.swap`) or thrown away (`.cleaned`), as
+kafka 2.0.1 Log.loadSegments does.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    CorruptFileError,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
+from minibroker.storage.leader_epochs import LeaderEpochCache
+from minibroker.storage.local_log import LocalLog
+from minibroker.storage.log import Log
+from minibroker.storage.log_segment import LogSegment
+from minibroker.storage.log_segments import LogSegments
+from minibroker.storage.producer_recovery import rebuild_producer_state
+from minibroker.storage.producer_state import ProducerStateManager
+
+logger = logging.getLogger(__name__)
+
+QUARANTINED_SUFFIX = ".quarantined"
+DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
+
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+def load_log(
+    topic_partition: TopicPartition,
+    directory: Path,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    is_after_clean_stop: bool = False,
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+) -> Log:
+    """Open the log, or make an empty one of an empty directory. Raises OSError."""
+    loader = LogLoader(
+        topic_partition,
+        directory,
+        config,
+        now_ms=now_ms,
+        log_start_offset=log_start_offset,
+        producer_expiration_ms=producer_expiration_ms,
+    )
+    return loader.load(recovery_point=recovery_point, is_after_clean_stop=is_after_clean_stop)
+
+
+class LogLoader:
+    """One opening of one log."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        log_start_offset: int,
+        producer_expiration_ms: int,
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._log_start_offset = log_start_offset
+        self._producer_expiration_ms = producer_expiration_ms
+        self._segments = LogSegments()
+        self._has_lost_epochs = False
+        self._leader_epochs = self._open_leader_epochs()
+
+    def load(self, *, recovery_point: int, is_after_clean_stop: bool) -> Log:
+        """Return the log. Raises OSError."""
+        swapped = self._remove_temporary_files()
+        self._load_segments()
+        self._complete_swaps(swapped)
+        if not is_after_clean_stop or self._has_lost_epochs:
+            self._recover_from(0 if self._has_lost_epochs else recovery_point)
+        end_offset = self._find_end_offset()
+        start_offset = max(self._log_start_offset, self._segments.first.base_offset)
+        self._leader_epochs.truncate_from_end(end_offset)
+        self._leader_epochs.truncate_from_start(start_offset)
+        producer_state = self._new_producer_state()
+        self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
+        for segment in self._segments:
+            segment.release_maps()
+        local = LocalLog(
+            self._directory,
+            self._config,
+            self._segments,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            recovery_point=end_offset,
+        )
+        return Log(
+            self._topic_partition,
+            local,
+            leader_epochs=self._leader_epochs,
+            producer_state=producer_state,
+            now_ms=self._now_ms,
+        )
+
+    # -- files that are no segment's ----------------------------------------------------------------------------
+
+    def _open_leader_epochs(self) -> LeaderEpochCache:
+        path = self._directory / LEADER_EPOCH_CHECKPOINT
+        try:
+            return LeaderEpochCache(path)
+        except CorruptFileError as error:
+            logger.warning("%s; reading the epochs off all batches", error)
+            path.unlink()
+            self._has_lost_epochs = True
+            return LeaderEpochCache(path)
+
+    def _segment_files(self) -> list[tuple[Path, SegmentFileName]]:
+        """Return the segment files in the directory, in the order of their offsets."""
+        names = [(path, parse_segment_file(path.name)) for path in self._directory.iterdir()]
+        return sorted((path, name) for path, name in names if name is not None)
+
+    def _remove_temporary_files(self) -> list[int]:
+        """Remove what a crash left half done; return the offsets of segments that only had to be renamed.
+
+        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` behind a `.cleaned`
+        belongs to a replacement that was not complete, and the originals are all still there.
+        """
+        files = self._segment_files()
+        cleaned = [name.base_offset for _, name in files if name.extra == CLEANED_SUFFIX]
+        swapped: list[int] = []
+        for path, name in files:
+            if name.extra in (DELETED_SUFFIX, CLEANED_SUFFIX):
+                path.unlink()
+            elif name.extra == SWAP_SUFFIX:
+                is_complete = not cleaned or name.base_offset < min(cleaned)
+                if name.suffix != LOG_SUFFIX or not is_complete:
+                    path.unlink()
+                else:
+                    swapped.append(name.base_offset)
+                self._delete_indexes(name.base_offset)
+        return swapped
+
+    def _delete_indexes(self, base_offset: int) -> None:
+        for suffix in _INDEX_SUFFIXES:
+            segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
+
+    # -- segments -----------------------------------------------------------------------------------------------
+
+    def _load_segments(self) -> None:
+        files = [(path, name) for path, name in self._segment_files() if not name.extra]
+        bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
+        for path, name in files:
+            if name.suffix in _INDEX_SUFFIXES and name.base_offset not in bases:
+                logger.warning("%s: an index without its log; deleted", path)
+                path.unlink()
+        for base_offset in sorted(bases):
+            segment = self._open_segment(base_offset)
+            try:
+                segment.sanity_check()
+            except CorruptFileError as error:
+                logger.warning("%s; rebuilding the indexes of segment %d", error, base_offset)
+                self._recover(segment, None)
+            self._segments.add(segment)
+
+    def _open_segment(self, base_offset: int, extra: str = "") -> LogSegment:
+        return LogSegment.open(self._directory, base_offset, self._config, now_ms=self._now_ms, extra=extra)
+
+    def _complete_swaps(self, base_offsets: list[int]) -> None:
+        """Put finished segments in the place of those they were made from."""
+        for base_offset in base_offsets:
+            new = self._open_segment(base_offset, SWAP_SUFFIX)
+            logger.info("%s: completing an interrupted replacement", new.path)
+            self._recover(new, None)
+            for old in self._segments.between(base_offset, new.next_offset()):
+                if old.base_offset >= base_offset or old.next_offset() > base_offset:
+                    self._segments.remove(old)
+                    old.delete_if_exists()
+            new.change_suffixes(SWAP_SUFFIX, "")
+            self._segments.add(new)
+
+    def _recover(self, segment: LogSegment, leader_epochs: LeaderEpochCache | None) -> int:
+        """Read the segment from its first byte; return how many bytes were no valid batch and are cut off."""
+        producer_state = self._new_producer_state()
+        self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
+        lost_bytes = segment.recover(producer_state, leader_epochs)
+        producer_state.take_snapshot()
+        return lost_bytes
+
+    def _recover_from(self, recovery_point: int) -> None:
+        """Recover the segments that may hold what was never fsynced; the first damage ends the log."""
+        unflushed = list(self._segments.between(recovery_point, 2**63 - 1))
+        while unflushed:
+            segment = unflushed.pop(0)
+            lost_bytes = self._recover(segment, self._leader_epochs)
+            if lost_bytes > 0:
+                logger.warning(
+                    "%s: cut off %d bytes that are no valid batch; the log ends at offset %d",
+                    segment.path,
+                    lost_bytes,
+                    segment.next_offset(),
+                )
+                for later in unflushed:
+                    self._quarantine(later)
+                return
+
+    def _quarantine(self, segment: LogSegment) -> None:
+        logger.error(
+            "%s: set aside as %s, %d bytes: it comes after damage and cannot be served",
+            segment.path,
+            QUARANTINED_SUFFIX,
+            segment.size_bytes,
+        )
+        self._segments.remove(segment)
+        segment.release_maps()
+        segment.change_suffixes("", QUARANTINED_SUFFIX)
+
+    def _find_end_offset(self) -> int:
+        if len(self._segments) == 0:
+            return self._begin_at(self._log_start_offset)
+        active = self._segments.active
+        try:
+            end_offset = active.next_offset()
+        except KafkaError as error:
+            logger.warning("%s: not as it was at the clean stop: %s", active.path, error)
+            self._recover(active, self._leader_epochs)
+            end_offset = active.next_offset()
+        if end_offset < self._log_start_offset:
+            logger.warning(
+                "%s: ends at offset %d, before its start offset %d: beginning there anew",
+                self._directory,
+                end_offset,
+                self._log_start_offset,
+            )
+            for segment in self._segments:
+                self._segments.remove(segment)
+                segment.delete_if_exists()
+            return self._begin_at(self._log_start_offset)
+        return end_offset
+
+    def _begin_at(self, base_offset: int) -> int:
+        self._segments.add(
+            LogSegment.open(
+                self._directory,
+                base_offset,
+                self._config,
+                now_ms=self._now_ms,
+                preallocate=self._config.preallocate,
+            )
+        )
+        return base_offset
+
+    # -- producers ----------------------------------------------------------------------------------------------
+
+    def _new_producer_state(self) -> ProducerStateManager:
+        return ProducerStateManager(self._topic_partition, self._directory, expiration_ms=self._producer_expiration_ms)
+
+    def _rebuild(self, producer_state: ProducerStateManager, end_offset: int, *, is_after_clean_stop: bool) -> None:
+        rebuild_producer_state(
+            producer_state,
+            self._segments,
+            log_start_offset=self._log_start_offset,
+            end_offset=end_offset,
+            magic=self._config.magic,
+            is_after_clean_stop=is_after_clean_stop,
+            now_ms=self._now_ms,
+        )

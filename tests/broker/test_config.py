@@ -1,0 +1,338 @@
+"""The broker's settings, held against what Apache Kafka 2.0.1 says of itself and of the same properties."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.broker.config import SETTINGS, ConfigError, KafkaConfig, load_config
+from minibroker.broker.unused_settings import UNUSED_SETTINGS
+from minibroker.storage.config import LogConfig
+
+# The table of settings that kafka 2.0.1's KafkaConfig prints.
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-broker-config.json.gz"
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Any:
+    return json.loads(gzip.decompress(GOLDEN.read_bytes()))
+
+
+def error_of(**given: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        KafkaConfig({name.replace("_", "."): value for name, value in given.items()})
+    return str(caught.value)
+
+
+def test_the_table_has_each_setting_of_kafka_with_its_type_and_default(kafka: Any) -> None:
+    ours = {name: [row.kind.name, row.write(row.default)] for name, row in SETTINGS.items()}
+
+    assert ours == {name: [kind, default] for name, (kind, default, _) in kafka["settings"].items()}
+
+
+def test_the_table_has_the_bounds_of_kafka(kafka: Any) -> None:
+    for name, (_, _, bounds) in kafka["settings"].items():
+        allowed = SETTINGS[name].check.allowed
+        if bounds.endswith(",...]"):
+            assert allowed == f"{bounds[1:-5]} or more", name
+        else:
+            assert set(allowed.split(" ", 2)[-1].split(", ")) - {""} == set(filter(None, bounds[1:-1].split(", ")))
+
+
+def test_the_default_of_each_setting_is_a_value_it_accepts() -> None:
+    for row in SETTINGS.values():
+        if row.default is not None:
+            assert row.read(row.write(row.default) or "") == row.default, row.name
+
+
+def test_settings_in_use_are_explained() -> None:
+    assert [row.name for name, row in SETTINGS.items() if name not in UNUSED_SETTINGS and not row.doc] == []
+
+
+def test_without_any_settings_topics_have_the_defaults_of_kafka() -> None:
+    assert KafkaConfig({}).log_config == LogConfig()
+
+
+def test_values_are_read_as_their_type_and_trimmed() -> None:
+    config = KafkaConfig(
+        {
+            "num.partitions": " 3 ",
+            "auto.create.topics.enable": "FALSE",
+            "log.cleaner.min.cleanable.ratio": ".25",
+            "log.cleanup.policy": "compact , delete",
+            "replica.lag.time.max.ms": "9223372036854775807",
+            "broker.rack": " r1 ",
+        }
+    )
+
+    assert config.num_partitions == 3
+    assert config.auto_create_topics_enable is False
+    assert config.log_cleaner_min_cleanable_ratio == 0.25
+    assert config.log_cleanup_policy == ("compact", "delete")
+    assert config.replica_lag_time_max_ms == 2**63 - 1
+    assert config.broker_rack == "r1"
+    assert config.text_of("log.cleanup.policy") == "compact,delete"
+
+
+# The texts after the colon are Kafka's, word for word.
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num.partitions", "x", "Not a number of type INT"),
+        ("num.partitions", "", "Not a number of type INT"),
+        ("num.partitions", "3.0", "Not a number of type INT"),
+        ("num.partitions", "1_0", "Not a number of type INT"),
+        ("num.partitions", "99999999999", "Not a number of type INT"),
+        ("num.partitions", "0", "Value must be at least 1"),
+        ("offsets.commit.required.acks", "40000", "Not a number of type SHORT"),
+        ("log.retention.ms", "9223372036854775808", "Not a number of type LONG"),
+        ("log.cleaner.io.buffer.load.factor", "abc", "Not a number of type DOUBLE"),
+        ("log.cleaner.io.buffer.load.factor", "nan", "Not a number of type DOUBLE"),
+        ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
+        ("log.cleanup.policy", "compact,deletee", "String must be one of: compact, delete"),
+        ("log.message.timestamp.type", "Foo", "String must be one of: CreateTime, LogAppendTime"),
+        ("log.segment.bytes", "13", "Value must be at least 14"),
+        ("zookeeper.session.timeout.ms", "6s", "Not a number of type INT"),
+    ],
+)
+def test_a_bad_value_is_refused_in_the_words_of_kafka(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        KafkaConfig({name: value}, {name: "server.properties line 3"})
+
+    assert str(caught.value).startswith(
+        f"Invalid value {value} for configuration {name}: {message} (server.properties line 3; allowed: "
+    )
+
+
+def test_all_bad_values_are_reported_at_once() -> None:
+    message = error_of(num_partitions="0", broker_id="x", listeners="nonsense")
+
+    assert [line.split(":")[0] for line in message.splitlines()] == [
+        "Invalid value x for configuration broker.id",
+        "Invalid value 0 for configuration num.partitions",
+    ]
+
+
+def test_a_message_says_what_is_allowed() -> None:
+    assert error_of(num_partitions="0").endswith("(allowed: an INT, 1 or more)")
+    assert error_of(log_cleanup_policy="x").endswith("(allowed: a LIST, any of compact, delete)")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"log.retention.hours": "0"}, "log.retention.ms must be unlimited (-1) or, equal or greater than 1"),
+        ({"log.roll.ms": "0"}, "log.roll.ms must be equal or greater than 1"),
+        ({"log.roll.jitter.ms": "-1"}, "log.roll.jitter.ms must be equal or greater than 0"),
+        (
+            {"compression.type": "foo"},
+            "compression.type : foo is not valid. Valid options are uncompressed,snappy,lz4,gzip,producer",
+        ),
+        ({"log.message.format.version": "2.1"}, "Version `2.1` is not a valid version"),
+        (
+            {"broker.id": "1001"},
+            "broker.id must be equal or greater than -1 and not greater than reserved.broker.max.id",
+        ),
+        ({"broker.id.generation.enable": "false"}, "broker.id must be equal or greater than 0"),
+        ({"log.dirs": ""}, "At least one log directory must be defined via log.dirs or log.dir."),
+        (
+            {"replica.fetch.wait.max.ms": "20000"},
+            "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to"
+            " prevent frequent changes in ISR",
+        ),
+        (
+            {"replica.socket.timeout.ms": "100"},
+            "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms to prevent"
+            " unnecessary socket timeouts",
+        ),
+        (
+            {"offsets.commit.required.acks": "4"},
+            "offsets.commit.required.acks must be greater or equal -1 and less or equal to"
+            " offsets.topic.replication.factor",
+        ),
+        ({"offsets.topic.compression.codec": "7"}, "7 is an unknown compression codec"),
+        (
+            {"max.connections.per.ip": "0"},
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
+        ),
+        (
+            {"log.cleaner.dedupe.buffer.size": "10"},
+            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+        ),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused_in_the_words_of_kafka(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        KafkaConfig(given, dict.fromkeys(given, "--set"))
+
+    name, value = next(iter(given.items()))
+    assert str(caught.value) == f"{message} ({name}={value} in --set)"
+
+
+@pytest.mark.parametrize(
+    ("given", "time_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "5"}, 300_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "5", "log.retention.ms": "7"}, 7),
+        ({"log.retention.minutes": "-5"}, -1),
+        ({"log.retention.ms": "-1", "log.retention.hours": "1"}, -1),
+    ],
+)
+def test_the_finest_unit_of_retention_wins(given: dict[str, str], time_ms: int) -> None:
+    assert KafkaConfig(given).log_config.retention_ms == time_ms
+
+
+def test_broker_settings_become_the_defaults_of_topics() -> None:
+    log_config = KafkaConfig(
+        {
+            "log.roll.hours": "2",
+            "log.roll.jitter.ms": "9",
+            "log.flush.scheduler.interval.ms": "77",
+            "log.segment.bytes": "1000000",
+            "log.cleanup.policy": "compact",
+            "log.cleaner.delete.retention.ms": "5",
+            "log.index.size.max.bytes": "400",
+            "message.max.bytes": "12",
+            "log.message.format.version": "0.10.2.1",
+            "log.message.downconversion.enable": "false",
+        }
+    ).log_config
+
+    assert log_config.segment_ms == 7_200_000
+    assert log_config.segment_jitter_ms == 9
+    assert log_config.flush_ms == 77
+    assert log_config.segment_bytes == 1_000_000
+    assert log_config.cleanup_policy == ("compact",)
+    assert log_config.delete_retention_ms == 5
+    assert log_config.segment_index_bytes == 400
+    assert log_config.max_message_bytes == 12
+    assert log_config.message_format_version == "0.10.2.1"
+    assert log_config.message_downconversion_enable is False
+
+
+def test_log_dirs_wins_over_log_dir_and_is_one() -> None:
+    assert KafkaConfig({"log.dir": "/x"}).log_dir == Path("/x")
+    assert KafkaConfig({"log.dir": "/x", "log.dirs": "/y"}).log_dir == Path("/y")
+    assert "this broker keeps one" in error_of(log_dirs="/a,/b")
+
+
+def test_a_broker_without_id_is_broker_0() -> None:
+    assert KafkaConfig({}).broker_id == 0
+    assert KafkaConfig({"broker.id": "7"}).broker_id == 7
+
+
+def test_known_settings_without_effect_are_noted_and_unknown_ones_warned_of() -> None:
+    config = KafkaConfig(
+        {
+            "zookeeper.connect": "z:1",
+            "zookeeper.set.acl": "true",
+            "num.io.threads": "4",
+            "num.partition": "3",
+        },
+        {"num.partition": "server.properties line 9"},
+    )
+
+    assert config.notes[0] == "zookeeper.connect, zookeeper.set.acl: no effect, there is no ZooKeeper here"
+    assert config.notes[1].startswith("num.io.threads: no effect, ")
+    assert config.warnings == [
+        "num.partition is no setting of Kafka 2.0 (server.properties line 9); did you mean num.partitions?"
+    ]
+
+
+def test_a_topic_setting_given_to_the_broker_is_pointed_to_its_name() -> None:
+    assert KafkaConfig({"retention.ms": "1"}).warnings == [
+        "retention.ms is no setting of Kafka 2.0; did you mean log.retention.ms?"
+    ]
+
+
+def test_asking_for_protection_that_is_not_there_is_warned_of() -> None:
+    config = KafkaConfig(
+        {"ssl.keystore.password": "secret", "authorizer.class.name": "a.B", "listener.name.x.ssl.y": ""}
+    )
+
+    assert len(config.warnings) == 2
+    assert "secret" not in " ".join(config.warnings)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode("latin-1"))
+    return path
+
+
+def test_the_file_is_overridden_by_set_and_that_by_the_arguments(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "server.properties",
+        "num.partitions=2\nbroker.id=3\nlisteners=PLAINTEXT://file:1\nlog.dirs=/file\n",
+    )
+
+    config = load_config(
+        path, ["broker.id=4", "listeners=PLAINTEXT://set:2"], listen="127.0.0.1:5", data_dir=str(tmp_path)
+    )
+
+    assert config.num_partitions == 2
+    assert config.broker_id == 4
+    assert config.listen_addresses == [("127.0.0.1", 5)]
+    assert config.log_dir == tmp_path
+
+
+def test_without_anything_it_listens_on_this_machine_only_and_keeps_its_data_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    config = load_config(None, [], listen=None, data_dir=None)
+
+    assert config.listen_addresses == [("127.0.0.1", 9092)]
+    assert config.log_dir == tmp_path / "minibroker-data"
+
+
+def test_a_bad_value_of_a_file_names_the_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "server.properties", "# mine\nbroker.id=1\n\nnum.partitions=\\\n  many\n")
+
+    with pytest.raises(ConfigError, match=r"for configuration num.partitions: .*server.properties line 4; allowed"):
+        load_config(path, [], listen=None, data_dir=None)
+
+
+def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "s.properties", "broker.id=1\nbroker.id=2\nzookeeper.connect=z\n")
+
+    with caplog.at_level(logging.INFO):
+        config = load_config(path, [], listen=None, data_dir="d")
+
+    assert config.broker_id == 2
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "broker.id is set twice: s.properties line 1 and s.properties line 2; the last counts"),
+        ("INFO", "zookeeper.connect: no effect, there is no ZooKeeper here"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["broker.rack=caf\xe9", "broker.rack=caf\\u00e9", "broker.rack=caf\xc3\xa9"])
+def test_files_in_utf_8_and_in_latin_1_are_read(tmp_path: Path, text: str) -> None:
+    assert load_config(write(tmp_path / "s", text), [], listen=None, data_dir="d").broker_rack == "café"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "listen", "message"),
+    [
+        (["num.partitions"], None, "--set num.partitions: it takes KEY=VALUE"),
+        (["=1"], None, "--set =1: it takes KEY=VALUE"),
+        ([], "nonsense", "Unable to parse PLAINTEXT://nonsense .*in --listen"),
+    ],
+)
+def test_bad_arguments_are_refused(assignments: list[str], listen: str | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, assignments, listen=listen, data_dir=None)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*none: No such file"):
+        load_config(tmp_path / "none", [], listen=None, data_dir=None)
+    with pytest.raises(ConfigError, match=r"bad: line 1: .*hexadecimal"):
+        load_config(write(tmp_path / "bad", "a=\\u1"), [], listen=None, data_dir=None)

