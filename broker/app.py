@@ -8,11 +8,13 @@ marker written -> directory unlocked.
 from __future__ import annotations
 
 import gc
+import inspect
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import trio
 
@@ -27,6 +29,8 @@ from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.controller import Controller
 from minibroker.broker.network.server import Server
+from minibroker.broker.replica.fetch_context import FetchManager
+from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.timers import TimerLoop
 from minibroker.storage.files import write_atomically
@@ -61,6 +65,7 @@ class BrokerApp:
         self.replica_manager = ReplicaManager(
             config=config, log_manager=self._log_manager, timer=timers.timer, clock=self._clock
         )
+        self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
         metadata_cache = MetadataCache(config.broker_id, self._store.cluster_id)
         controller = Controller(
             config=config,
@@ -78,7 +83,7 @@ class BrokerApp:
         )
         table = handlers(
             ProduceApis(self.replica_manager, controller),
-            FetchApis(self.replica_manager, metadata_cache),
+            FetchApis(self.replica_manager, metadata_cache, FetchManager(self.fetch_sessions), self._clock),
             metadata,
             TopicApis(
                 config=config,
@@ -134,31 +139,41 @@ class BrokerApp:
     # -- upkeep -----------------------------------------------------------------------------------------------
 
     def _start_upkeep(self, nursery: trio.Nursery) -> None:
-        config, log_manager = self._config, self._log_manager
-        every: list[tuple[int, Callable[[], object]]] = [
-            (config.log_retention_check_interval_ms, lambda: log_manager.cleanup_logs(self._clock.wall_ms())),
-            (
-                config.log_flush_scheduler_interval_ms,
-                lambda: log_manager.flush_dirty_logs(self._clock.wall_ms()),
-            ),
-            (config.log_flush_offset_checkpoint_interval_ms, log_manager.checkpoint_recovery_points),
-            (config.log_flush_start_offset_checkpoint_interval_ms, log_manager.checkpoint_log_start_offsets),
-            (
-                config.replica_high_watermark_checkpoint_interval_ms,
-                lambda: log_manager.write_high_watermarks(self.replica_manager.high_watermarks()),
-            ),
-            (log_manager.delete_check_interval_ms, lambda: log_manager.delete_pending(self._clock.wall_ms())),
-        ]
-        for interval_ms, action in every:
+        config, logs = self._config, self._log_manager
+        for interval_ms, action in (
+            (config.log_retention_check_interval_ms, self._delete_old_segments),
+            (logs.delete_check_interval_ms, self._delete_pending),
+            (config.log_flush_scheduler_interval_ms, self._flush_dirty_logs),
+            (config.log_flush_offset_checkpoint_interval_ms, logs.checkpoint_recovery_points),
+            (config.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_log_start_offsets),
+            (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
+        ):
             nursery.start_soon(self._repeat, interval_ms, action)
 
-    async def _repeat(self, interval_ms: int, action: Callable[[], object]) -> None:
+    async def _repeat(self, interval_ms: int, action: Callable[[], Awaitable[None] | None]) -> None:
+        """Do `action` every so often: what changes logs on the loop, what only waits for the disk in a thread."""
         while True:
             await trio.sleep(interval_ms / 1000)
             try:
-                action()
+                if inspect.iscoroutinefunction(action):
+                    await action()
+                else:
+                    await trio.to_thread.run_sync(action)
             except OSError as error:
-                logger.error("upkeep failed, to be tried again in %d ms: %s", interval_ms, error)
+                self._log_manager.on_storage_error(error)
+
+    async def _delete_old_segments(self) -> None:
+        self._log_manager.cleanup_logs(self._clock.wall_ms())
+
+    async def _delete_pending(self) -> None:
+        self._log_manager.delete_pending(self._clock.wall_ms())
+
+    def _flush_dirty_logs(self) -> None:
+        self._log_manager.flush_dirty_logs(self._clock.wall_ms())
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        offsets = self.replica_manager.high_watermarks()
+        await trio.to_thread.run_sync(self._log_manager.write_high_watermarks, offsets)
 
 
 def run(config: KafkaConfig, listeners: list[socket.socket], ready_file: Path | None) -> int:

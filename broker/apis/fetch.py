@@ -1,7 +1,8 @@
 """FETCH and ListOffsets: what a consumer, or a follower, reads.
 
-Fetch v0-v8. Behavior: partitions are read in the order of the request under one byte budget; unknown ones are
-answered without being read and come last; with too little to read the request waits in the fetch purgatory.
+Fetch v0-v8. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
+unknown ones are answered without being read and come last; with too little to read the request waits in the fetch
+purgatory. In a session only what has changed is answered (replica/fetch_context.py).
 Version notes: v3 knows max_bytes, and oversize first batches get through · v4 isolation_level · v5 log start
 offsets · v6 knows KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself.
 
@@ -11,19 +12,26 @@ ListOffsets v0-v5. Version notes: v0 answers a list of segment starts by file ti
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 from minibroker.broker.apis.down_conversion import down_converted, wanted_magic
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.client import Client
+from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.replica.delayed import DelayedFetch
-from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from minibroker.broker.replica.fetch_context import FetchContext, FetchManager
+from minibroker.broker.replica.fetch_session import FINAL_EPOCH, NO_SESSION_ID
+from minibroker.broker.replica.partition import (
+    NO_OFFSET,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchedPartition,
+    Partition,
+)
 from minibroker.broker.replica.replica_manager import (
     DEBUGGING_REPLICA_ID,
-    NO_OFFSET,
-    FetchedPartition,
     FetchParams,
     FetchRow,
     ReplicaManager,
@@ -38,13 +46,13 @@ from minibroker.storage.files import FileSlice
 MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 LAST_VERSION_OF_OLD_FORMATS = 3
-NO_SESSION = 0
-FINAL_EPOCH = -1
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 UNKNOWN_TIMESTAMP = -1
 UNKNOWN_EPOCH = -1
+
+FETCH_RESPONSE = FetchResponse.type
 
 Body = Any
 
@@ -52,17 +60,19 @@ Body = Any
 class FetchApis:
     """Handlers of Fetch and ListOffsets."""
 
-    def __init__(self, replica_manager: ReplicaManager, metadata_cache: MetadataCache) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, fetch_manager: FetchManager, clock: Clock
+    ) -> None:
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
+        self._fetch_manager = fetch_manager
+        self._clock = clock
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
     def fetch(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
-        body = request.body
-        if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, topics=[])
-        is_hard_limit = request.api_version < FIRST_VERSION_WITH_MAX_BYTES
+        version, body = request.api_version, request.body
+        is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
         params = FetchParams(
             body.replica_id,
             body.max_wait_ms,
@@ -71,33 +81,50 @@ class FetchApis:
             is_hard_limit,
             READ_COMMITTED if body.isolation_level == READ_COMMITTED else READ_UNCOMMITTED,
         )
-        rows, unknown = self._sort_out(body.topics)
+        requested = requested_rows(body.topics)
+        context = None
+        if body.session_epoch != FINAL_EPOCH or body.session_id != NO_SESSION_ID:
+            context = self._fetch_manager.new_context(
+                body.session_id,
+                body.session_epoch,
+                rows=requested,
+                forgotten=forgotten_partitions(body.forgotten_topics),
+                is_from_follower=params.is_from_follower,
+            )
+        rows, unknown = self._sort_out(requested.values() if context is None else context.rows)
         fetched, delayed = self._replica_manager.fetch_messages(params, rows)
         if delayed is not None:
-            return self._fetch_later(request.api_version, params, rows, unknown, delayed)
-        return self._answer(request.api_version, rows, fetched, unknown)
+            return self._fetch_later(version, context, params, rows, unknown, delayed)
+        return self._answer(version, context, rows, fetched, unknown)
 
     async def _fetch_later(
         self,
         version: int,
+        context: FetchContext | None,
         params: FetchParams,
         rows: Sequence[FetchRow],
         unknown: Sequence[FetchedPartition],
         delayed: DelayedFetch,
     ) -> Body:
         await self._replica_manager.wait_for_data(delayed, rows)
-        return self._answer(version, rows, self._replica_manager.read_from_local_log(params, rows), unknown)
+        fetched = self._replica_manager.read_from_local_log(params, rows)
+        return self._answer(version, context, rows, fetched, unknown)
 
     def _answer(
         self,
         version: int,
+        context: FetchContext | None,
         rows: Sequence[FetchRow],
         fetched: Sequence[FetchedPartition],
         unknown: Sequence[FetchedPartition],
     ) -> Body:
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [self._for_old_client(version, row, result) for row, result in zip(rows, fetched, strict=True)]
-        return fetch_response(version, fetched, unknown)
+        results = [*fetched, *unknown] if unknown else fetched
+        if context is None:
+            return fetch_response(version, results)
+        answer = context.answer(results, self._clock.monotonic_ms())
+        return fetch_response(version, answer.partitions, error=answer.error, session_id=answer.session_id)
 
     def _for_old_client(self, version: int, row: FetchRow, result: FetchedPartition) -> FetchedPartition:
         """Convert what this client cannot read (fetch-path rows 67 and 68)."""
@@ -115,18 +142,17 @@ class FetchApis:
             return failed_fetch(row.topic_partition, error.code)
         return result._replace(records=records)
 
-    def _sort_out(self, topics: Sequence[Any]) -> tuple[list[FetchRow], list[FetchedPartition]]:
+    def _sort_out(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
         """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
         known = self._metadata_cache.topics
         rows, unknown = [], []
-        for name, partitions in topics:
+        for row in requested:
+            name, partition = topic_partition = row.topic_partition
             topic = known.get(name)
-            for partition, fetch_offset, log_start_offset, max_bytes in partitions:
-                topic_partition = TopicPartition(name, partition)
-                if topic is not None and partition in topic.partitions:
-                    rows.append(FetchRow(topic_partition, fetch_offset, log_start_offset, max_bytes))
-                else:
-                    unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if topic is not None and partition in topic.partitions:
+                rows.append(row)
+            else:
+                unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return rows, unknown
 
     # -- ListOffsets ------------------------------------------------------------------------------------------
@@ -191,23 +217,43 @@ class FetchApis:
         return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)
 
 
-def fetch_response(version: int, fetched: Sequence[FetchedPartition], unknown: Sequence[FetchedPartition]) -> Body:
+def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
+    """What is asked of each partition, as Kafka's map: of one named twice, the first place and the last wish."""
+    rows = {}
+    for name, partitions in topics:
+        for partition, fetch_offset, log_start_offset, max_bytes in partitions:
+            topic_partition = TopicPartition(name, partition)
+            rows[topic_partition] = FetchRow(topic_partition, fetch_offset, log_start_offset, max_bytes)
+    return rows
+
+
+def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
+    return (TopicPartition(name, partition) for name, partitions in topics for partition in partitions)
+
+
+def fetch_response(
+    version: int,
+    results: Sequence[FetchedPartition],
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    session_id: int = NO_SESSION_ID,
+) -> Body:
     """Neighbours of one topic share a topic row, as Kafka's batchByTopic; a topic may so come twice."""
     topics: list[tuple[str, list[Any]]] = []
     last_name: str | None = None
     rows: list[Any] = []
-    for result in (*fetched, *unknown) if unknown else fetched:
-        topic_partition, error, high_watermark, last_stable, log_start, aborted, records, _ = result
+    for result in results:
+        topic_partition, code, high_watermark, last_stable, log_start, aborted, records, _ = result
         name, partition = topic_partition
         if name != last_name:
             rows = []
             topics.append((name, rows))
             last_name = name
-        if error is not ErrorCode.NONE:
-            error = error_for_version(error, version, FETCH_WITHOUT_STORAGE_ERROR)
+        if code is not ErrorCode.NONE:
+            code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
         listed = None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted]
-        rows.append((partition, error, high_watermark, last_stable, log_start, listed, records))
-    return FetchResponse(topics=topics)
+        rows.append((partition, code, high_watermark, last_stable, log_start, listed, records))
+    return FETCH_RESPONSE(error_code=error, session_id=session_id, topics=topics)
 
 
 def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:

@@ -91,7 +91,7 @@ class Server:
             logger.warning("refusing a connection of %s: max.connections.per.ip reached", host)
             sock.close()
             return
-        set_options(sock)
+        set_options(sock, self._config)
         local = sock.getsockname()
         connection = Connection(
             sock,
@@ -117,7 +117,15 @@ class Server:
                 del self._per_host[host]
 
 
-def set_options(sock: socket.socket) -> None:
+def set_options(sock: socket.socket, config: KafkaConfig) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", 25), NOTSENT_LOWAT_BYTES)
+    # Only when asked for: the kernel sizes buffers better than Kafka's default of 100 KiB.
+    for name, option in (
+        ("socket.send.buffer.bytes", socket.SO_SNDBUF),
+        ("socket.receive.buffer.bytes", socket.SO_RCVBUF),
+    ):
+        size_bytes = int(config.given.get(name, -1))
+        if size_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)

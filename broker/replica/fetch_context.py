@@ -1,15 +1,16 @@
 """What a Fetch request is to its session, and what its answer does to it (KIP-227).
 
-    session id  epoch  context       the request                              its answer
-    any         0      Full          begins a session, ends the one named     all partitions, the new id or 0
-    any         -1     Sessionless   ends the one named; before v7, any       all partitions, id 0
-    known       its    Incremental   changes a session                        what has changed, the id
-    known       its    Sessionless   takes a session's last partition away    no partitions, id 0
-    known       other  SessionError  INVALID_FETCH_SESSION_EPOCH              the error, id 0
-    unknown     > 0    SessionError  FETCH_SESSION_ID_NOT_FOUND               the error, id 0
+    session id  epoch  context       the request                            its answer
+    any         0      Full          begins a session, ends the one named   all partitions, the new id or 0
+    any         -1     None          ends the one named, if any             all partitions, id 0
+    known       its    Incremental   changes the session                    what has changed, the id
+    known       its    None          takes its last partition away          all partitions, id 0
+    known       other  SessionError  INVALID_FETCH_SESSION_EPOCH            the error, id 0
+    unknown     other  SessionError  FETCH_SESSION_ID_NOT_FOUND             the error, id 0
 
 A context lives from the request to its answer, over the wait between them. It gives the rows to read and takes
-what was read. As kafka 2.0.1 FetchContext and FetchManager.
+what was read. Without a session there is no context: the rows are the request's, and all of them are answered.
+As kafka 2.0.1 FetchContext and FetchManager.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from minibroker.broker.replica.fetch_session import (
     FetchSessionCache,
     next_epoch,
 )
-from minibroker.broker.replica.replica_manager import FetchedPartition, FetchRow
+from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.replica_manager import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 
@@ -40,18 +42,6 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode
     session_id: int
     partitions: Sequence[FetchedPartition]
-
-
-class SessionlessFetchContext:
-    """A request that is answered in full and remembered by nobody."""
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: Mapping[TopicPartition, FetchRow]) -> None:
-        self.rows = rows.values()
-
-    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
 
 class FullFetchContext:
@@ -125,11 +115,11 @@ class SessionErrorContext:
         return FetchAnswer(self._error, NO_SESSION_ID, ())
 
 
-FetchContext = SessionlessFetchContext | FullFetchContext | IncrementalFetchContext | SessionErrorContext
+FetchContext = FullFetchContext | IncrementalFetchContext | SessionErrorContext
 
 
 class FetchManager:
-    """Finds the context of each Fetch request."""
+    """Finds the context of each Fetch request that names or wants a session."""
 
     def __init__(self, cache: FetchSessionCache) -> None:
         self._cache = cache
@@ -142,14 +132,14 @@ class FetchManager:
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
         is_from_follower: bool,
-    ) -> FetchContext:
-        """`rows` are the partitions that the request names. The session named is changed, or ended, at once."""
+    ) -> FetchContext | None:
+        """What the request is to its session, which is changed or ended at once. `rows` are those it names."""
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(session_id, epoch, rows, forgotten)
         if session_id != NO_SESSION_ID:
             self._cache.remove(session_id)
         if epoch == FINAL_EPOCH:
-            return SessionlessFetchContext(rows)
+            return None
         return FullFetchContext(rows, self._cache, is_from_follower=is_from_follower)
 
     def _incremental(
@@ -158,7 +148,7 @@ class FetchManager:
         epoch: int,
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
-    ) -> FetchContext:
+    ) -> FetchContext | None:
         session = self._cache.get(session_id)
         if session is None:
             return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -167,7 +157,7 @@ class FetchManager:
         session.update(rows, forgotten)
         if not session.partitions:
             self._cache.remove(session.id)
-            return SessionlessFetchContext(rows)
+            return None
         if len(session.partitions) != session.cached_size:
             # As 2.0.1 (KAFKA-9137): being used is noted only when the size changes, and then with the old time.
             # So a session is stale two minutes after it began, however much it is used.

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.replica_manager import FetchedPartition, FetchRow
+from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.replica_manager import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 
@@ -192,7 +193,7 @@ class FetchSessionCache:
         )
 
     def _try_evict(self, newcomer: EvictableKey, now_ms: int) -> bool:
-        """Remove the session unused for longest if it is stale, else the one worth least if that is no more than `newcomer`."""
+        """Remove the session unused for longest if stale, else the one worth least if no more than `newcomer`."""
         if not self._by_last_use:
             return False
         last_used_ms, session_id = self._by_last_use[0]

@@ -8,14 +8,36 @@ bytes between an offset and the high watermark without reading. It never moves b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import FileSlice
 from minibroker.storage.log import Log, LogAppendInfo
-from minibroker.storage.log_segment import FetchDataInfo, LogOffsetMetadata
+from minibroker.storage.log_segment import LogOffsetMetadata
+from minibroker.storage.transaction_index import AbortedTxn
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+NO_OFFSET = -1
+NO_RECORDS = b""
+
+
+class FetchedPartition(NamedTuple):
+    """One partition's answer; -1 and None as the wire has them when there is an error."""
+
+    topic_partition: TopicPartition
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: Sequence[AbortedTxn] | None
+    records: FileSlice | bytes
+    start: LogOffsetMetadata | None  # where the fetch stood; None when it failed
+
+    @property
+    def size_bytes(self) -> int:
+        return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
 
 
 class Replica:
@@ -34,6 +56,7 @@ class Partition:
     """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included."""
 
     __slots__ = (
+        "_answer_at_end",
         "broker_id",
         "high_watermark",
         "in_sync_replicas",
@@ -58,6 +81,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.remote_replicas = {replica: Replica(replica) for replica in replicas if replica != broker_id}
         self.in_sync_replicas = list(in_sync_replicas)
+        self._answer_at_end: FetchedPartition | None = None
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
     def append_as_leader(self, records: memoryview, *, required_acks: int, now_ms: int) -> LogAppendInfo:
@@ -103,22 +127,32 @@ class Partition:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
-    def read(
-        self,
-        fetch_offset: int,
-        max_bytes: int,
-        max_offset: int | None,
-        min_one_message: bool,
-        with_aborted: bool,
-    ) -> FetchDataInfo:
-        """Read up to `max_bytes` and `max_offset` (None: the log's end). Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
-        return self.log.read(
-            fetch_offset,
-            max_bytes,
-            max_offset=max_offset,
-            min_one_message=min_one_message,
-            include_aborted_txns=with_aborted,
-        )
+    def answer_at_end(self, fetch_offset: int) -> FetchedPartition | None:
+        """The answer to a read_uncommitted fetch at the log's end; None if it is not there.
+
+        It is the same for everyone until something moves, so it is kept: most fetches of most consumers are this.
+        """
+        answer, log = self._answer_at_end, self.log
+        end = log.log_end_offset_metadata
+        if fetch_offset != end.message_offset or log.is_refusing:
+            return None
+        if (
+            answer is None
+            or answer.start is not end
+            or answer.high_watermark != self.high_watermark.message_offset
+            or answer.log_start_offset != log.log_start_offset
+        ):
+            answer = self._answer_at_end = FetchedPartition(
+                self.topic_partition,
+                ErrorCode.NONE,
+                self.high_watermark.message_offset,
+                NO_OFFSET,
+                log.log_start_offset,
+                None,
+                NO_RECORDS,
+                end,
+            )
+        return answer
 
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
         """Where a read_committed reader must stop: the first open transaction, or the high watermark."""

@@ -16,25 +16,19 @@ import trio
 from minibroker.broker.clock import Clock
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.replica.delayed import DelayedFetch, DelayedProduce, FetchStatus
-from minibroker.broker.replica.partition import READ_COMMITTED, Partition
+from minibroker.broker.replica.partition import NO_OFFSET, NO_RECORDS, READ_COMMITTED, FetchedPartition, Partition
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.files import FileSlice
 from minibroker.storage.log import Log, LogAppendInfo
 from minibroker.storage.log_manager import LogManager, map_storage_errors
-from minibroker.storage.log_segment import LogOffsetMetadata
-from minibroker.storage.transaction_index import AbortedTxn
 
 logger = logging.getLogger(__name__)
 
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 FUTURE_REPLICA_ID = -3
-
-NO_RECORDS = b""
-NO_OFFSET = -1
 
 
 class FetchParams(NamedTuple):
@@ -55,23 +49,6 @@ class FetchParams(NamedTuple):
     def is_committed_only(self) -> bool:
         """Followers read to the end of the log; consumers, and the debugging replica, to the high watermark."""
         return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA_ID
-
-
-class FetchedPartition(NamedTuple):
-    """One partition's answer; -1 and None as the wire has them when there is an error."""
-
-    topic_partition: TopicPartition
-    error: ErrorCode
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted_transactions: Sequence[AbortedTxn] | None
-    records: FileSlice | bytes
-    start: LogOffsetMetadata | None  # where the fetch stood; None when it failed
-
-    @property
-    def size_bytes(self) -> int:
-        return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
 
 
 class FetchRow(NamedTuple):
@@ -167,6 +144,8 @@ class ReplicaManager:
             with map_storage_errors(self.log_manager):
                 info = partition.append_as_leader(records, required_acks=required_acks, now_ms=now_ms)
         except KafkaError as error:
+            if self.log_manager.is_offline:
+                self.complete_all_delayed()  # Case E
             return AppendResult(error.code, None, NO_OFFSET, error.message)
         return AppendResult(ErrorCode.NONE, info, info.log_start_offset)
 
@@ -256,13 +235,20 @@ class ReplicaManager:
         """
         bytes_left = params.max_bytes
         min_one_message = not params.is_hard_limit
+        is_committed_read = params.isolation_level == READ_COMMITTED
+        partitions = {} if self.log_manager.is_offline else self.partitions
         fetched = []
         for row in rows:
+            partition = partitions.get(row[0])
+            if partition is not None and not is_committed_read:
+                at_end = partition.answer_at_end(row[1])
+                if at_end is not None:
+                    fetched.append(at_end)
+                    continue
             result = self._read(params, row, bytes_left, min_one_message)
-            size_bytes = result.size_bytes
-            if size_bytes:
+            if result.records:
                 min_one_message = False
-                bytes_left = max(0, bytes_left - size_bytes)
+                bytes_left = max(0, bytes_left - result.size_bytes)
             fetched.append(result)
         return fetched
 
@@ -277,8 +263,12 @@ class ReplicaManager:
             max_offset = None
             if params.is_committed_only:
                 max_offset = last_stable_offset if is_committed_read else high_watermark
-            data = partition.read(
-                fetch_offset, min(max_bytes, bytes_left), max_offset, min_one_message, is_committed_read
+            data = log.read(
+                fetch_offset,
+                min(max_bytes, bytes_left),
+                max_offset=max_offset,
+                min_one_message=min_one_message,
+                include_aborted_txns=is_committed_read,
             )
         except KafkaError as error:
             return failed_fetch(topic_partition, error.code)
@@ -315,7 +305,7 @@ class ReplicaManager:
     # -- upkeep -----------------------------------------------------------------------------------------------
 
     def complete_all_delayed(self) -> None:
-        """Answer everyone who waits with what there is: the broker stops."""
+        """Answer everyone who waits with what there is: the broker stops, or its disk has failed."""
         for topic_partition in list(self.partitions):
             self.produce_purgatory.complete_all(topic_partition)
             self.fetch_purgatory.complete_all(topic_partition)
