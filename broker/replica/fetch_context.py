@@ -160,7 +160,8 @@ class FetchManager:
             return None
         if len(session.partitions) != session.cached_size:
             # As 2.0.1 (KAFKA-9137): being used is noted only when the size changes, and then with the old time.
-            # So a session is stale two minutes after it began, however much it is used.
+            # So a session is stale two minutes after it began, however much it is used, and until then makes
+            # room for no larger one of its kind.
             self._cache.touch(session, session.last_used_ms)
         session.epoch = next_epoch(epoch)
         return IncrementalFetchContext(session)
