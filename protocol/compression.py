@@ -29,7 +29,7 @@ XERIAL_NEXT_STREAM = struct.unpack(">i", XERIAL_MAGIC[:4])[0]
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 LZ4_CONTENT_SIZE = 0x08
-LZ4_DICTIONARY = 0x01
+LZ4_RESERVED = 0x03  # one of these bits came to mean a dictionary, which Kafka never has
 
 # zlib hands back what follows a member as a copy, so it is fed by pieces: many tiny members stay linear.
 GZIP_PIECE_BYTES = 16 * 1024
@@ -203,8 +203,9 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
     frame = bytes(data)
     if frame[:4] != LZ4_MAGIC or len(frame) < 7:
         raise corrupt("not an lz4 frame")
-    if not frame[4] & LZ4_INDEPENDENT_BLOCKS:
-        raise corrupt("lz4 blocks that depend on each other are not supported")  # no Java client could read them
+    # What Kafka's own reader refuses must not get into a log: no Java client could read it there.
+    if not frame[4] & LZ4_INDEPENDENT_BLOCKS or frame[4] & LZ4_RESERVED:
+        raise corrupt("lz4 blocks that depend on each other or on a dictionary are not supported")
     if magic == 0:
         end = _lz4_descriptor_end(frame)
         frame = b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
@@ -221,8 +222,8 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
 
 
 def _lz4_descriptor_end(frame: bytes) -> int:
-    """Return where the header's checksum is: after magic, flags, block size and what the flags announce."""
-    return 6 + 8 * bool(frame[4] & LZ4_CONTENT_SIZE) + 4 * bool(frame[4] & LZ4_DICTIONARY)
+    """Return where the header's checksum is: after magic, flags, block size and, if there, the content's size."""
+    return 14 if frame[4] & LZ4_CONTENT_SIZE else 6
 
 
 def _header_checksum(descriptor: bytes) -> bytes:

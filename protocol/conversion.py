@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from _typeshed import ReadableBuffer
+
     from minibroker.protocol.record import Record
 
 

@@ -17,6 +17,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from construct import Int8sb, Int32sb, Int32ub, Int64sb, Struct
+
 from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, compress, corrupt, decompress
 from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import (
@@ -52,6 +53,10 @@ _TIMESTAMP_AT = field_offset(MESSAGE_HEADER_V1, "timestamp")
 
 _header_v0 = struct.Struct(struct_format(MESSAGE_HEADER_V0))
 _header_v1 = struct.Struct(struct_format(MESSAGE_HEADER_V1))
+# A message is written as what its CRC does not cover, and what it does.
+_frame = struct.Struct(_header_v0.format[: _header_v0.format.index("b")])
+_body_v0 = struct.Struct(">" + _header_v0.format[_header_v0.format.index("b") :])
+_body_v1 = struct.Struct(">" + _header_v1.format[_header_v1.format.index("b") :])
 _int64 = struct.Struct(">q")
 _int32 = struct.Struct(">i")
 _uint32 = struct.Struct(">I")
@@ -96,9 +101,8 @@ class Message(NamedTuple):
 def read_message_header(buffer: ReadableBuffer, position: int = 0) -> MessageHeader:
     """Read the header of the message at `position`. Raises KafkaError(CORRUPT_MESSAGE) if it is none."""
     try:
-        header = MessageHeader(*_header_v0.unpack_from(buffer, position))
-        if header.magic == 1:
-            header = MessageHeader(*_header_v1.unpack_from(buffer, position))
+        fields = _header_v0.unpack_from(buffer, position)
+        header = MessageHeader(*(_header_v1.unpack_from(buffer, position) if fields[3] == 1 else fields))
     except struct.error:
         raise corrupt(f"no room for the header of a message at {position}") from None
     smallest = MESSAGE_OVERHEAD_V1 if header.magic == 1 else MESSAGE_OVERHEAD_V0
@@ -109,12 +113,10 @@ def read_message_header(buffer: ReadableBuffer, position: int = 0) -> MessageHea
 
 def message_crc_is_valid(buffer: ReadableBuffer, position: int, header: MessageHeader) -> bool:
     """Return whether the message is as it was written; False too if it is not all there."""
-    end = position + header.size_bytes
-    with memoryview(buffer) as view:
-        if end > len(view):
-            return False
-        with view[position + _MAGIC_AT : end] as covered:
-            return zlib.crc32(covered) == header.crc
+    size = header.size_bytes - _MAGIC_AT
+    start = position + _MAGIC_AT
+    covered = memoryview(buffer)[start : start + size]
+    return len(covered) == size and zlib.crc32(covered) == header.crc
 
 
 def stamp_message(
@@ -239,36 +241,39 @@ def build_message_set(
     """
     if magic not in (0, 1):
         raise ValueError(f"a message set of magic {magic}")
-    is_log_append_time = timestamp_type is TimestampType.LOG_APPEND_TIME and magic == 1
-    if is_log_append_time:
-        if log_append_time_ms is None:
-            raise ValueError("log append time without a time")
-        records = [record._replace(timestamp_ms=log_append_time_ms) for record in records]
-    else:
-        records = list(records)
+    records = list(records)
     if not records:
         raise ValueError("a message set without messages")
-    flag = LOG_APPEND_TIME_FLAG if is_log_append_time else 0
-    messages = bytearray()
+    attributes, append_time_ms = 0, None
+    if timestamp_type is TimestampType.LOG_APPEND_TIME and magic == 1:
+        if log_append_time_ms is None:
+            raise ValueError("log append time without a time")
+        attributes, append_time_ms = LOG_APPEND_TIME_FLAG, log_append_time_ms
     first_inner = records[0].offset if magic == 1 and codec is not Codec.NONE else 0
-    for record in records:
-        messages += _encode_message(record._replace(offset=record.offset - first_inner), magic, flag)
+    messages = bytearray()
+    for offset, timestamp_ms, key, value, _, _ in records:
+        if append_time_ms is not None:
+            timestamp_ms = append_time_ms
+        messages += _encode_message(offset - first_inner, magic, attributes, timestamp_ms, key, value)
     if codec is Codec.NONE:
         return messages
-    latest = max(record.timestamp_ms for record in records)
-    wrapper = Record(records[-1].offset, latest, None, compress(codec, messages, magic=magic))
-    return _encode_message(wrapper, magic, flag | codec)
+    latest_ms = append_time_ms
+    if latest_ms is None:
+        latest_ms = max(record.timestamp_ms for record in records)
+    value = compress(codec, messages, magic=magic)
+    return bytearray(_encode_message(records[-1].offset, magic, attributes | codec, latest_ms, None, value))
 
 
-def _encode_message(record: Record, magic: int, attributes: int) -> bytearray:
-    body = bytearray(struct.pack(">bb", magic, attributes))
-    if magic == 1:
-        body += _int64.pack(record.timestamp_ms)
-    for field in (record.key, record.value):
-        body += _int32.pack(-1 if field is None else len(field))
-        body += field or b""
-    message = bytearray(_int64.pack(record.offset))
-    message += _int32.pack(len(body) + 4)
-    message += _uint32.pack(zlib.crc32(body))
-    message += body
-    return message
+def _encode_message(
+    offset: int, magic: int, attributes: int, timestamp_ms: int, key: bytes | None, value: bytes | None
+) -> bytes:
+    body = b"".join(
+        (
+            _body_v0.pack(0, attributes) if magic == 0 else _body_v1.pack(1, attributes, timestamp_ms),
+            _int32.pack(-1 if key is None else len(key)),
+            key or b"",
+            _int32.pack(-1 if value is None else len(value)),
+            value or b"",
+        )
+    )
+    return _frame.pack(offset, len(body) + 4, zlib.crc32(body)) + body

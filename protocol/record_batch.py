@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from construct import Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct
+
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import Codec, codec_of, compress, corrupt, decompress
 from minibroker.protocol.record import NO_SEQUENCE as NO_SEQUENCE
@@ -223,8 +224,6 @@ def iter_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_
     count = header.records_count
     if not 0 <= count * SMALLEST_RECORD_BYTES <= len(data):
         raise corrupt(f"Found invalid record count {count} in a batch with {len(data)} bytes of records")
-    if count > 0 and header.last_offset_delta < 0:
-        raise corrupt(f"a batch of {count} records from {header.base_offset} to {header.last_offset}")
     return _decode_records(data, count, _origin_of(header))
 
 
