@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.record import Record
-
 from tests.conftest import GOLDEN
 
 ARCHIVE = GOLDEN / "kafka-2.0.1-logs.tar.gz"

@@ -191,6 +191,9 @@ def test_the_smallest_message_is_found_at_the_very_end() -> None:
     assert find_offset(SMALLEST_MESSAGE, 0, 26, 10) is None
     assert find_offset(SMALLEST_MESSAGE, 0, 25, 9) is None
     assert find_offset(b"", 0, 0, 0) is None
+    behind = SMALLEST_MESSAGE + build_records([Record(10, -1, None, b"cut off")], magic=0, base_offset=10)
+    assert find_offset(behind, 0, 52, 10) is None
+    assert find_offset(behind, 0, len(behind), 10) == (10, 26, 33)
 
 
 @pytest.mark.parametrize(

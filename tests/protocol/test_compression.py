@@ -51,7 +51,7 @@ def raw_snappy(data: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(data))
 
 
-def refused_code(codec: Codec, data: bytes, *, max_size: int = LIMIT, magic: int = 2) -> ErrorCode:
+def refused_code(codec: Codec, data: bytes | bytearray, *, max_size: int = LIMIT, magic: int = 2) -> ErrorCode:
     with pytest.raises(KafkaError) as refusal:
         decompress(codec, data, max_size=max_size, magic=magic)
     return refusal.value.code
@@ -189,7 +189,7 @@ def test_snappy_without_xerial_framing_is_read() -> None:
 
 
 def test_a_second_xerial_stream_behind_the_first_is_read() -> None:
-    stream = xerial(raw_snappy(b"one, ")) + xerial(raw_snappy(b"two"))
+    stream = xerial(raw_snappy(b"one, "), raw_snappy(b"")) + xerial(raw_snappy(b"two"))
 
     assert decompress(Codec.SNAPPY, stream, max_size=LIMIT) == b"one, two"
 
@@ -229,6 +229,15 @@ def test_lz4_blocks_that_depend_on_each_other_are_refused() -> None:
     linked = lz4.frame.compress(bytes(200_000), block_linked=True)
 
     assert refused_code(Codec.LZ4, linked) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("magic", [0, 2])
+@pytest.mark.parametrize("bit", [0x01, 0x02])
+def test_lz4_with_a_dictionary_or_reserved_bits_is_refused(bit: int, magic: int) -> None:
+    frame = bytearray(compress(Codec.LZ4, SAMPLE, magic=magic))
+    frame[4] |= bit
+
+    assert refused_code(Codec.LZ4, frame, magic=magic) is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_lz4_of_magic_0_is_written_as_kafka_writes_it() -> None:

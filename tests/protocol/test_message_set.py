@@ -219,6 +219,17 @@ def test_append_time_stamped_on_a_wrapper_is_that_of_every_message_inside() -> N
     assert read_message_header(wrapper) == before
 
 
+@pytest.mark.parametrize(("timestamp_ms", "log_append_time"), [(5000, False), (1_700_000_000_000, True)])
+def test_the_timestamp_or_its_type_alone_is_reason_for_a_new_checksum(timestamp_ms: int, log_append_time: bool) -> None:
+    message = build_message_set(RECORDS[:1], magic=1)
+
+    stamp_message(message, 0, offset=20, timestamp_ms=timestamp_ms, log_append_time=log_append_time)
+
+    header = read_message_header(message)
+    assert message_crc_is_valid(message, 0, header)
+    assert (header.timestamp, header.timestamp_type) == (timestamp_ms, int(log_append_time))
+
+
 def test_the_same_timestamp_again_leaves_even_a_wrong_checksum_alone() -> None:
     message = build_message_set(RECORDS[:1], magic=1)
     struct.pack_into(">I", message, 12, 12345)

@@ -110,6 +110,13 @@ def test_records_of_a_batch_with_append_time_have_that_time() -> None:
     assert decode_record(data, 0, ORIGIN._replace(log_append_time_ms=42))[0].timestamp_ms == 42
 
 
+def test_timestamps_wrap_around_as_javas_do() -> None:
+    latest, earliest = 2**63 - 1, -(2**63)
+    data = encoded(Record(100, latest + 1, None, None), ORIGIN._replace(base_timestamp=latest))
+
+    assert decode_record(data, 0, ORIGIN._replace(base_timestamp=latest))[0].timestamp_ms == earliest
+
+
 def test_sequence_numbers_begin_again_at_zero() -> None:
     origin = ORIGIN._replace(base_sequence=2**31 - 2)
     sequences = [

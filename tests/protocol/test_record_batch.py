@@ -285,6 +285,19 @@ def test_a_new_timestamp_or_type_of_it_is_stamped_with_a_new_checksum() -> None:
     assert batch[-10:] == b"next batch"
 
 
+@pytest.mark.parametrize(("max_timestamp_ms", "log_append_time"), [(5000, False), (1_700_000_000_900, True)])
+def test_the_timestamp_or_its_type_alone_is_reason_for_a_new_checksum(
+    max_timestamp_ms: int, log_append_time: bool
+) -> None:
+    batch = build_batch(RECORDS, base_offset=20)
+
+    stamp(batch, 0, base_offset=20, leader_epoch=0, max_timestamp_ms=max_timestamp_ms, log_append_time=log_append_time)
+
+    header = read_header(batch)
+    assert crc_is_valid(batch, 0, header)
+    assert (header.max_timestamp, header.timestamp_type) == (max_timestamp_ms, int(log_append_time))
+
+
 def test_the_same_timestamp_again_leaves_even_a_wrong_checksum_alone() -> None:
     batch = build_batch(RECORDS, base_offset=20)
     struct.pack_into(">I", batch, 17, 12345)
