@@ -115,15 +115,21 @@ def write_checkpoint(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
-    """Return the entries split into `fields` words; [] without a file. Raises CorruptFileError."""
+    """Return the entries split into `fields` words; [] without a file, or if it is empty as Kafka makes it.
+
+    Raises CorruptFileError.
+    """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        text = path.read_text("utf-8")
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{path}: not text: {error}") from error
-    if len(lines) < 2:
+    if not text:
         return []
+    lines = text.splitlines()
+    if len(lines) < 2 or not text.endswith("\n"):  # the last number may have lost digits
+        raise CorruptFileError(f"{path}: cut short")
     if lines[0] != str(_CHECKPOINT_VERSION):
         raise CorruptFileError(f"{path}: unrecognized version {lines[0]!r}")
     entries = [line.split() for line in lines[2:]]

@@ -137,10 +137,8 @@ class MappedIndex:
         self.trim()
 
     def flush(self) -> None:
-        """Force the entries to disk."""
-        if self._map is not None:
-            self._map.flush()
-        elif self.entries > 0:
+        """Force the entries to disk, those written through the map too; may run in another thread."""
+        if self.entries > 0:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.fdatasync(fd)

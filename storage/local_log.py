@@ -196,23 +196,24 @@ class LocalLog:
         """
         if offset <= self.recovery_point:
             return
-        truncations = self._truncations
+        truncations, active = self._truncations, self.segments.active
         try:
-            self._flush_segments(self.recovery_point, offset)
+            self._flush_segments(self.recovery_point, offset, active)
         except OSError as error:
             raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
+        # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         if truncations == self._truncations:
-            self.recovery_point = max(self.recovery_point, offset)
+            reached = offset if active is self.segments.active else min(offset, active.base_offset)
+            self.recovery_point = max(self.recovery_point, reached)
 
-    def _flush_segments(self, start: int, end: int) -> None:
-        # The owner may roll and delete meanwhile: one look at the list, newest first.
+    def _flush_segments(self, start: int, end: int, active: LogSegment) -> None:
         has_new_files = False
         for segment in reversed(tuple(self.segments.segments)):
             if segment.base_offset >= end:
                 continue
             has_new_files = has_new_files or segment.base_offset >= start
             try:
-                if segment is self.segments.active:
+                if segment is active:
                     segment.records.flush()
                 else:
                     segment.flush()
@@ -223,6 +224,7 @@ class LocalLog:
                 break
         if has_new_files:
             sync_directory(self.directory)
+            sync_directory(self.directory.parent)
 
     @property
     def oldest_offset_to_recover(self) -> int:
@@ -262,8 +264,8 @@ class LocalLog:
 
     def _take_out(self, segment: LogSegment, now_ms: int) -> None:
         segment.release_maps()
+        self.segments.remove(segment)  # before its files: `flush` must not miss one that is still in the log
         segment.change_suffixes("", DELETED_SUFFIX)
-        self.segments.remove(segment)
         self._deleted.append((segment, now_ms + self.config.file_delete_delay_ms))
 
     def delete_pending(self, now_ms: int) -> int:

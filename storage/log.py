@@ -116,6 +116,11 @@ class Log:
         """Whether a segment that is no longer written waits for its fsync."""
         return self._local.recovery_point < self._local.segments.active.base_offset
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether it was closed, deleted, or its disk failed."""
+        return self._local.refusal is not None
+
     def update_config(self, config: LogConfig) -> None:
         """Take new settings: at once for appends and retention, with the next segment for its own."""
         self._local.config = config
@@ -159,7 +164,8 @@ class Log:
         return local.read(
             start_offset,
             max_length,
-            max_offset=max_offset,
+            # The end of the log needs no search for its position.
+            max_offset=None if max_offset is None or max_offset >= local.end_offset else max_offset,
             min_one_message=min_one_message,
             include_aborted_txns=include_aborted_txns,
         )
@@ -261,8 +267,8 @@ class Log:
         if offset <= local.start_offset:
             return False
         logger.info("%s: log start offset %d", self.topic_partition, offset)
-        local.start_offset = offset
         self.leader_epochs.truncate_from_start(offset)
+        local.start_offset = offset
         self.producer_state.update_map_end_offset(local.end_offset)
         self.producer_state.truncate_head(offset)
         return True
@@ -329,5 +335,4 @@ class Log:
         """Rename the directory, for deletion: from now on the partition is unknown. Raises OSError."""
         os.rename(self._local.directory, directory)
         self._local.update_directory(directory)
-        self.producer_state.update_directory(directory)
         self.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")

@@ -10,8 +10,10 @@ kafka 2.0.1 Log.loadSegments does.
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
+from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
@@ -36,11 +38,14 @@ from minibroker.storage.log_segment import LogSegment
 from minibroker.storage.log_segments import LogSegments
 from minibroker.storage.producer_recovery import rebuild_producer_state
 from minibroker.storage.producer_state import ProducerStateManager
+from minibroker.storage.segment_recovery import SegmentOffsetOverflowError
 
 logger = logging.getLogger(__name__)
 
 QUARANTINED_SUFFIX = ".quarantined"
 DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
+
+BEYOND_ALL_OFFSETS = 2**63 - 1
 
 _INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
@@ -93,11 +98,17 @@ class LogLoader:
 
     def load(self, *, recovery_point: int, is_after_clean_stop: bool) -> Log:
         """Return the log. Raises OSError."""
+        recover_from: int | None = recovery_point
+        if self._has_lost_epochs:
+            recover_from = 0
+        elif is_after_clean_stop:
+            recover_from = None
         swapped = self._remove_temporary_files()
-        self._load_segments()
+        self._open_segments()
+        self._check_indexes(recover_from)
         self._complete_swaps(swapped)
-        if not is_after_clean_stop or self._has_lost_epochs:
-            self._recover_from(0 if self._has_lost_epochs else recovery_point)
+        if recover_from is not None:
+            self._recover_from(recover_from)
         end_offset = self._find_end_offset()
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
         self._leader_epochs.truncate_from_end(end_offset)
@@ -112,7 +123,8 @@ class LogLoader:
             self._segments,
             start_offset=start_offset,
             end_offset=end_offset,
-            recovery_point=end_offset,
+            # What was recovered is right, but not therefore on the disk.
+            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
         )
         return Log(
             self._topic_partition,
@@ -166,7 +178,7 @@ class LogLoader:
 
     # -- segments -----------------------------------------------------------------------------------------------
 
-    def _load_segments(self) -> None:
+    def _open_segments(self) -> None:
         files = [(path, name) for path, name in self._segment_files() if not name.extra]
         bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
         for path, name in files:
@@ -174,13 +186,20 @@ class LogLoader:
                 logger.warning("%s: an index without its log; deleted", path)
                 path.unlink()
         for base_offset in sorted(bases):
-            segment = self._open_segment(base_offset)
+            self._segments.add(self._open_segment(base_offset))
+
+    def _check_indexes(self, recover_from: int | None) -> None:
+        """Make indexes that cannot be right again, but for those that recovery makes anyhow."""
+        due = () if recover_from is None else self._segments.between(recover_from, BEYOND_ALL_OFFSETS)
+        for segment in self._segments:
+            if segment in due:
+                return
             try:
                 segment.sanity_check()
-            except CorruptFileError as error:
-                logger.warning("%s; rebuilding the indexes of segment %d", error, base_offset)
+                _check_entries(segment)
+            except (CorruptFileError, KafkaError) as error:
+                logger.warning("%s; rebuilding the indexes of %s", error, segment.path)
                 self._recover(segment, None)
-            self._segments.add(segment)
 
     def _open_segment(self, base_offset: int, extra: str = "") -> LogSegment:
         return LogSegment.open(self._directory, base_offset, self._config, now_ms=self._now_ms, extra=extra)
@@ -202,13 +221,31 @@ class LogLoader:
         """Read the segment from its first byte; return how many bytes were no valid batch and are cut off."""
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
-        lost_bytes = segment.recover(producer_state, leader_epochs)
-        producer_state.take_snapshot()
+        try:
+            lost_bytes = segment.recover(producer_state, leader_epochs)
+        except SegmentOffsetOverflowError as error:
+            logger.error("%s: damaged, or written by a Kafka before 1.1: %s", segment.path, error)
+            lost_bytes = self._cut_overflow(segment)
+            return lost_bytes + self._recover(segment, leader_epochs)
+        # No snapshot here, though kafka 2.0.1 takes one: it would hold only the last batch of each producer, and a
+        # retry of the one before, which a crash makes likely, would be refused or written twice.
         return lost_bytes
+
+    def _cut_overflow(self, segment: LogSegment) -> int:
+        """Cut off what is too far from the base offset to be indexed, keeping a copy; return how many bytes."""
+        shutil.copyfile(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
+        buffer, _ = segment.records.scan_buffer(0, segment.size_bytes)
+        position = next(
+            batch.position
+            for batch in scan_batches(buffer, 0, segment.size_bytes)
+            if not segment.offset_index.can_append_offset(batch.last_offset)
+        )
+        del buffer
+        return segment.records.truncate(position)
 
     def _recover_from(self, recovery_point: int) -> None:
         """Recover the segments that may hold what was never fsynced; the first damage ends the log."""
-        unflushed = list(self._segments.between(recovery_point, 2**63 - 1))
+        unflushed = list(self._segments.between(recovery_point, BEYOND_ALL_OFFSETS))
         while unflushed:
             segment = unflushed.pop(0)
             lost_bytes = self._recover(segment, self._leader_epochs)
@@ -284,3 +321,26 @@ class LogLoader:
             is_after_clean_stop=is_after_clean_stop,
             now_ms=self._now_ms,
         )
+
+
+def _check_entries(segment: LogSegment) -> None:
+    """Raise CorruptFileError if the indexes are not about these records, KafkaError if these are damaged.
+
+    Kafka looks no further than the index files themselves. The last offset entry must lead to its batch, and no
+    batch from there on may be younger than the last time entry: a segment that was closed well has one for its
+    youngest record.
+    """
+    offset_index, time_index, end = segment.offset_index, segment.time_index, segment.size_bytes
+    start = 0
+    if offset_index.entries > 0:
+        start = offset_index.lookup(offset_index.last_offset).position
+        found = segment.translate_offset(offset_index.last_offset)
+        if found is None or found.offset > offset_index.last_offset:
+            raise CorruptFileError(f"{offset_index.path}: {offset_index.last_offset} is not where it says")
+    youngest_ms, last_offset = time_index.last_entry
+    if time_index.entries > 0 and segment.translate_offset(last_offset) is None:
+        raise CorruptFileError(f"{time_index.path}: no record has offset {last_offset}")
+    buffer, origin = segment.records.scan_buffer(start, end)
+    for batch in scan_batches(buffer, start - origin, end - origin):
+        if batch.max_timestamp_ms > youngest_ms:
+            raise CorruptFileError(f"{time_index.path}: no entry for a record of {batch.max_timestamp_ms} ms")

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 # No room, no descriptors, no memory: nothing is wrong with what is on the disk, and it may pass.
 _PASSING_ERRORS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
 )
 
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
@@ -343,14 +343,19 @@ class LogManager:
             log.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
 
     def close(self) -> None:
-        """Flush and close all logs, write the checkpoints and the clean marker, unlock. Raises OSError."""
+        """Flush and close all logs, write the checkpoints and the clean marker, unlock.
+
+        Raises OSError, the first there was, when all that could be closed is; the marker is not written then.
+        """
         try:
-            if not self.is_offline:
-                for log in self._logs.values():
-                    log.close()
-                self.checkpoint_recovery_points()
-                self.checkpoint_log_start_offsets()
-                (self.log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+            if self.is_offline:
+                return
+            failures = [failure for failure in map(_close, self._logs.values()) if failure is not None]
+            self.checkpoint_recovery_points()
+            self.checkpoint_log_start_offsets()
+            if failures:
+                raise failures[0]
+            (self.log_dir / CLEAN_SHUTDOWN_MARKER).touch()
         finally:
             self._lock.release()
 
@@ -360,6 +365,15 @@ class LogManager:
     def _check_online(self) -> None:
         if self.is_offline:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
+
+
+def _close(log: Log) -> OSError | None:
+    try:
+        log.close()
+    except OSError as error:
+        logger.error("cannot close the log of %s: %s", log.topic_partition, error)
+        return error
+    return None
 
 
 def _read_offsets(file: OffsetCheckpointFile) -> dict[TopicPartition, int]:

@@ -29,7 +29,8 @@ def offset_by_timestamp(
             f"Cannot search offsets based on timestamp because message format version is "
             f"{config.message_format_version} which is earlier than the minimum required version 0.10.0-IV0",
         )
-    for segment in segments:
+    # Kafka 2.0.1 looks into a segment below the log start offset too, and then no further.
+    for segment in segments.between(log_start_offset, log_end_offset):
         if segment.largest_timestamp_ms >= timestamp_ms:
             return segment.find_offset_by_timestamp(timestamp_ms, log_start_offset)
     return None

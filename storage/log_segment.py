@@ -132,6 +132,11 @@ class LogSegment:
     def last_modified_ms(self) -> int:
         return os.stat(self.records.fd).st_mtime_ns // 1_000_000
 
+    @last_modified_ms.setter
+    def last_modified_ms(self, time_ms: int) -> None:
+        for path in (self.records.path, self.offset_index.path, self.time_index.path):
+            os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
     @property
     def largest_timestamp_ms(self) -> int:
         """The time of the youngest record; that of the last write where the records have none."""
@@ -154,27 +159,21 @@ class LogSegment:
         if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
             raise SegmentOffsetOverflowError(f"{self.path}: offset {largest_offset}")
         position = self.records.size_bytes
-        if self._bytes_since_last_index_entry > self._index_interval_bytes:
+        is_entry_due = self._bytes_since_last_index_entry > self._index_interval_bytes
+        if is_entry_due:
             self.offset_index.ensure_room()
             self.time_index.ensure_room()
-            self.records.append(buffer)
-            self._note_timestamp(largest_timestamp_ms, offset_of_max_timestamp)
-            self.offset_index.append(largest_offset, position)
-            self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp)
-            self._bytes_since_last_index_entry = size
-            return
         self.records.append(buffer)
-        self._bytes_since_last_index_entry += size
         if position == 0:
             self.rolling_based_timestamp = largest_timestamp_ms
         if largest_timestamp_ms > self.max_timestamp_so_far:
             self.max_timestamp_so_far = largest_timestamp_ms
             self.offset_of_max_timestamp = offset_of_max_timestamp
-
-    def _note_timestamp(self, timestamp_ms: int, offset: int) -> None:
-        if timestamp_ms > self.max_timestamp_so_far:
-            self.max_timestamp_so_far = timestamp_ms
-            self.offset_of_max_timestamp = offset
+        if is_entry_due:
+            self.offset_index.append(largest_offset, position)
+            self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp)
+            self._bytes_since_last_index_entry = 0
+        self._bytes_since_last_index_entry += size
 
     def should_roll(self, messages_size: int, max_timestamp_ms: int, max_offset: int, *, now_ms: int) -> bool:
         """Whether such an append belongs into a new segment."""
@@ -338,7 +337,9 @@ class LogSegment:
     def _load_largest_timestamp(self) -> None:
         self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
         for view in self._batches(self.offset_index.position_before(self.offset_of_max_timestamp)):
-            self._note_timestamp(view.max_timestamp_ms, view.last_offset)
+            if view.max_timestamp_ms > self.max_timestamp_so_far:
+                self.max_timestamp_so_far = view.max_timestamp_ms
+                self.offset_of_max_timestamp = view.last_offset
 
     def sanity_check(self) -> None:
         """Raises CorruptFileError if an index is missing or cannot be that of these records."""

@@ -115,11 +115,19 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
 
 
 def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> bool:
-    """Return whether there is what Produce v3 and later must carry: one complete batch of magic 2, no more."""
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD:
+    """Return whether there is what Produce v3 and later must carry: one complete batch of magic 2.
+
+    As kafka 2.0.1, bytes behind it that are no whole batch do not count.
+    """
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[16] != 2:
         return False
-    length = int.from_bytes(records[8:12], "big", signed=True)
-    return records[16] == 2 and length + LOG_OVERHEAD == len(records)
+    end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
+    if end == len(records):
+        return True
+    rest = len(records) - end
+    if end < RECORD_BATCH_OVERHEAD or rest < 0:
+        return False
+    return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
 
 
 def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: bool) -> RecordsAnalysis:

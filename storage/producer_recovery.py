@@ -28,10 +28,7 @@ def rebuild_producer_state(
     Without any snapshot, a log that was closed well or is of an old format never had a producer: Kafka began to
     write snapshots with message format 2, and leaves one at every clean stop.
     """
-    snapshot_offsets = {end_offset}
-    if len(segments) > 0:
-        last_two = segments.bases[-2:]
-        snapshot_offsets.update(last_two)
+    snapshot_offsets = {*segments.bases[-2:], end_offset}
     if magic < 2 or (is_after_clean_stop and producer_state.latest_snapshot_offset is None):
         for offset in sorted(snapshot_offsets):
             producer_state.update_map_end_offset(offset)

@@ -57,12 +57,15 @@ def rebuild(
     time_index.reset()
     transaction_index.reset()
     position = last_indexed = last_released = 0
+    next_offset = offset_index.base_offset
     max_timestamp_ms, offset_of_max_timestamp = NO_TIMESTAMP, offset_index.base_offset
     buffer, _ = records.scan_buffer(0, records.size_bytes)
     try:
         for view in scan_batches(buffer, 0, records.size_bytes):
             if not batch_is_valid(buffer, view):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the CRC is wrong at offset {view.base_offset}")
+            if view.base_offset < next_offset:  # the CRC does not cover it
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {view.base_offset} after {next_offset - 1}")
             if not offset_index.can_append_offset(view.last_offset):
                 raise SegmentOffsetOverflowError(f"{records.path}: offset {view.last_offset}")
             if view.max_timestamp_ms > max_timestamp_ms:
@@ -76,6 +79,7 @@ def rebuild(
                     leader_epochs.assign(view.partition_leader_epoch, view.base_offset)
                 replay_batch(producer_state, view, buffer, transaction_index)
             position += view.size_bytes
+            next_offset = view.last_offset + 1
             if position - last_released > _RELEASE_EVERY_BYTES:
                 records.release_pages()
                 last_released = position

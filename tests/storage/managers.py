@@ -1,0 +1,31 @@
+"""Data directories with two logs, for the tests of what a log manager does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.log import Log
+from minibroker.storage.log_manager import LogManager
+from tests.storage.logs import NOW_MS
+
+ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("others", 3)
+CONFIG = LogConfig(file_delete_delay_ms=1000)
+MARKER = ".kafka_cleanshutdown"
+
+
+def opened(directory: Path, config: LogConfig = CONFIG, *, broker_id: int = 0, **overrides: str) -> LogManager:
+    topics = {"orders": {name.replace("_", "."): value for name, value in overrides.items()}}
+    manager = LogManager(directory, default_config=config, broker_id=broker_id, topic_overrides=topics)
+    manager.load(NOW_MS)
+    return manager
+
+
+def log_in(manager: LogManager, key: TopicPartition = ORDERS) -> Log:
+    return manager.get_or_create_log(key, now_ms=NOW_MS)
+
+
+def crash(manager: LogManager) -> None:
+    """Leave the directory as a killed process does."""
+    manager._lock.release()

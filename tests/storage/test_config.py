@@ -1,0 +1,130 @@
+"""Topic settings: Kafka's names, defaults, bounds and messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.config import TOPIC_CONFIGS, LogConfig, parse_value
+
+DEFAULTS = LogConfig()
+
+# As Apache Kafka 2.0.1 describes a topic without overrides.
+KAFKA_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "max.message.bytes": "1000012",
+    "message.downconversion.enable": "true",
+    "message.format.version": "2.0-IV1",
+    "message.timestamp.difference.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+
+def test_names_and_defaults_are_kafkas() -> None:
+    assert {name: DEFAULTS.value_text(name) for name in TOPIC_CONFIGS} == KAFKA_DEFAULTS
+
+
+def test_every_value_reads_back_from_its_text() -> None:
+    texts = {name: DEFAULTS.value_text(name) for name in TOPIC_CONFIGS}
+
+    assert LogConfig.from_props(texts, LogConfig(segment_bytes=99, preallocate=True)) == DEFAULTS
+
+
+def test_overrides_lie_on_the_brokers_defaults() -> None:
+    broker = LogConfig(retention_ms=5, segment_bytes=77)
+
+    config = LogConfig.from_props({"retention.ms": "-1", "cleanup.policy": "compact, delete"}, broker)
+
+    assert (config.retention_ms, config.segment_bytes) == (-1, 77)
+    assert config.cleanup_policy == ("compact", "delete")
+    assert config.is_compacted
+    assert config.is_deleted
+    assert broker.retention_ms == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wrong"),
+    [
+        ("segment.bytes", "13", "Value must be at least 14"),
+        ("segment.ms", "0", "Value must be at least 1"),
+        ("retention.ms", "x", "Not a number of type LONG"),
+        ("segment.bytes", "2147483648", "Not a number of type INT"),
+        ("flush.ms", "1_000", "Not a number of type LONG"),
+        ("flush.ms", "٣", "Not a number of type LONG"),
+        ("min.insync.replicas", "0", "Value must be at least 1"),
+        ("preallocate", "yes", "Expected value to be either true or false"),
+        ("min.cleanable.dirty.ratio", "-0.1", "Value must be at least 0"),
+        ("min.cleanable.dirty.ratio", "1.1", "Value must be no more than 1"),
+        ("min.cleanable.dirty.ratio", "half", "Not a number of type DOUBLE"),
+        ("cleanup.policy", "shred", "String must be one of: compact, delete"),
+        ("compression.type", "zstd", "String must be one of: uncompressed, snappy, lz4, gzip, producer"),
+        ("message.timestamp.type", "Now", "String must be one of: CreateTime, LogAppendTime"),
+        ("message.format.version", "2.1", "Version `2.1` is not a valid version"),
+    ],
+)  # fmt: skip
+def test_a_refused_value_is_refused_in_kafkas_words(name: str, text: str, wrong: str) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        LogConfig.from_props({name: text}, DEFAULTS)
+
+    assert refusal.value.code is ErrorCode.INVALID_CONFIG
+    assert refusal.value.message == f"Invalid value {text} for configuration {name}: {wrong}"
+
+
+def test_an_unknown_name_is_refused_in_kafkas_words() -> None:
+    with pytest.raises(KafkaError, match=r"^Unknown topic config name: nonsense$") as refusal:
+        LogConfig.from_props({"nonsense": "1"}, DEFAULTS)
+
+    assert refusal.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("text", ["*", "0:1", "0:1,1:2", "", " 0:1 , 1:2 "])
+def test_throttled_replicas_are_pairs_or_a_star(text: str) -> None:
+    parse_value("leader.replication.throttled.replicas", text)
+
+
+@pytest.mark.parametrize("text", ["0", "0:a", "0:1:2", "1:2,*"])
+def test_other_throttled_replicas_are_refused(text: str) -> None:
+    with pytest.raises(KafkaError, match="must be the literal"):
+        parse_value("leader.replication.throttled.replicas", text)
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [
+        ("0.8.2", 0),
+        ("0.9.0.1", 0),
+        ("0.10.0", 1),
+        ("0.10.2-IV0", 1),
+        ("0.11.0", 2),
+        ("1.1", 2),
+        ("2.0.1", 2),
+    ],
+)
+def test_a_format_version_stands_for_a_record_format(version: str, magic: int) -> None:
+    assert LogConfig.from_props({"message.format.version": version}, DEFAULTS).magic == magic
+
+
+def test_every_setting_but_the_throttled_replicas_has_a_broker_default() -> None:
+    without = [name for name, row in TOPIC_CONFIGS.items() if not row.server_names]
+
+    assert without == ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"]
+    assert TOPIC_CONFIGS["retention.ms"].server_names[0] == "log.retention.ms"

@@ -1,0 +1,306 @@
+"""File names, checkpoints, and the `.log` file: whole writes, slices, maps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files import (
+    CorruptFileError,
+    MetaProperties,
+    OffsetCheckpointFile,
+    RecordsFile,
+    SegmentFileName,
+    deleted_directory_name,
+    is_deleted_directory,
+    parse_partition_directory,
+    parse_segment_file,
+    partition_directory_name,
+    read_meta_properties,
+    segment_file,
+    write_atomically,
+    write_meta_properties,
+)
+from tests.storage.file_limits import no_file_beyond
+from tests.storage.recorded_logs import STOPPED_AT_MS, recorded_files, unpack_recorded_logs
+
+
+def open_fds_of(path: Path) -> int:
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return sum(os.path.realpath(link) == str(path) for link in links if os.path.lexists(link))
+
+
+@pytest.mark.parametrize("extra", ["", ".deleted", ".cleaned", ".swap"])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_segment_file_name_reads_back_as_it_was_made(tmp_path: Path, suffix: str, extra: str) -> None:
+    path = segment_file(tmp_path, 2**63 - 1, suffix, extra)
+
+    assert parse_segment_file(path.name) == SegmentFileName(2**63 - 1, suffix, extra)
+
+
+@pytest.mark.parametrize(
+    "name", ["42.log", "leader-epoch-checkpoint", "0000000000000000000x.log", "00000000000000000000"]
+)
+def test_other_names_belong_to_no_segment(name: str) -> None:
+    assert parse_segment_file(name) is None
+
+
+@pytest.mark.parametrize("topic", ["orders", "a-b", "a.b-3", "x" * 249, "t-0.f00-delete"])
+def test_a_directory_name_reads_back_as_its_partition(topic: str) -> None:
+    topic_partition = TopicPartition(topic, 17)
+
+    assert parse_partition_directory(partition_directory_name(topic_partition)) == topic_partition
+
+
+@pytest.mark.parametrize("name", ["orders", "orders-", "-0", "orders-x", "orders-0.f00-delete", "orders-0.f00-future"])
+def test_other_directories_are_no_partitions(name: str) -> None:
+    assert parse_partition_directory(name) is None
+
+
+@pytest.mark.parametrize("topic", ["orders", "x" * 249])
+def test_a_deleted_directory_has_a_legal_name_and_is_known_as_such(topic: str) -> None:
+    name = deleted_directory_name(TopicPartition(topic, 17), "0" * 32)
+
+    assert len(name) <= 255
+    assert is_deleted_directory(name)
+    assert parse_partition_directory(name) is None
+    assert not is_deleted_directory(partition_directory_name(TopicPartition(topic, 17)))
+
+
+@pytest.mark.parametrize(
+    "name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
+)
+def test_a_checkpoint_of_kafka_is_read_and_written_the_same(tmp_path: Path, name: str) -> None:
+    recorded = unpack_recorded_logs(tmp_path) / name
+    offsets = OffsetCheckpointFile(recorded).read()
+
+    rewritten = OffsetCheckpointFile(tmp_path / "rewritten")
+    rewritten.write(offsets)
+
+    assert offsets
+    assert rewritten.path.read_bytes() == recorded.read_bytes()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])
+def test_a_checkpoint_that_is_not_there_or_empty_has_no_offsets(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "checkpoint"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert OffsetCheckpointFile(path).read() == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 1 2\n",
+        b"0\n1\na zero 1\n",
+        b"0\n1\na 0 \xff\n",
+        b"0\nx\n",
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_reported(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(content)
+
+    with pytest.raises(CorruptFileError):
+        OffsetCheckpointFile(path).read()
+
+
+def test_a_failed_checkpoint_write_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    write_atomically(path, b"old")
+
+    with no_file_beyond(100), pytest.raises(OSError, match="too large"):
+        write_atomically(path, b"n" * 1000)
+
+    assert path.read_bytes() == b"old"
+
+
+def test_meta_properties_of_kafka_are_read_and_written_the_same(tmp_path: Path) -> None:
+    (recorded,) = recorded_files(tmp_path, "meta.properties")
+    meta = read_meta_properties(recorded)
+
+    assert meta == MetaProperties(broker_id=0)
+    write_meta_properties(tmp_path / "rewritten", meta, now_ms=STOPPED_AT_MS)
+    assert (tmp_path / "rewritten").read_bytes() == recorded.read_bytes()
+
+
+def test_meta_properties_keep_the_cluster_id(tmp_path: Path) -> None:
+    meta = MetaProperties(3, "dGhlLWNsdXN0ZXItaWQtMQ")
+    write_meta_properties(tmp_path / "meta.properties", meta, now_ms=0)
+
+    assert read_meta_properties(tmp_path / "meta.properties") == meta
+    assert read_meta_properties(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize("content", ["", "version=1\nbroker.id=0\n", "version=0\n", "version=0\nbroker.id=-1\n"])
+def test_meta_properties_that_cannot_be_are_reported(tmp_path: Path, content: str) -> None:
+    (tmp_path / "meta.properties").write_text(content)
+
+    with pytest.raises(CorruptFileError):
+        read_meta_properties(tmp_path / "meta.properties")
+
+
+def test_appends_follow_each_other(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"abc")
+    file.append(bytearray(b"de"))
+    file.append(memoryview(b"f"))
+
+    assert file.size_bytes == 6
+    assert file.slice(1, 4).read() == b"bcde"
+    assert RecordsFile(tmp_path / "0.log").size_bytes == 6
+
+
+def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"a" * 100)
+
+    with no_file_beyond(150), pytest.raises(OSError, match="too large"):
+        file.append(b"b" * 100)  # the kernel takes 50 of them
+
+    assert file.size_bytes == 100
+    assert (tmp_path / "0.log").read_bytes() == b"a" * 100
+    file.append(b"c")
+    assert (tmp_path / "0.log").read_bytes() == b"a" * 100 + b"c"
+
+
+def test_an_append_that_takes_several_writes_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
+
+    file.append(b"0123456789")
+
+    assert (tmp_path / "0.log").read_bytes() == b"0123456789"
+
+
+def test_a_slice_stays_readable_after_the_file_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    file = RecordsFile(path)
+    file.append(b"in flight")
+    in_flight = file.slice(3, 6)
+
+    file.delete()
+    del file
+
+    assert not path.exists()
+    assert in_flight.read() == b"flight"
+    assert os.pread(in_flight.fd, 6, in_flight.position) == b"flight"
+
+
+def test_the_descriptor_closes_with_the_last_slice(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    file = RecordsFile(path)
+    in_flight = file.slice(0, 0)
+    del file
+    assert open_fds_of(path) == 1
+
+    del in_flight
+    assert open_fds_of(path) == 0
+
+
+def test_a_slice_of_a_truncated_file_says_so(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"0123456789")
+    too_long = file.slice(5, 5)
+    file.truncate(7)
+
+    with pytest.raises(EOFError):
+        too_long.read()
+
+
+def test_truncation_reports_the_bytes_lost_and_never_grows(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"0123456789")
+
+    assert file.truncate(4) == 6
+    assert (tmp_path / "0.log").read_bytes() == b"0123"
+    with pytest.raises(ValueError, match="5 of 4 bytes"):
+        file.truncate(5)
+
+
+def test_a_preallocated_file_has_its_disk_space_and_gives_it_back(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    file = RecordsFile(path, preallocate_bytes=1 << 20)
+    file.append(b"abc")
+
+    assert file.size_bytes == 3
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    file.truncate(3)
+    assert path.read_bytes() == b"abc"
+
+
+def test_an_existing_file_is_not_preallocated_again(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    RecordsFile(path).append(b"abc")
+
+    assert RecordsFile(path, preallocate_bytes=1 << 20).size_bytes == 3
+    assert path.stat().st_size == 3
+
+
+def test_a_scan_sees_all_that_was_appended(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    expected = b""
+    for step in range(40):
+        chunk = bytes([step]) * 5000
+        file.append(chunk)
+        expected += chunk
+        for start in (0, len(expected) - 5000, len(expected) - 1):
+            buffer, origin = file.scan_buffer(start, len(expected))
+            assert bytes(buffer[start - origin : len(expected) - origin]) == expected[start:]
+
+
+def test_the_tail_of_a_growing_file_is_not_mapped_anew_for_each_scan(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"x" * 100_000)
+    mapped, _ = file.scan_buffer(0, 100_000)
+    file.append(b"y" * 1000)
+
+    tail, origin = file.scan_buffer(99_000, 101_000)
+
+    assert (bytes(tail), origin) == (b"x" * 1000 + b"y" * 1000, 99_000)
+    assert file.scan_buffer(0, 100_000)[0] is mapped
+
+
+def test_a_file_does_not_shrink_under_a_scan(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"x" * 100_000)
+    held = file.scan_buffer(0, 100_000)[0][:10]
+
+    with pytest.raises(BufferError):
+        file.truncate(0)
+
+    assert file.size_bytes == 100_000
+    assert bytes(held) == b"x" * 10
+    del held
+    assert file.truncate(0) == 100_000
+
+
+def test_a_scan_goes_on_over_the_old_map_while_the_file_grows(tmp_path: Path) -> None:
+    file = RecordsFile(tmp_path / "0.log")
+    file.append(b"x" * 100_000)
+    held, _ = file.scan_buffer(0, 100_000)
+    file.append(b"y" * 100_000)
+    file.scan_buffer(0, 200_000)
+
+    assert bytes(held[99_990:]) == b"x" * 10
+
+
+def test_unmapping_gives_the_descriptor_back(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    file = RecordsFile(path)
+    file.append(b"x" * 100_000)
+    file.scan_buffer(0, 100_000)
+    assert open_fds_of(path) == 2
+
+    file.unmap()
+    assert open_fds_of(path) == 1
+    assert bytes(file.scan_buffer(0, 100_000)[0]) == b"x" * 100_000

@@ -1,0 +1,316 @@
+"""Opening a directory: what a clean stop, a crash, an interrupted compaction or damage leaves behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minibroker.storage.config import LogConfig
+from minibroker.storage.log_segment import LogSegment
+from tests.storage.logs import (
+    NOW_MS,
+    SMALL,
+    append,
+    batch_of,
+    end_transaction,
+    names_in,
+    open_log,
+    roll_three,
+    segment_bases,
+    send,
+    send_transactional,
+    values_of,
+)
+from tests.storage.nine_records import FIRST, NINE, SECOND, THIRD, assert_whole, closed_log, reopen
+
+
+class TestEmpty:
+    def test_a_new_directory_is_an_empty_log(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+
+        assert (log.log_start_offset, log.log_end_offset, segment_bases(log)) == (0, 0, [0])
+        assert append(log, "a").first_offset == 0
+
+    def test_a_log_that_lost_its_files_begins_at_its_start_offset(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, log_start_offset=20)
+
+        assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+
+
+class TestCleanStop:
+    def test_a_closed_log_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+
+        log = reopen(tmp_path)
+
+        assert (segment_bases(log), log.recovery_point) == ([0, 3, 6], 9)
+        assert_whole(log)
+
+    def test_no_segment_is_read_through(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        closed_log(tmp_path)
+        recovered: list[int] = []
+        monkeypatch.setattr(LogSegment, "recover", lambda segment, *_: recovered.append(segment.base_offset))
+
+        reopen(tmp_path)
+
+        assert recovered == []
+
+    def test_closing_trims_the_indexes_to_their_entries(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+
+        assert [(tmp_path / f"{base}.index").stat().st_size for base in (FIRST, SECOND, THIRD)] == [16] * 3
+        assert [(tmp_path / f"{base}.timeindex").stat().st_size for base in (FIRST, THIRD)] == [24 + 0, 24]
+
+    def test_a_damaged_end_is_found_though_the_stop_was_clean(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+        path = tmp_path / f"{THIRD}.log"
+        path.write_bytes(path.read_bytes() + bytes(100))
+
+        log = reopen(tmp_path)
+
+        assert values_of(log) == NINE
+        assert append(log, "more").first_offset == 9
+
+    def test_the_log_start_offset_is_kept(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+
+        log = open_log(tmp_path, SMALL, is_after_clean_stop=True, log_start_offset=4)
+
+        assert (log.log_start_offset, log.high_watermark) == (4, 4)
+        assert values_of(log) == NINE[4:]
+
+    def test_a_start_offset_beyond_the_end_begins_anew_there(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+
+        log = open_log(tmp_path, SMALL, log_start_offset=50)
+
+        assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+        assert [path.name for path in tmp_path.glob("*.log")] == [f"{50:020d}.log"]
+        assert append(log, "more").first_offset == 50
+
+
+class TestIndexes:
+    @pytest.mark.parametrize("is_after_clean_stop", [True, False])
+    @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            pytest.param(lambda path: path.unlink(), id="missing"),
+            pytest.param(lambda path: path.write_bytes(b""), id="empty"),
+            pytest.param(lambda path: path.write_bytes(path.read_bytes() + b"\0"), id="a byte too long"),
+            pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-1]), id="a byte too short"),
+            pytest.param(lambda path: path.write_bytes(bytes(4096)), id="zeros"),
+            pytest.param(lambda path: path.write_bytes(b"\xff" * 48), id="ones"),
+            pytest.param(lambda path: path.write_bytes(path.read_bytes() + bytes(4800)), id="room of a crash"),
+        ],
+    )
+    def test_a_damaged_index_is_made_again(
+        self, tmp_path: Path, suffix: str, damage: Callable[[Path], object], is_after_clean_stop: bool
+    ) -> None:
+        closed_log(tmp_path)
+        for base in (FIRST, THIRD):
+            damage(tmp_path / f"{base}{suffix}")
+
+        assert_whole(reopen(tmp_path, is_after_clean_stop=is_after_clean_stop))
+
+    def test_an_index_of_another_segment_is_made_again(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, replace(SMALL, index_interval_bytes=0, segment_bytes=100_000))
+        for number in range(9):
+            append(log, f"v{number}" if number % 3 else "v" * number * 50, timestamp_ms=NOW_MS + number)
+            if number % 3 == 2:
+                log.roll(NOW_MS)
+        expected = values_of(log)
+        log.close()
+        shutil.copyfile(tmp_path / f"{THIRD}.index", tmp_path / f"{FIRST}.index")
+        shutil.copyfile(tmp_path / f"{THIRD}.timeindex", tmp_path / f"{FIRST}.timeindex")
+
+        reopened = reopen(tmp_path)
+
+        assert values_of(reopened) == expected
+        assert [reopened.convert_to_offset_metadata(number)[0] for number in range(9)] == list(range(9))
+
+    def test_an_index_without_its_log_is_deleted(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+        for suffix in (".index", ".timeindex", ".txnindex"):
+            (tmp_path / f"{77:020d}{suffix}").write_bytes(bytes(8))
+
+        assert_whole(reopen(tmp_path))
+        assert not [name for name in names_in(tmp_path) if name.startswith(f"{77:020d}")]
+
+    def test_the_transaction_index_is_made_again_with_the_others(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        send_transactional(log, 1, 0, "aborted")
+        end_transaction(log, 1, is_commit=False)
+        before = (tmp_path / f"{FIRST}.txnindex").read_bytes()
+        (tmp_path / f"{FIRST}.txnindex").unlink()
+
+        reopened = open_log(tmp_path)
+
+        assert (tmp_path / f"{FIRST}.txnindex").read_bytes() == before
+        aborted = reopened.read(0, 10_000, include_aborted_txns=True).aborted_transactions
+        assert [txn.producer_id for txn in aborted or ()] == [1]
+
+
+class TestCrash:
+    def test_only_segments_from_the_recovery_point_on_are_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        roll_three(tmp_path)
+        recovered: list[int] = []
+        recover = LogSegment.recover
+
+        def note(segment: LogSegment, *arguments: object) -> int:
+            recovered.append(segment.base_offset)
+            return recover(segment, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(LogSegment, "recover", note)
+
+        reopen(tmp_path, is_after_clean_stop=False, recovery_point=4)
+
+        assert recovered == [3, 6]
+
+    def test_what_was_appended_is_there(self, tmp_path: Path) -> None:
+        roll_three(tmp_path)
+
+        assert_whole(reopen(tmp_path, is_after_clean_stop=False, recovery_point=0))
+
+    def test_a_preallocated_tail_is_cut_off(self, tmp_path: Path) -> None:
+        config = replace(SMALL, preallocate=True)
+        log = open_log(tmp_path, config)
+        append(log, "a")
+        assert (tmp_path / f"{FIRST}.log").stat().st_size == config.segment_bytes
+
+        reopened = open_log(tmp_path, config)
+
+        assert values_of(reopened) == ["a"]
+        assert append(reopened, "b").first_offset == 1
+
+    def test_segments_behind_damage_are_set_aside_not_deleted(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        roll_three(tmp_path)
+        damaged = tmp_path / f"{SECOND}.log"
+        data = bytearray(damaged.read_bytes())
+        data[len(data) // 3 + 50] ^= 1
+        damaged.write_bytes(data)
+        third = (tmp_path / f"{THIRD}.log").read_bytes()
+
+        log = reopen(tmp_path, is_after_clean_stop=False, recovery_point=0)
+
+        assert values_of(log) == NINE[:4]
+        assert append(log, "more").first_offset == 4
+        assert (tmp_path / f"{THIRD}.log.quarantined").read_bytes() == third
+        assert "set aside" in caplog.text
+        assert values_of(reopen(tmp_path, is_after_clean_stop=False, recovery_point=0)) == [*NINE[:4], "more"]
+
+    def test_an_offset_no_index_can_hold_ends_the_log_and_a_copy_is_kept(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        append(log, "a")
+        size = log.size_bytes
+        append(log, "b")
+        path = tmp_path / f"{FIRST}.log"
+        data = bytearray(path.read_bytes())
+        data[size] = 0x40  # the base offset, which no checksum covers
+        path.write_bytes(data)
+
+        reopened = open_log(tmp_path)
+
+        assert values_of(reopened) == ["a"]
+        assert (tmp_path / f"{FIRST}.log.quarantined").read_bytes() == bytes(data)
+
+
+class TestEpochs:
+    def test_epochs_are_read_off_the_batches_after_a_crash(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        for epoch in (1, 1, 4):
+            send(log, batch_of(["a"]), leader_epoch=epoch)
+        (tmp_path / "leader-epoch-checkpoint").unlink()
+
+        reopened = open_log(tmp_path)
+
+        assert [tuple(entry) for entry in reopened.leader_epochs.entries] == [(1, 0), (4, 2)]
+
+    @pytest.mark.parametrize("content", [b"0\n2\n1 0\n", b"\xff\xfe", b"0\n1\nx y\n", b"9\n0\n"])
+    def test_a_damaged_file_of_epochs_is_made_again_even_after_a_clean_stop(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
+        log = open_log(tmp_path)
+        send(log, batch_of(["a"]), leader_epoch=2)
+        log.close()
+        (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
+
+        reopened = open_log(tmp_path, is_after_clean_stop=True, recovery_point=1)
+
+        assert [tuple(entry) for entry in reopened.leader_epochs.entries] == [(2, 0)]
+        assert values_of(reopened) == ["a"]
+
+
+class TestProducers:
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            pytest.param(lambda path: path.unlink(), id="missing"),
+            pytest.param(lambda path: path.write_bytes(b""), id="empty"),
+            pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-1]), id="torn"),
+            pytest.param(lambda path: path.write_bytes(b"\0" * 56), id="zeros"),
+        ],
+    )
+    def test_producers_are_read_off_the_batches_without_a_snapshot(
+        self, tmp_path: Path, damage: Callable[[Path], object]
+    ) -> None:
+        log = open_log(tmp_path, SMALL)
+        send(log, batch_of(["a"], producer_id=1, sequence=0))
+        log.roll(NOW_MS)
+        last = send(log, batch_of(["b"], producer_id=1, sequence=1))
+        log.close()
+        for path in tmp_path.glob("*.snapshot"):
+            damage(path)
+
+        reopened = open_log(tmp_path, SMALL)
+
+        again = send(reopened, batch_of(["b"], producer_id=1, sequence=1))
+        assert (again.is_duplicate, again.first_offset) == (True, last.first_offset)
+        assert send(reopened, batch_of(["c"], producer_id=1, sequence=2)).first_offset == 2
+
+    def test_an_open_transaction_is_open_again(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        append(log, "before")
+        send_transactional(log, 1, 0, "open")
+
+        reopened = open_log(tmp_path)
+        reopened.update_high_watermark(2)
+
+        assert reopened.last_stable_offset == 1
+        end_transaction(reopened, 1, is_commit=False)
+        reopened.update_high_watermark(3)
+        assert reopened.last_stable_offset == 3
+
+    def test_a_snapshot_beyond_the_log_is_not_believed(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        send(log, batch_of(["a"], producer_id=1, sequence=0))
+        end_of_a = log.size_bytes
+        send(log, batch_of(["b"], producer_id=1, sequence=1))
+        log.close()
+        path = tmp_path / f"{FIRST}.log"
+        path.write_bytes(path.read_bytes()[:end_of_a])
+
+        reopened = open_log(tmp_path)
+
+        assert not send(reopened, batch_of(["b"], producer_id=1, sequence=1)).is_duplicate
+        assert f"{2:020d}.snapshot" not in names_in(tmp_path)
+
+    def test_a_log_of_an_old_format_needs_no_reading(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        config = LogConfig(message_format_version="0.10.2")
+        log = open_log(tmp_path, config)
+        append(log, "a")
+        log.close()
+        replayed: list[object] = []
+        monkeypatch.setattr("minibroker.storage.producer_recovery.replay_batch", replayed.append)
+
+        open_log(tmp_path, config, is_after_clean_stop=True)
+
+        assert replayed == []

@@ -1,0 +1,342 @@
+"""A data directory: who may use it, what is opened, looked after and written down, and what a failing disk means."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.errors import ErrorCode
+from minibroker.storage.files import OffsetCheckpointFile
+from minibroker.storage.log_manager import LogDirectoryError, LogManager
+from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
+from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened
+
+RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
+
+
+class TestDirectory:
+    def test_a_missing_directory_is_made(self, tmp_path: Path) -> None:
+        opened(tmp_path / "a" / "b")
+
+        assert (tmp_path / "a" / "b" / "meta.properties").exists()
+
+    def test_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
+        first = opened(tmp_path)
+
+        with pytest.raises(LogDirectoryError, match="in use by another broker"):
+            opened(tmp_path)
+
+        first.close()
+        opened(tmp_path)
+
+    def test_the_lock_holds_against_another_process_that_locks_as_java_does(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        program = (
+            "import fcntl, sys\n"
+            "try: fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+            "except OSError: sys.exit(7)\n"
+        )
+
+        def lock_elsewhere() -> int:
+            return subprocess.run([sys.executable, "-c", program, str(tmp_path / ".lock")], check=False).returncode
+
+        assert lock_elsewhere() == 7
+        manager.close()
+        assert lock_elsewhere() == 0
+
+    def test_another_brokers_directory_is_refused(self, tmp_path: Path) -> None:
+        opened(tmp_path, broker_id=1).close()
+
+        with pytest.raises(LogDirectoryError, match=r"broker.id 2 doesn't match stored broker.id 1"):
+            opened(tmp_path, broker_id=2)
+        opened(tmp_path, broker_id=1)
+
+    @pytest.mark.parametrize("content", ["", "version=1\nbroker.id=0\n", "version=0\n"])
+    def test_a_damaged_meta_file_is_refused(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "meta.properties").write_text(content)
+
+        with pytest.raises(LogDirectoryError, match=r"meta\.properties"):
+            opened(tmp_path)
+
+    def test_a_file_in_place_of_the_directory_is_one_line_for_the_operator(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+
+        with pytest.raises(LogDirectoryError, match="cannot use data directory"):
+            opened(tmp_path / "file")
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory the user cannot write: run as root")
+    def test_an_unwritable_directory_is_one_line_for_the_operator(self, tmp_path: Path) -> None:
+        directory = Path("/proc/self")  # root may write everywhere but here
+
+        with pytest.raises(LogDirectoryError, match="cannot use data directory"):
+            opened(directory / "data")
+
+    def test_directories_that_are_no_partitions_are_left_alone(self, tmp_path: Path) -> None:
+        for name in ("lost+found", "no-partition-", "orders-0.abc-future"):
+            (tmp_path / name).mkdir()
+
+        manager = opened(tmp_path)
+
+        assert dict(manager.logs) == {}
+        assert manager.partitions_on_disk() == []
+
+
+class TestLogs:
+    def test_a_log_is_made_once_and_found_again(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        assert manager.get_log(ORDERS) is None
+
+        log = log_in(manager)
+        append(log, "a")
+
+        assert log_in(manager) is log is manager.get_log(ORDERS)
+        assert manager.partitions_on_disk() == [ORDERS]
+        manager.close()
+        assert values_of(opened(tmp_path).logs[ORDERS]) == ["a"]
+
+    def test_topics_have_their_settings(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, max_message_bytes="100")
+
+        assert log_in(manager).config.max_message_bytes == 100
+        assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
+
+    def test_new_settings_reach_open_logs(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+
+        manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
+
+        assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
+
+    def test_settings_that_cannot_be_change_nothing(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, max_message_bytes="100")
+        log = log_in(manager)
+
+        code = refusal_of(lambda: manager.set_topic_overrides("orders", {"segment.bytes": "1"}))
+
+        assert code is ErrorCode.INVALID_CONFIG
+        assert log.config.max_message_bytes == 100
+
+    def test_a_log_that_cannot_be_made_leaves_no_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = opened(tmp_path)
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr("minibroker.storage.log_segment.LogSegment.open", full)
+        with pytest.raises(OSError, match="no space"):
+            log_in(manager)
+        monkeypatch.undo()
+
+        assert manager.partitions_on_disk() == []
+        assert append(log_in(manager), "a").first_offset == 0
+
+
+class TestDeletion:
+    def test_the_directory_is_renamed_at_once_and_removed_later(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        append(log_in(manager), "a")
+
+        manager.delete_log(ORDERS)
+
+        (renamed,) = (name for name in names_in(tmp_path) if name.endswith("-delete"))
+        assert renamed.startswith("orders-0.")
+        assert manager.get_log(ORDERS) is None
+        manager.delete_pending(NOW_MS)
+        assert manager.delete_pending(NOW_MS + 999) == 0
+        assert renamed in names_in(tmp_path)
+        assert manager.delete_pending(NOW_MS + 1000) == 1
+        assert renamed not in names_in(tmp_path)
+
+    def test_who_still_holds_the_log_is_told_that_it_is_gone(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        append(log, "a")
+
+        manager.delete_log(ORDERS)
+
+        assert refusal_of(lambda: append(log, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_log_of_the_same_name_starts_empty(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        append(log_in(manager), "a")
+        manager.delete_log(ORDERS)
+
+        assert append(log_in(manager), "b").first_offset == 0
+        assert values_of(log_in(manager)) == ["b"]
+
+    def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        append(log, *"abcdef")
+        log.flush()
+        log.update_high_watermark(6)
+        log.delete_records(5)
+        manager.checkpoint_recovery_points()
+        manager.checkpoint_log_start_offsets()
+        manager.delete_log(ORDERS)
+        append(log_in(manager), "new")
+        crash(manager)
+
+        again = opened(tmp_path).logs[ORDERS]
+
+        assert (again.log_start_offset, values_of(again)) == (0, ["new"])
+
+    def test_what_a_crash_left_renamed_is_removed_after_the_next_start(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        append(log_in(manager), "a")
+        manager.delete_log(ORDERS)
+        crash(manager)
+
+        again = opened(tmp_path)
+        again.delete_pending(NOW_MS)
+        again.delete_pending(NOW_MS + 1000)
+
+        assert not [name for name in names_in(tmp_path) if name.endswith("-delete")]
+        assert dict(again.logs) == {}
+
+
+class TestStops:
+    def test_the_marker_is_there_only_between_a_stop_and_a_start(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        append(log_in(manager), "a")
+        assert MARKER not in names_in(tmp_path)
+        manager.close()
+        assert MARKER in names_in(tmp_path)
+
+        again = opened(tmp_path)
+
+        assert MARKER not in names_in(tmp_path)
+        assert values_of(again.logs[ORDERS]) == ["a"]
+
+    def test_a_stop_writes_down_how_far_everything_is(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        append(log, *"abcdef")
+        log.update_high_watermark(6)
+        log.delete_records(2)
+        append(log_in(manager, OTHERS), "a")
+
+        manager.close()
+
+        assert OffsetCheckpointFile(tmp_path / RECOVERY_POINTS).read() == {ORDERS: 6, OTHERS: 1}
+        assert OffsetCheckpointFile(tmp_path / START_OFFSETS).read() == {ORDERS: 2}
+
+    def test_the_high_watermark_is_kept_but_never_beyond_the_end(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        append(log_in(manager), *"abc")
+        append(log_in(manager, OTHERS), "a")
+        manager.write_high_watermarks({ORDERS: 2, OTHERS: 9})
+        manager.close()
+
+        again = opened(tmp_path)
+
+        assert again.read_high_watermarks() == {ORDERS: 2, OTHERS: 9}
+        assert [again.logs[key].high_watermark for key in (ORDERS, OTHERS)] == [2, 1]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("trial", range(3))
+    def test_what_was_acknowledged_survives_a_kill(self, tmp_path: Path, trial: int) -> None:
+        """A process appends and reports each offset; it is killed in the middle of that."""
+        program = (
+            "import sys; from dataclasses import replace; from pathlib import Path\n"
+            "from tests.storage.logs import append; from tests.storage.managers import *\n"
+            "log = log_in(opened(Path(sys.argv[1]), replace(CONFIG, segment_bytes=20_000)))\n"
+            "while True:\n"
+            "    info = append(log, 'value %d' % log.log_end_offset, 'x' * 300)\n"
+            "    print(info.last_offset, flush=True)\n"
+        )
+        root = Path(__file__).parents[2]
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=root, text=True
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) > 300 + 137 * trial:
+                process.kill()
+                break
+        acknowledged = int((process.stdout.readlines() or [line])[-1].strip() or line)
+        process.stdout.close()
+        process.wait()
+
+        log = opened(tmp_path).logs[ORDERS]
+
+        values = values_of(log)
+        assert len(values) > acknowledged
+        assert values[::2] == [f"value {offset}" for offset in range(0, len(values), 2)]
+        assert append(log, "more").first_offset == len(values)
+
+
+class TestUpkeep:
+    def test_retention_reaches_every_log(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, replace(CONFIG, retention_ms=1000))
+        for key in (ORDERS, OTHERS):
+            append(log_in(manager, key), "a")
+            log_in(manager, key).update_high_watermark(1)
+
+        assert manager.cleanup_logs(NOW_MS + 1000) == 0
+        assert manager.cleanup_logs(NOW_MS + 1001) == 2
+        assert [segment_bases(log) for log in manager.logs.values()] == [[1], [1]]
+        assert manager.delete_pending(NOW_MS + 5000) == 2
+
+    def test_idle_producers_are_forgotten(self, tmp_path: Path) -> None:
+        manager = LogManager(tmp_path, default_config=CONFIG, broker_id=0, producer_expiration_ms=1000)
+        manager.load(NOW_MS)
+        send(log_in(manager), batch_of(["a"], producer_id=1, sequence=0))
+
+        manager.cleanup_logs(NOW_MS + 1000)
+
+        assert dict(log_in(manager).producer_state.producers) == {}
+
+    def test_flush_ms_forces_what_is_old_enough(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, replace(CONFIG, flush_ms=1000))
+        log = log_in(manager)
+        append(log, "a")
+
+        manager.flush_dirty_logs(NOW_MS + 999)
+        assert log.unflushed_messages == 1
+        manager.flush_dirty_logs(NOW_MS + 1000)
+        assert log.unflushed_messages == 0
+
+    def test_a_rolled_segment_is_forced_without_being_asked(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        append(log, "a")
+        log.roll(NOW_MS)
+        append(log, "b")
+
+        manager.flush_dirty_logs(NOW_MS)
+
+        assert log.recovery_point == 1
+
+    def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        for _ in range(5):
+            append(log, "a")
+            log.roll(NOW_MS)
+
+        def snapshots() -> list[int]:
+            return sorted(int(path.name[:20]) for path in log.directory.glob("*.snapshot"))
+
+        manager.checkpoint_recovery_points()
+        assert snapshots() == [1, 2, 3, 4, 5]
+        log.flush()
+        manager.checkpoint_recovery_points()
+        assert snapshots() == [4, 5]
+
+    def test_pending_deletions_are_looked_at_often_enough(self, tmp_path: Path) -> None:
+        for delay_ms, interval_ms in ((0, 1000), (5000, 5000), (60_000, 30_000)):
+            config = replace(CONFIG, file_delete_delay_ms=delay_ms)
+            manager = LogManager(tmp_path, default_config=config, broker_id=0)
+
+            assert manager.delete_check_interval_ms == interval_ms

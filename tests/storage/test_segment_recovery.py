@@ -1,0 +1,260 @@
+"""What a crash may leave of a segment, and what is made of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.storage.config import LogConfig
+from minibroker.storage.files import parse_partition_directory, parse_segment_file
+from minibroker.storage.leader_epochs import LeaderEpochCache
+from minibroker.storage.log_segment import LogSegment
+from minibroker.storage.producer_state import ProducerStateManager
+from minibroker.storage.segment_recovery import SegmentOffsetOverflowError
+from minibroker.storage.transaction_index import AbortedTxn
+from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
+from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
+
+INTERVAL = LogConfig(index_interval_bytes=400)
+
+
+def recover(segment: LogSegment) -> int:
+    return segment.recover(ProducerStateManager(TopicPartition("orders", 0), segment.path.parent), None)
+
+
+def write_log(directory: Path, data: bytes) -> LogSegment:
+    """Return a segment of a file as a crash left it."""
+    (directory / "00000000000000000000.log").write_bytes(data)
+    return open_segment(directory, config=INTERVAL)
+
+
+def recorded_partitions(directory: Path) -> dict[str, list[int]]:
+    """Return the recorded partitions that nothing was deleted from, with the base offsets of their segments."""
+    partitions: dict[str, list[int]] = {}
+    for path in sorted(unpack_recorded_logs(directory).glob("*/*.log")):
+        name = parse_segment_file(path.name)
+        assert name is not None
+        partitions.setdefault(path.parent.name, []).append(name.base_offset)
+    del partitions["lo-g1-0"]  # its first records were deleted by an API call, which the log does not tell
+    return partitions
+
+
+def test_what_kafka_keeps_beside_its_logs_is_rebuilt_from_them(tmp_path: Path) -> None:
+    recorded = tmp_path / "recorded"
+    differences = set()
+    compared = 0
+    for partition, base_offsets in recorded_partitions(recorded).items():
+        directory = tmp_path / partition
+        directory.mkdir()
+        for path in (recorded / partition).glob("*.log"):
+            shutil.copy(path, directory)
+        topic_partition = parse_partition_directory(partition)
+        assert topic_partition is not None
+        producer_state = ProducerStateManager(topic_partition, directory)
+        producer_state.truncate_and_reload(base_offsets[0], base_offsets[0], now_ms=STOPPED_AT_MS)
+        epochs = LeaderEpochCache(directory / "leader-epoch-checkpoint")
+
+        for base_offset in base_offsets:
+            producer_state.take_snapshot()
+            segment = LogSegment.open(directory, base_offset, LogConfig(), now_ms=STOPPED_AT_MS)
+            assert segment.recover(producer_state, epochs) == 0
+        producer_state.take_snapshot()
+
+        ours, theirs = files_of(directory), files_of(recorded / partition)
+        compared += len(theirs)
+        for name in ours.keys() | theirs.keys():
+            if ours.get(name) != theirs.get(name):
+                differences.add((partition, name.partition(".")[2] or name))
+
+    assert compared > 100
+    # Old formats say nothing of leader epochs and producers, which Kafka noted as it appended.
+    legacy = {
+        (f"of{version}-g1-0", name)
+        for version in ("0.9.0", "0.10.2")
+        for name in ("snapshot", "leader-epoch-checkpoint")
+    }
+    # As it appends, Kafka notes the record with the largest timestamp; recovering, the last of the batch.
+    batches_of_two = {(f"__consumer_offsets-{number}", "timeindex") for number in (26, 27, 28, 29)}
+    assert differences == legacy | batches_of_two
+
+
+@pytest.mark.parametrize("batches_between_entries", [1, 2, 3.5, 36])
+def test_a_recovered_segment_is_indexed_as_it_was_when_it_was_written(
+    tmp_path: Path, batches_between_entries: float
+) -> None:
+    interval = LogConfig(index_interval_bytes=int(len(batch_at(0, 3).data) * batches_between_entries))
+    segment = open_segment(tmp_path, config=interval)
+    fill(segment, batches_of_three(100))
+    segment.close()
+    before = files_of(tmp_path)
+    for suffix in ("index", "timeindex"):
+        (tmp_path / f"00000000000000000000.{suffix}").write_bytes(b"\xff" * 37)
+
+    segment = open_segment(tmp_path, config=interval)
+    assert recover(segment) == 0
+
+    assert files_of(tmp_path) == before
+    assert (segment.max_timestamp_so_far, segment.next_offset()) == (299, 300)
+    segment.sanity_check()
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 10, 17, 18, 30, 70])
+def test_a_torn_batch_is_dropped(tmp_path: Path, missing_bytes: int) -> None:
+    first, second = batch_at(0).data, batch_at(1).data
+
+    segment = write_log(tmp_path, first + second[:-missing_bytes])
+
+    assert recover(segment) == len(second) - missing_bytes
+    assert segment.path.read_bytes() == first
+
+
+@pytest.mark.slow
+def test_a_batch_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
+    batches = [batch_at(0, 3), batch_at(3, 2), batch_at(5, 3)]
+    whole = b"".join(batch.data for batch in batches)
+    first, second = len(batches[0].data), len(batches[0].data + batches[1].data)
+
+    for size in range(len(whole) + 1):
+        kept = 0 if size < first else first if size < second else second if size < len(whole) else size
+        segment = write_log(tmp_path, whole[:size])
+
+        assert recover(segment) == size - kept
+        assert segment.path.read_bytes() == whole[:kept]
+        assert segment.next_offset() == {0: 0, first: 3, second: 5, len(whole): 8}[kept]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path, magic: int) -> None:
+    batches = [batch_at(offset, magic=magic) for offset in range(3)]
+    whole = b"".join(batch.data for batch in batches)
+    size = len(batches[0].data)
+
+    for position in range(size, 2 * size):
+        if position - size < 8 or (magic == 2 and 12 <= position - size < 16):
+            continue  # offset and leader epoch are the leader's to set, and not covered by the checksum
+        segment = write_log(tmp_path, whole[:position] + bytes([whole[position] ^ 0x40]) + whole[position + 1 :])
+
+        assert recover(segment) == 2 * size
+        assert segment.path.read_bytes() == whole[:size]
+
+
+def test_zeros_of_a_preallocated_file_are_cut_off(tmp_path: Path) -> None:
+    data = batch_at(0, 3).data
+
+    segment = write_log(tmp_path, data + bytes(100_000))
+
+    assert recover(segment) == 100_000
+    assert segment.path.read_bytes() == data
+
+
+def test_a_lost_end_is_logged_with_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = batch_at(0, 3).data
+    segment = write_log(tmp_path, data + b"\xff" * 50)
+
+    with caplog.at_level(logging.WARNING):
+        recover(segment)
+
+    assert f"no valid batch at byte {len(data)}" in caplog.text
+
+
+def test_a_recovered_segment_is_appended_to(tmp_path: Path) -> None:
+    batches = batches_of_three(30)
+    segment = write_log(tmp_path, b"".join(batch.data for batch in batches[:20]) + batches[20].data[:50])
+    recover(segment)
+
+    fill(segment, batches[20:])
+
+    assert data_of(segment.read(0, max_size=10**6)) == b"".join(batch.data for batch in batches)
+    segment.close()
+    reopened = open_segment(tmp_path)
+    reopened.sanity_check()
+    assert [reopened.translate_offset(offset) is not None for offset in (0, 59, 60, 89, 90)] == [True] * 4 + [False]
+
+
+def test_producers_and_transactions_are_learnt_again(tmp_path: Path) -> None:
+    def data(offset: int, sequence: int, producer_id: int) -> bytes:
+        records = [Record(offset, offset, None, b"v"), Record(offset + 1, offset, None, b"v")]
+        return bytes(
+            build_batch(
+                records,
+                base_offset=offset,
+                producer_id=producer_id,
+                producer_epoch=1,
+                base_sequence=sequence,
+                is_transactional=True,
+            )
+        )
+
+    def marker(offset: int, control_type: ControlType, producer_id: int) -> bytes:
+        return bytes(
+            build_end_txn_marker(
+                control_type,
+                producer_id=producer_id,
+                producer_epoch=1,
+                coordinator_epoch=3,
+                timestamp_ms=offset,
+                base_offset=offset,
+            )
+        )
+
+    abort, commit = ControlType.ABORT, ControlType.COMMIT
+    log = data(0, 0, 7) + data(2, 0, 8) + marker(4, abort, 8) + marker(5, commit, 7) + data(6, 2, 7)
+    segment = write_log(tmp_path, log)
+    producer_state = ProducerStateManager(TopicPartition("orders", 0), tmp_path)
+
+    assert segment.recover(producer_state, None) == 0
+
+    assert list(segment.transaction_index.entries()) == [AbortedTxn(8, 2, 4, 0)]
+    assert producer_state.map_end_offset == 8
+    assert producer_state.first_undecided_offset == 6
+    entry = producer_state.last_entry(7)
+    assert entry is not None
+    assert (entry.epoch, entry.last_sequence, entry.coordinator_epoch) == (1, 3, 3)
+
+
+def test_leader_epochs_are_learnt_again(tmp_path: Path) -> None:
+    records = [[Record(offset, offset, None, b"v")] for offset in range(4)]
+    batches = [
+        build_batch(each, base_offset=each[0].offset, leader_epoch=epoch)
+        for each, epoch in zip(records, (0, 0, 3, 3), strict=True)
+    ]
+    segment = write_log(tmp_path, b"".join(batches))
+    epochs = LeaderEpochCache(tmp_path / "leader-epoch-checkpoint")
+
+    segment.recover(ProducerStateManager(TopicPartition("orders", 0), tmp_path), epochs)
+
+    assert [tuple(entry) for entry in epochs.entries] == [(0, 0), (3, 2)]
+
+
+def test_an_offset_out_of_the_reach_of_the_indexes_is_reported(tmp_path: Path) -> None:
+    data = batch_at(0).data + batch_at(2**31).data
+    segment = write_log(tmp_path, data)
+
+    with pytest.raises(SegmentOffsetOverflowError):
+        recover(segment)
+    assert segment.path.read_bytes() == data
+
+
+@pytest.mark.parametrize("offsets", [(5, 4), (5, 5), (5, 0)])
+def test_an_offset_that_steps_back_ends_the_log(tmp_path: Path, offsets: tuple[int, int]) -> None:
+    first, second = (batch_at(offset).data for offset in offsets)
+    segment = write_log(tmp_path, first + second)
+
+    assert recover(segment) == len(second)
+    assert segment.next_offset() == 6
+
+
+def test_recovered_batches_are_those_that_were_written(tmp_path: Path) -> None:
+    batches = batches_of_three(5)
+    segment = write_log(tmp_path, b"".join(batch.data for batch in batches))
+    recover(segment)
+
+    data = data_of(segment.read(0, max_size=10**6))
+    assert [view.base_offset for view in scan_batches(data, 0, len(data))] == [0, 3, 6, 9, 12]
