@@ -1,0 +1,231 @@
+"""Client libraries under test: where each one is found, and its driver process with one small interface."""
+
+from __future__ import annotations
+
+import json
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+from tests.integration.drivers.kcat import HEADERS_AS_TEXT
+from tests.integration.records import (
+    Record,
+    every_shape,
+    record_from_json,
+    shapes_for_a_command_line,
+    with_null_header,
+    with_null_header_and_nothing,
+)
+from tests.setup_clients import HOW_TO_PREPARE, JAVA_CLIENT, OLD_KAFKA_PYTHON, ROOT
+
+DRIVERS = "tests.integration.drivers"
+PATIENCE_SECONDS = 20.0
+HANG_SECONDS = 45.0
+SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
+
+
+class UnavailableError(Exception):
+    """The client is not here; the message says what to do."""
+
+
+class ClientError(Exception):
+    """What the client library raised."""
+
+    def __init__(self, client: str, error: dict[str, Any]) -> None:
+        super().__init__(f"{client}: {error['kind']} (code {error['code']}): {error['message']}")
+        self.kind: str = error["kind"]
+        self.code: int | None = error["code"]
+
+
+def python_driver(module: str, python: Path = Path(sys.executable)) -> list[str]:
+    if not python.exists():
+        raise UnavailableError(f"no {python}: {HOW_TO_PREPARE}")
+    return [str(python), "-m", f"{DRIVERS}.{module}"]
+
+
+def kcat_driver() -> list[str]:
+    if shutil.which("kcat") is None:
+        raise UnavailableError(f"no kcat: install the package kcat, or as root {HOW_TO_PREPARE}")
+    return python_driver("kcat")
+
+
+def java_driver() -> list[str]:
+    if shutil.which("java") is None:
+        raise UnavailableError("no java: install a JDK (Debian: default-jdk-headless)")
+    if not JAVA_CLIENT.is_dir():
+        raise UnavailableError(f"no {JAVA_CLIENT}: {HOW_TO_PREPARE}")
+    source = Path(__file__).parent / "drivers" / "JavaDriver.java"
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    return ["java", *options, "-cp", f"{JAVA_CLIENT}/*", str(source)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKind:
+    """A client library: the command of its driver, and what it cannot express."""
+
+    name: str
+    command: Callable[[], list[str]]
+    shapes: Callable[[], list[Record]] = every_shape
+    reports_timestamps_of_offsets: bool = True
+
+    def sees(self, record: Record) -> Record:
+        """Return the record as this client's driver reports it."""
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLineKind(ClientKind):
+    """kcat: headers are one printed text, each value up to its first NUL."""
+
+    def sees(self, record: Record) -> Record:
+        if not record.headers:
+            return record
+        pairs = [
+            name.encode() + b"=" + (b"NULL" if value is None else value.split(b"\0")[0])
+            for name, value in record.headers
+        ]
+        text = b",".join(pairs)
+        return replace(record, headers=((HEADERS_AS_TEXT, text),))
+
+
+CLIENTS: dict[str, ClientKind] = {
+    kind.name: kind
+    for kind in (
+        ClientKind("kafka-python-3.0", lambda: python_driver("kafka_python")),
+        ClientKind("kafka-python-2.3", lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python")),
+        ClientKind(
+            "confluent-kafka",
+            lambda: python_driver("confluent"),
+            with_null_header_and_nothing,
+            reports_timestamps_of_offsets=False,
+        ),
+        ClientKind("aiokafka", lambda: python_driver("aiokafka"), with_null_header),
+        ClientKind("java-3.9", java_driver, with_null_header_and_nothing),
+        CommandLineKind("kcat", kcat_driver, shapes=shapes_for_a_command_line, reports_timestamps_of_offsets=False),
+    )
+}
+LIBRARIES = tuple(name for name in CLIENTS if name != "kcat")
+ADMINS = ("kafka-python-3.0", "confluent-kafka", "java-3.9")
+
+
+class Client:
+    """A driver process, and the operations every driver has. Raises ClientError for what that raises."""
+
+    def __init__(self, kind: ClientKind, bootstrap: str, log: IO[bytes]) -> None:
+        self.kind = kind
+        self.name = kind.name
+        self._process = subprocess.Popen(
+            [*kind.command(), bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        partition: int | None = 0,
+        codec: str = "none",
+        **settings: Any,
+    ) -> list[Record]:
+        """Write records and wait for every ack; return them with partition, offset and timestamp as acked."""
+        rows = [record.as_json() for record in records]
+        acked = self.call("produce", topic=topic, partition=partition, records=rows, codec=codec, settings=settings)
+        return [
+            record.written(at, offset, record.timestamp_ms if record.timestamp_ms is not None else timestamp_ms)
+            for record, (at, offset, timestamp_ms) in zip(records, acked, strict=True)
+        ]
+
+    def start_produce(self, topic: str, records: Sequence[Record], **settings: Any) -> None:
+        """Begin to write to partition 0 while the test does something else; `finish_produce` counts the acks."""
+        rows = [record.as_json() for record in records]
+        self._send("produce", topic=topic, partition=0, records=rows, codec="none", settings=settings)
+
+    def finish_produce(self) -> int:
+        return len(self._receive())
+
+    def consume(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Iterable[int] = (0,),
+        start: int | str = "beginning",
+        seconds: float = PATIENCE_SECONDS,
+        **settings: Any,
+    ) -> list[Record]:
+        """Read `count` records from an offset, the beginning or the end of each partition."""
+        rows = self.call(
+            "consume",
+            topic=topic,
+            partitions=list(partitions),
+            start=start,
+            count=count,
+            seconds=seconds,
+            settings={"fetch_max_wait_ms": SHORT_WAIT_MS} | settings,
+        )
+        return [record_from_json(row) for row in rows]
+
+    def follow(self, topic: str, *, partition: int = 0, **settings: Any) -> int:
+        """Take a position at the end of a partition, and return it; `next` goes on from there."""
+        return cast(int, self.call("follow", topic=topic, partition=partition, settings=settings))
+
+    def start_next(self, count: int, *, seconds: float = PATIENCE_SECONDS) -> None:
+        """Let the client wait for records while the test does something else; `finish_next` returns them."""
+        self._send("next", count=count, seconds=seconds)
+
+    def finish_next(self) -> list[Record]:
+        return [record_from_json(row) for row in self._receive()]
+
+    def offsets_for_times(self, topic: str, timestamps_ms: Sequence[int], *, partition: int = 0) -> list[Any]:
+        """Return [offset, timestamp or None], or None, for each timestamp."""
+        answer = self.call("offsets_for_times", topic=topic, partition=partition, timestamps_ms=timestamps_ms)
+        return cast(list[Any], answer)
+
+    def watermarks(self, topic: str, *, partition: int = 0) -> list[int]:
+        """Return the first offset of a partition and the next to be written."""
+        return cast(list[int], self.call("watermarks", topic=topic, partition=partition))
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        self._send(operation, **arguments)
+        return self._receive()
+
+    def has_answered(self, *, within_seconds: float) -> bool:
+        """True once an answer that was started is there."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], within_seconds)
+        return bool(ready)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _send(self, operation: str, **arguments: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"op": operation, "arguments": arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _receive(self) -> Any:
+        assert self._process.stdout is not None
+        if not self.has_answered(within_seconds=HANG_SECONDS):
+            self._process.kill()  # the next test gets a new one
+            raise AssertionError(f"the driver of {self.name} did not answer in {HANG_SECONDS} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise AssertionError(f"the driver of {self.name} ended with status {self._process.wait()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ClientError(self.name, reply["error"])
+        return reply["result"]

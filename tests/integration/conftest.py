@@ -1,0 +1,138 @@
+"""Fixtures of the integration tests: one broker and one driver per client for the whole session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.integration.brokers import ApacheKafka, BrokerProcess, Minibroker, apache_kafka_jars
+from tests.integration.clients import CLIENTS, Client, UnavailableError
+
+SESSION_SETTINGS: dict[str, str | int] = {
+    "log.retention.ms": -1,  # records of the tests carry old timestamps
+    "num.partitions": 2,  # of topics created by being named
+    "socket.request.max.bytes": 10_000_000,
+}
+HERE = Path(__file__).parent
+
+GetClient = Callable[[str], Client]
+NewTopic = Callable[..., str]
+StartMinibroker = Callable[..., Minibroker]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, so that none runs with the fast ones by mistake."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def is_apache_kafka() -> bool:
+    return apache_kafka_jars() is not None
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """The session's broker."""
+    directory = tmp_path_factory.mktemp("broker")
+    jars = apache_kafka_jars()
+    started: BrokerProcess
+    if jars is not None:
+        started = ApacheKafka(jars, directory, SESSION_SETTINGS)
+    else:
+        started = Minibroker(directory, settings=SESSION_SETTINGS)
+    try:
+        if isinstance(started, Minibroker):
+            started.wait_until_ready()
+        yield started
+    finally:
+        started.kill()
+
+
+class Drivers:
+    """Drivers by client and broker, started on first use. One whose process ended is started again."""
+
+    def __init__(self, log_path: Path) -> None:
+        self._log = log_path.open("ab")
+        self._started: dict[tuple[str, str], Client] = {}
+
+    def get(self, name: str, bootstrap: str) -> Client:
+        """The driver of a client on a broker; skips the test when the client is not here."""
+        known = self._started.get((name, bootstrap))
+        if known is not None and known.is_running:
+            return known
+        try:
+            self._started[name, bootstrap] = Client(CLIENTS[name], bootstrap, self._log)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        return self._started[name, bootstrap]
+
+    def close(self) -> None:
+        for client in self._started.values():
+            client.close()
+        self._log.close()
+
+
+@pytest.fixture(scope="session")
+def session_drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    """Drivers of the session's broker."""
+    drivers = Drivers(tmp_path_factory.mktemp("drivers") / "drivers.log")
+    yield drivers
+    drivers.close()
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Drivers]:
+    """Drivers of a test's own brokers; they end with the test."""
+    started = Drivers(tmp_path / "drivers.log")
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def client(broker: BrokerProcess, session_drivers: Drivers) -> GetClient:
+    """A client by name, on the session's broker."""
+
+    def get(name: str) -> Client:
+        assert broker.is_running, f"the session's broker is gone:\n{broker.log_text[-4000:]}"
+        return session_drivers.get(name, broker.bootstrap)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def new_topic(client: GetClient) -> NewTopic:
+    """Create a topic with a name of its own."""
+    numbers = itertools.count()
+
+    def create(name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        topic = f"{name}-{next(numbers)}"
+        options = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        codes = client("kafka-python-3.0").call("create_topics", topics={topic: options}, validate_only=False)
+        assert {topic: 0} == codes
+        return topic
+
+    return create
+
+
+@pytest.fixture
+def start_minibroker(tmp_path: Path, is_apache_kafka: bool) -> Iterator[StartMinibroker]:
+    """Start brokers for one test, each in a folder under tmp_path; they are killed when it ends."""
+    if is_apache_kafka:
+        pytest.skip("about minibroker's own process: run it without MINIBROKER_TEST_KAFKA")
+    started: list[Minibroker] = []
+
+    def start(
+        *arguments: str, name: str = "one", settings: Mapping[str, str | int] | None = None, flags: bool = True
+    ) -> Minibroker:
+        started.append(Minibroker(tmp_path / name, *arguments, settings=settings, flags=flags))
+        return started[-1]
+
+    yield start
+    for broker_process in started:
+        broker_process.kill()

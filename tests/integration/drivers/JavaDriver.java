@@ -1,0 +1,351 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.Config;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.CreateTopicsOptions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionInfo;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Driver of Kafka's own Java client: the operations of line_protocol.py, one JSON object a line. */
+public final class JavaDriver {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private final String bootstrap;
+    private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
+    private KafkaConsumer<byte[], byte[]> followed;
+    private final List<ConsumerRecord<byte[], byte[]>> polledAhead = new ArrayList<>();
+    private Admin admin;
+
+    private JavaDriver(String bootstrap) {
+        this.bootstrap = bootstrap;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        JavaDriver driver = new JavaDriver(arguments[0]);
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JsonNode request = JSON.readTree(line);
+            ObjectNode reply = JSON.createObjectNode();
+            try {
+                reply.set("result", driver.run(request.get("op").asText(), request.get("arguments")));
+            } catch (Exception error) {
+                error.printStackTrace();
+                reply.set("error", describe(error));
+            }
+            out.println(JSON.writeValueAsString(reply));
+        }
+        System.exit(0);
+    }
+
+    private JsonNode run(String operation, JsonNode arguments) throws Exception {
+        switch (operation) {
+            case "produce": return produce(arguments);
+            case "consume": return consume(arguments);
+            case "follow": return follow(arguments);
+            case "next": return poll(followed, arguments.get("count").asInt(), arguments.get("seconds").asDouble());
+            case "offsets_for_times": return offsetsForTimes(arguments);
+            case "watermarks": return watermarks(arguments);
+            case "create_topics": return createTopics(arguments);
+            case "delete_topics": return deleteTopics(arguments);
+            case "list_topics": return JSON.valueToTree(new TreeSet<>(admin().listTopics().names().get()));
+            case "describe_topic": return describeTopic(arguments.get("topic").asText());
+            case "describe_configs": return describeConfigs(arguments);
+            case "cluster": return cluster();
+            default: throw new IllegalArgumentException("no operation " + operation);
+        }
+    }
+
+    // Producing
+
+    private JsonNode produce(JsonNode arguments) throws Exception {
+        String codec = arguments.get("codec").asText();
+        JsonNode settings = arguments.get("settings");
+        KafkaProducer<byte[], byte[]> producer =
+            producers.computeIfAbsent(codec + settings, ignored -> newProducer(codec, settings));
+        Integer partition = arguments.get("partition").isNull() ? null : arguments.get("partition").asInt();
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : arguments.get("records")) {
+            Long timestamp = record.get("timestamp_ms").isNull() ? null : record.get("timestamp_ms").asLong();
+            ProducerRecord<byte[], byte[]> row = new ProducerRecord<>(
+                arguments.get("topic").asText(), partition, timestamp, bytes(record.get("key")),
+                bytes(record.get("value")));
+            for (JsonNode header : record.get("headers")) {
+                row.headers().add(header.get(0).asText(), bytes(header.get(1)));
+            }
+            sent.add(producer.send(row));
+        }
+        producer.flush();
+        ArrayNode acked = JSON.createArrayNode();
+        for (Future<RecordMetadata> future : sent) {
+            RecordMetadata metadata = future.get(30, TimeUnit.SECONDS);
+            acked.addArray().add(metadata.partition()).add(metadata.offset()).add(metadata.timestamp());
+        }
+        return acked;
+    }
+
+    private KafkaProducer<byte[], byte[]> newProducer(String codec, JsonNode settings) {
+        Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("compression.type", codec);
+        config.put("linger.ms", 5);
+        config.put("delivery.timeout.ms", 25_000);
+        config.put("request.timeout.ms", 20_000);
+        put(config, settings);
+        return new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    // Consuming
+
+    private JsonNode consume(JsonNode arguments) {
+        KafkaConsumer<byte[], byte[]> consumer = assigned(
+            arguments.get("topic").asText(), arguments.get("partitions"), arguments.get("start"),
+            arguments.get("settings"));
+        try {
+            return poll(consumer, arguments.get("count").asInt(), arguments.get("seconds").asDouble());
+        } finally {
+            consumer.unsubscribe();
+        }
+    }
+
+    private JsonNode follow(JsonNode arguments) {
+        ArrayNode partitions = JSON.createArrayNode().add(arguments.get("partition").asInt());
+        String topic = arguments.get("topic").asText();
+        followed = assigned(topic, partitions, JSON.valueToTree("end"), arguments.get("settings"));
+        return JSON.valueToTree(followed.position(new TopicPartition(topic, partitions.get(0).asInt())));
+    }
+
+    private KafkaConsumer<byte[], byte[]> assigned(
+            String topic, JsonNode partitions, JsonNode start, JsonNode settings) {
+        KafkaConsumer<byte[], byte[]> consumer = consumer(settings);
+        List<TopicPartition> assignment = new ArrayList<>();
+        partitions.forEach(partition -> assignment.add(new TopicPartition(topic, partition.asInt())));
+        polledAhead.clear();
+        consumer.assign(assignment);
+        if (start.isNumber()) {
+            assignment.forEach(partition -> consumer.seek(partition, start.asLong()));
+        } else if (start.asText().equals("beginning")) {
+            consumer.seekToBeginning(assignment);
+        } else {
+            consumer.seekToEnd(assignment);
+        }
+        return consumer;
+    }
+
+    private KafkaConsumer<byte[], byte[]> consumer(JsonNode settings) {
+        return consumers.computeIfAbsent(settings.toString(), ignored -> {
+            Map<String, Object> config = new HashMap<>();
+            config.put("bootstrap.servers", bootstrap);
+            config.put("auto.offset.reset", "none");
+            config.put("request.timeout.ms", 40_000);
+            put(config, settings);
+            return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        });
+    }
+
+    private JsonNode poll(KafkaConsumer<byte[], byte[]> consumer, int count, double seconds) {
+        long end = System.nanoTime() + (long) (seconds * 1e9);
+        ArrayNode found = JSON.createArrayNode();
+        while (true) {
+            while (found.size() < count && !polledAhead.isEmpty()) {
+                found.add(consumed(polledAhead.remove(0)));
+            }
+            if (found.size() == count) {
+                return found;
+            }
+            long left = end - System.nanoTime();
+            if (left <= 0) {
+                throw new IllegalStateException("waited for " + count + " records, have " + found.size());
+            }
+            consumer.poll(Duration.ofNanos(left)).forEach(polledAhead::add);
+        }
+    }
+
+    private static ObjectNode consumed(ConsumerRecord<byte[], byte[]> record) {
+        ObjectNode row = JSON.createObjectNode();
+        row.put("partition", record.partition());
+        row.put("offset", record.offset());
+        row.put("timestamp_ms", record.timestamp());
+        row.put("key", text(record.key()));
+        row.put("value", text(record.value()));
+        ArrayNode headers = row.putArray("headers");
+        for (Header header : record.headers()) {
+            headers.addArray().add(header.key()).add(text(header.value()));
+        }
+        return row;
+    }
+
+    private JsonNode offsetsForTimes(JsonNode arguments) {
+        TopicPartition partition = partition(arguments);
+        ArrayNode found = JSON.createArrayNode();
+        for (JsonNode timestamp : arguments.get("timestamps_ms")) {
+            OffsetAndTimestamp answer =
+                consumer(JSON.createObjectNode()).offsetsForTimes(Map.of(partition, timestamp.asLong())).get(partition);
+            if (answer == null) {
+                found.addNull();
+            } else {
+                found.addArray().add(answer.offset()).add(answer.timestamp());
+            }
+        }
+        return found;
+    }
+
+    private JsonNode watermarks(JsonNode arguments) {
+        TopicPartition partition = partition(arguments);
+        KafkaConsumer<byte[], byte[]> consumer = consumer(JSON.createObjectNode());
+        return JSON.createArrayNode()
+            .add(consumer.beginningOffsets(List.of(partition)).get(partition))
+            .add(consumer.endOffsets(List.of(partition)).get(partition));
+    }
+
+    // Administration
+
+    private JsonNode createTopics(JsonNode arguments) {
+        List<NewTopic> topics = new ArrayList<>();
+        for (Iterator<Map.Entry<String, JsonNode>> rows = arguments.get("topics").fields(); rows.hasNext();) {
+            Map.Entry<String, JsonNode> row = rows.next();
+            NewTopic topic = new NewTopic(row.getKey(), row.getValue().get("num_partitions").asInt(),
+                (short) row.getValue().get("replication_factor").asInt());
+            if (row.getValue().has("configs")) {
+                Map<String, String> configs = new HashMap<>();
+                row.getValue().get("configs").fields().forEachRemaining(
+                    config -> configs.put(config.getKey(), config.getValue().isNull() ? null : config.getValue().asText()));
+                topic.configs(configs);
+            }
+            topics.add(topic);
+        }
+        CreateTopicsOptions options =
+            new CreateTopicsOptions().validateOnly(arguments.get("validate_only").asBoolean());
+        return codes(admin().createTopics(topics, options).values());
+    }
+
+    private JsonNode deleteTopics(JsonNode arguments) {
+        List<String> names = new ArrayList<>();
+        arguments.get("topics").forEach(name -> names.add(name.asText()));
+        return codes(admin().deleteTopics(names).topicNameValues());
+    }
+
+    private JsonNode describeTopic(String topic) throws Exception {
+        TopicDescription description = admin().describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+        ObjectNode described = JSON.createObjectNode().put("code", 0);
+        ArrayNode partitions = described.putArray("partitions");
+        for (TopicPartitionInfo info : description.partitions()) {
+            ObjectNode row = partitions.addObject().put("partition", info.partition()).put("leader", info.leader().id());
+            ArrayNode replicas = row.putArray("replicas");
+            info.replicas().forEach(replica -> replicas.add(replica.id()));
+        }
+        return described;
+    }
+
+    private JsonNode describeConfigs(JsonNode arguments) throws Exception {
+        ConfigResource resource = new ConfigResource(
+            ConfigResource.Type.valueOf(arguments.get("kind").asText().toUpperCase()), arguments.get("name").asText());
+        Config config = admin().describeConfigs(List.of(resource)).all().get().get(resource);
+        Map<String, JsonNode> described = new TreeMap<>();
+        TreeSet<String> wanted = new TreeSet<>();
+        arguments.get("keys").forEach(key -> wanted.add(key.asText()));
+        for (ConfigEntry entry : config.entries()) {
+            if (wanted.isEmpty() || wanted.contains(entry.name())) {
+                ObjectNode row = JSON.createObjectNode();
+                row.put("value", entry.value()).put("source", entry.source().name());
+                row.put("read_only", entry.isReadOnly()).put("sensitive", entry.isSensitive());
+                described.put(entry.name(), row);
+            }
+        }
+        return JSON.valueToTree(described);
+    }
+
+    private JsonNode cluster() throws Exception {
+        ObjectNode described = JSON.createObjectNode();
+        ArrayNode nodes = described.putArray("nodes");
+        for (Node node : admin().describeCluster().nodes().get()) {
+            nodes.addArray().add(node.id()).add(node.host()).add(node.port());
+        }
+        return described.put("controller", admin().describeCluster().controller().get().id());
+    }
+
+    private Admin admin() {
+        if (admin == null) {
+            admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "request.timeout.ms", 20_000));
+        }
+        return admin;
+    }
+
+    private static JsonNode codes(Map<String, KafkaFuture<Void>> answers) {
+        ObjectNode codes = JSON.createObjectNode();
+        answers.forEach((name, answer) -> codes.put(name, codeOf(answer)));
+        return codes;
+    }
+
+    private static int codeOf(KafkaFuture<Void> answer) {
+        try {
+            answer.get(30, TimeUnit.SECONDS);
+            return 0;
+        } catch (ExecutionException error) {
+            return Errors.forException(error.getCause()).code();
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    // JSON
+
+    private static void put(Map<String, Object> config, JsonNode settings) {
+        settings.fields().forEachRemaining(
+            setting -> config.put(setting.getKey().replace('_', '.'), setting.getValue().asText()));
+    }
+
+    private static TopicPartition partition(JsonNode arguments) {
+        return new TopicPartition(arguments.get("topic").asText(), arguments.get("partition").asInt());
+    }
+
+    private static byte[] bytes(JsonNode text) {
+        return text.isNull() ? null : Base64.getDecoder().decode(text.asText());
+    }
+
+    private static String text(byte[] data) {
+        return data == null ? null : Base64.getEncoder().encodeToString(data);
+    }
+
+    private static ObjectNode describe(Exception error) {
+        Throwable cause = error instanceof ExecutionException ? error.getCause() : error;
+        ObjectNode described = JSON.createObjectNode();
+        described.put("kind", cause.getClass().getSimpleName());
+        described.put("code", Errors.forException(cause).code());
+        return described.put("message", String.valueOf(cause.getMessage()));
+    }
+}

@@ -1,0 +1,282 @@
+"""Driver of confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+)
+
+from tests.integration.drivers.line_protocol import (
+    Deadline,
+    JsonRecord,
+    consumed,
+    error_code_of,
+    headers_to_bytes,
+    serve,
+    to_bytes,
+)
+
+SETTING_NAMES = {
+    "fetch_min_bytes": "fetch.min.bytes",
+    "fetch_max_bytes": "fetch.max.bytes",
+    "fetch_max_wait_ms": "fetch.wait.max.ms",
+    "max_partition_fetch_bytes": "fetch.message.max.bytes",
+    "enable_idempotence": "enable.idempotence",
+    "acks": "acks",
+    "linger_ms": "linger.ms",
+    "max_request_size": "message.max.bytes",
+}
+SMALLEST_FETCH_MAX_BYTES = 1000  # librdkafka: no less than message.max.bytes, which is no less than this
+ANY_PARTITION = -1
+NOW = 0
+CONFIG_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
+
+
+def translate(settings: dict[str, Any]) -> dict[str, Any]:
+    translated = {SETTING_NAMES[name]: value for name, value in settings.items()}
+    if "fetch.max.bytes" in translated:
+        translated["fetch.max.bytes"] = max(translated["fetch.max.bytes"], SMALLEST_FETCH_MAX_BYTES)
+        translated["message.max.bytes"] = SMALLEST_FETCH_MAX_BYTES
+    return translated
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    headers: Any = message.headers()  # typed as more than it ever is: a list of names and bytes, or None
+    return headers or []
+
+
+class ConfluentDriver:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._producers: dict[tuple[Any, ...], Producer] = {}
+        self._consumers: dict[tuple[Any, ...], Consumer] = {}
+        self._followed: Consumer | None = None
+        self._statistics: dict[str, Any] = {}
+        self._admin_client: AdminClient | None = None
+
+    # producing
+
+    def produce(
+        self,
+        topic: str,
+        partition: int | None,
+        records: list[JsonRecord],
+        codec: str,
+        settings: dict[str, Any],
+    ) -> list[Any]:
+        producer = self._producer(codec, settings)
+        acked: list[Any] = [None] * len(records)
+        errors: list[Any] = []
+        for position, record in enumerate(records):
+
+            def on_delivery(error: Any, message: Message, position: int = position) -> None:
+                if error is not None:
+                    errors.append(error)
+                else:
+                    acked[position] = [message.partition(), message.offset(), message.timestamp()[1]]
+
+            producer.produce(
+                topic,
+                value=to_bytes(record["value"]),
+                key=to_bytes(record["key"]),
+                headers=list(headers_to_bytes(record)),
+                partition=ANY_PARTITION if partition is None else partition,
+                timestamp=record["timestamp_ms"] or NOW,
+                on_delivery=on_delivery,
+            )
+        producer.flush(30)
+        if errors:
+            raise KafkaException(errors[0])
+        return acked
+
+    def _producer(self, codec: str, settings: dict[str, Any]) -> Producer:
+        key = (codec, *sorted(settings.items()))
+        if key not in self._producers:
+            self._producers[key] = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "compression.type": codec,
+                    "message.timeout.ms": 25_000,
+                }
+                | translate(settings)
+            )
+        return self._producers[key]
+
+    # consuming
+
+    def consume(
+        self,
+        topic: str,
+        partitions: list[int],
+        start: int | str,
+        count: int,
+        seconds: float,
+        settings: dict[str, Any],
+    ) -> list[JsonRecord]:
+        offset = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(str(start), start)
+        consumer = self._consumer(settings)
+        consumer.assign([TopicPartition(topic, partition, int(offset)) for partition in partitions])
+        try:
+            return self._poll(consumer, count, seconds)
+        finally:
+            consumer.unassign()
+
+    def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
+        """Wait until librdkafka's statistics say that the end was found and fetching began."""
+        consumer = self._consumer(settings | {"statistics": True})
+        consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
+        self._followed = consumer
+        self._statistics = {}
+        deadline = Deadline(20)
+        while True:
+            deadline.seconds_left("the end offset")
+            if consumer.poll(0.02) is not None:
+                raise AssertionError("a record before anything was produced")
+            state = self._statistics.get("topics", {}).get(topic, {}).get("partitions", {}).get(str(partition), {})
+            if state.get("fetch_state") == "active" and state["next_offset"] >= 0:
+                return int(state["next_offset"])
+
+    def next(self, count: int, seconds: float) -> list[JsonRecord]:
+        assert self._followed is not None
+        return self._poll(self._followed, count, seconds)
+
+    def offsets_for_times(self, topic: str, partition: int, timestamps_ms: list[int]) -> list[Any]:
+        found: list[Any] = []
+        for timestamp_ms in timestamps_ms:
+            (answer,) = self._consumer({}).offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], 20)
+            found.append(None if answer.offset == OFFSET_END else [answer.offset, None])
+        return found
+
+    def watermarks(self, topic: str, partition: int) -> list[int]:
+        low, high = self._consumer({}).get_watermark_offsets(TopicPartition(topic, partition), 20)
+        return [low, high]
+
+    def _consumer(self, settings: dict[str, Any]) -> Consumer:
+        key = tuple(sorted(settings.items()))
+        if key not in self._consumers:
+            chosen = dict(settings)
+            config = {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+            if chosen.pop("statistics", False):
+                config |= {"statistics.interval.ms": 20, "stats_cb": self._on_statistics}
+            self._consumers[key] = Consumer(config | translate(chosen))
+        return self._consumers[key]
+
+    def _on_statistics(self, text: str) -> None:
+        self._statistics = json.loads(text)
+
+    def _poll(self, consumer: Consumer, count: int, seconds: float) -> list[JsonRecord]:
+        deadline = Deadline(seconds)
+        found: list[JsonRecord] = []
+        while len(found) < count:
+            left = deadline.seconds_left(f"{count} records, have {len(found)}")
+            for message in consumer.consume(count - len(found), min(left, 0.05)):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                found.append(
+                    consumed(
+                        partition=message.partition() or 0,
+                        offset=message.offset() or 0,
+                        timestamp_ms=message.timestamp()[1],
+                        key=message.key(),
+                        value=message.value(),
+                        headers=headers_of(message),
+                    )
+                )
+        return found
+
+    # administration
+
+    def create_topics(self, topics: dict[str, dict[str, Any]], validate_only: bool) -> dict[str, int]:
+        wanted = [
+            NewTopic(
+                name,
+                num_partitions=options["num_partitions"],
+                replication_factor=options["replication_factor"],
+                config=options.get("configs", {}),
+            )
+            for name, options in topics.items()
+        ]
+        return self._codes(self._admin().create_topics(wanted, validate_only=validate_only))
+
+    def delete_topics(self, topics: list[str]) -> dict[str, int]:
+        return self._codes(self._admin().delete_topics(topics))
+
+    def list_topics(self) -> list[str]:
+        return sorted(self._admin().list_topics(timeout=20).topics)
+
+    def describe_topic(self, topic: str) -> dict[str, Any]:
+        metadata = self._admin().list_topics(topic, timeout=20).topics[topic]
+        return {
+            "code": metadata.error.code() if metadata.error else 0,
+            "partitions": [
+                {"partition": row.id, "leader": row.leader, "replicas": row.replicas}
+                for _, row in sorted(metadata.partitions.items())
+            ],
+        }
+
+    def describe_configs(self, kind: str, name: str, keys: list[str] | None) -> dict[str, Any]:
+        resource = ConfigResource(kind, name)
+        described = self._admin().describe_configs([resource])[resource].result(20)
+        return {
+            key: {
+                "value": row.value,
+                "source": CONFIG_SOURCES[row.source],
+                "read_only": bool(row.is_read_only),
+                "sensitive": bool(row.is_sensitive),
+                "synonyms": [[synonym.name, synonym.value] for synonym in row.synonyms.values()],
+            }
+            for key, row in described.items()
+            if keys is None or key in keys
+        }
+
+    def cluster(self) -> dict[str, Any]:
+        metadata = self._admin().list_topics(timeout=20)
+        nodes = [[broker.id, broker.host, broker.port] for broker in metadata.brokers.values()]
+        return {"nodes": nodes, "controller": metadata.controller_id}
+
+    def _codes(self, futures: dict[str, Any]) -> dict[str, int]:
+        codes = {}
+        for name, future in futures.items():
+            error = future.exception(30)
+            codes[name] = 0 if error is None else error_code_of(error) or -1
+        return codes
+
+    def _admin(self) -> AdminClient:
+        if self._admin_client is None:
+            self._admin_client = AdminClient({"bootstrap.servers": self._bootstrap})
+        return self._admin_client
+
+
+def main() -> None:
+    driver = ConfluentDriver(sys.argv[1])
+    serve({name: getattr(driver, name) for name in dir(driver) if not name.startswith("_")})
+
+
+if __name__ == "__main__":
+    main()

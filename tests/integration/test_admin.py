@@ -1,0 +1,305 @@
+"""Topics made, listed, described and deleted by the admin clients; configs; and the errors of each."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.integration.clients import ADMINS, CLIENTS, Client, ClientError
+from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.records import Record, incompressible, numbered
+
+UNKNOWN_SERVER_ERROR = -1
+NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+INVALID_TOPIC = 17
+TOPIC_ALREADY_EXISTS = 36
+INVALID_PARTITIONS = 37
+INVALID_REPLICATION_FACTOR = 38
+INVALID_CONFIG = 40
+DEADLINE_SECONDS = 10
+
+TOPIC_CONFIG_NAMES = {
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "file.delete.delay.ms",
+    "flush.messages",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes",
+    "leader.replication.throttled.replicas",
+    "max.message.bytes",
+    "message.downconversion.enable",
+    "message.format.version",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.type",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "preallocate",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.index.bytes",
+    "segment.jitter.ms",
+    "segment.ms",
+    "unclean.leader.election.enable",
+}
+
+
+@pytest.fixture(params=ADMINS)
+def admin(client: GetClient, request: pytest.FixtureRequest) -> Client:
+    return client(request.param)
+
+
+def create(
+    admin: Client,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replication: int = 1,
+    configs: dict[str, str] | None = None,
+    validate_only: bool = False,
+) -> int:
+    """Create a topic; return the error code."""
+    options = {"num_partitions": partitions, "replication_factor": replication, "configs": configs or {}}
+    codes: dict[str, int] = admin.call("create_topics", topics={topic: options}, validate_only=validate_only)
+    return codes[topic]
+
+
+def wait_until_absent(admin: Client, topic: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while topic in admin.call("list_topics"):
+        assert time.monotonic() < deadline, f"{topic} is still listed"
+
+
+def test_a_topic_is_created_listed_described_and_deleted(admin: Client) -> None:
+    topic = f"made-by-{admin.name}"
+    (node_id, _, _), *_ = admin.call("cluster")["nodes"]
+
+    assert create(admin, topic, partitions=3) == NONE
+
+    assert topic in admin.call("list_topics")
+    described = admin.call("describe_topic", topic=topic)
+    assert [{"partition": partition, "leader": node_id, "replicas": [node_id]} for partition in range(3)] == described[
+        "partitions"
+    ]
+    assert {topic: NONE} == admin.call("delete_topics", topics=[topic])
+    wait_until_absent(admin, topic)
+
+
+def test_several_topics_are_answered_one_by_one(admin: Client, new_topic: NewTopic) -> None:
+    existing = new_topic("existing")
+    fresh = f"fresh-{admin.name}"
+    options = {"num_partitions": 1, "replication_factor": 1}
+
+    codes = admin.call(
+        "create_topics", topics=dict.fromkeys([existing, fresh, "in valid"], options), validate_only=False
+    )
+
+    assert {existing: TOPIC_ALREADY_EXISTS, fresh: NONE, "in valid": INVALID_TOPIC} == codes
+    assert {fresh: NONE, "absent": UNKNOWN_TOPIC_OR_PARTITION} == admin.call("delete_topics", topics=[fresh, "absent"])
+
+
+@pytest.mark.parametrize("name", [".", "..", "a b", "a/b", "ключ", "a" * 250, "semi;colon"])
+def test_an_invalid_name_is_refused(admin: Client, name: str) -> None:
+    assert create(admin, name) == INVALID_TOPIC
+
+
+def test_the_longest_name_is_accepted(admin: Client) -> None:
+    name = f"{admin.name}-".ljust(249, "x")
+
+    assert create(admin, name) == NONE
+
+    assert [record.offset for record in admin.produce(name, numbered(1))] == [0]
+
+
+def test_a_topic_with_the_longest_name_is_deleted(admin: Client, is_apache_kafka: bool) -> None:
+    if is_apache_kafka:
+        pytest.skip("ends Apache Kafka 2.0.1: the folder's name gets longer when it is deleted")
+    name = f"deleted-{admin.name}-".ljust(249, "x")
+    assert create(admin, name) == NONE
+
+    assert admin.call("delete_topics", topics=[name]) == {name: NONE}
+
+    wait_until_absent(admin, name)
+
+
+def test_names_that_differ_only_in_dot_and_underscore_collide(admin: Client) -> None:
+    assert create(admin, f"collides.{admin.name}") == NONE
+
+    assert create(admin, f"collides_{admin.name}") == INVALID_TOPIC
+
+
+def test_a_replication_factor_above_the_number_of_brokers_is_refused(admin: Client) -> None:
+    assert create(admin, "replicated", replication=2) == INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize("name", ["kafka-python-3.0", "java-3.9"])
+def test_no_partitions_are_refused(client: GetClient, name: str) -> None:
+    """librdkafka refuses by itself."""
+    assert create(client(name), "no-partitions", partitions=0) == INVALID_PARTITIONS
+
+
+def test_an_unknown_config_is_refused_and_nothing_is_created(admin: Client) -> None:
+    topic = f"unknown-config-{admin.name}"
+
+    assert create(admin, topic, configs={"no.such.config": "1"}) == INVALID_CONFIG
+
+    assert topic not in admin.call("list_topics")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("retention.ms", "soon"),
+        ("cleanup.policy", "burn"),
+        ("min.insync.replicas", "0"),
+        ("segment.bytes", "13"),
+        ("message.timestamp.type", "Never"),
+        ("compression.type", "rar"),
+        ("max.message.bytes", "-1"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_nothing_is_created(
+    admin: Client, is_apache_kafka: bool, key: str, value: str
+) -> None:
+    """Apache Kafka says INVALID_CONFIG too, but not yet in 2.0.1."""
+    topic = f"wrong-config-{admin.name}"
+
+    code = create(admin, topic, configs={key: value})
+
+    assert code == (UNKNOWN_SERVER_ERROR if is_apache_kafka else INVALID_CONFIG)
+    assert topic not in admin.call("list_topics")
+
+
+def test_validation_alone_creates_nothing(admin: Client) -> None:
+    topic = f"validated-{admin.name}"
+
+    assert create(admin, topic, validate_only=True) == NONE
+    assert create(admin, "in valid", validate_only=True) == INVALID_TOPIC
+
+    assert topic not in admin.call("list_topics")
+
+
+def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
+    topic = f"again-{admin.name}"
+    assert create(admin, topic) == NONE
+    admin.produce(topic, numbered(5))
+
+    admin.call("delete_topics", topics=[topic])
+    wait_until_absent(admin, topic)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (code := create(admin, topic, partitions=2)) != NONE:
+        assert code == TOPIC_ALREADY_EXISTS, "anything but a deletion that goes on"
+        assert time.monotonic() < deadline
+
+    assert admin.watermarks(topic) == [0, 0]
+    acked = admin.produce(topic, numbered(1), enable_idempotence=False)  # others are told UNKNOWN_PRODUCER_ID
+    assert [record.offset for record in acked] == [0]
+
+
+def test_configs_of_a_topic_are_described_with_their_source(admin: Client, new_topic: NewTopic) -> None:
+    topic = new_topic("configured", configs={"segment.ms": "60000", "cleanup.policy": "compact,delete"})
+
+    described = admin.call("describe_configs", kind="topic", name=topic, keys=[])
+
+    if described:  # kafka-python takes no keys for none
+        assert set(described) == TOPIC_CONFIG_NAMES
+    described = admin.call("describe_configs", kind="topic", name=topic, keys=sorted(TOPIC_CONFIG_NAMES))
+    assert {
+        "segment.ms": ("60000", "DYNAMIC_TOPIC_CONFIG"),
+        "cleanup.policy": ("compact,delete", "DYNAMIC_TOPIC_CONFIG"),
+        "retention.ms": ("-1", "STATIC_BROKER_CONFIG"),
+        "segment.bytes": ("1073741824", "DEFAULT_CONFIG"),
+        "max.message.bytes": ("1000012", "DEFAULT_CONFIG"),
+        "min.insync.replicas": ("1", "DEFAULT_CONFIG"),
+        "compression.type": ("producer", "DEFAULT_CONFIG"),
+        "message.timestamp.type": ("CreateTime", "DEFAULT_CONFIG"),
+        "retention.bytes": ("-1", "DEFAULT_CONFIG"),
+        "index.interval.bytes": ("4096", "DEFAULT_CONFIG"),
+    }.items() <= {key: (row["value"], row["source"]) for key, row in described.items()}.items()
+    assert not any(row["read_only"] or row["sensitive"] for row in described.values())
+
+
+def test_configs_of_the_broker_are_described(admin: Client) -> None:
+    (node_id, _, _), *_ = admin.call("cluster")["nodes"]
+    keys = ["log.retention.ms", "num.partitions", "message.max.bytes", "log.segment.bytes"]
+
+    described = admin.call("describe_configs", kind="broker", name=str(node_id), keys=keys)
+
+    assert {key: (row["value"], row["source"]) for key, row in described.items()} == {
+        "log.retention.ms": ("-1", "STATIC_BROKER_CONFIG"),
+        "num.partitions": ("2", "STATIC_BROKER_CONFIG"),
+        "message.max.bytes": ("1000012", "DEFAULT_CONFIG"),
+        "log.segment.bytes": ("1073741824", "DEFAULT_CONFIG"),
+    }
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "java-3.9"])
+def test_configs_of_an_unknown_topic_are_an_error(client: GetClient, name: str) -> None:
+    """kafka-python drops the error code."""
+    with pytest.raises(ClientError) as raised:
+        client(name).call("describe_configs", kind="topic", name="absent", keys=[])
+
+    assert raised.value.code == UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
+def test_the_cluster_is_one_node_that_is_its_own_controller(client: GetClient, name: str) -> None:
+    cluster = client(name).call("cluster")
+
+    ((node_id, host, port),) = cluster["nodes"]
+    assert (host, node_id) == ("127.0.0.1", cluster["controller"])
+    assert port > 0
+
+
+@pytest.mark.parametrize("writer", ["kafka-python-3.0", "kafka-python-2.3", "aiokafka", "java-3.9"])
+def test_a_record_over_the_topics_limit_is_refused(client: GetClient, new_topic: NewTopic, writer: str) -> None:
+    topic = new_topic("small-records", configs={"max.message.bytes": "10000"})
+    producer = client(writer)
+
+    with pytest.raises(ClientError) as raised:
+        producer.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
+
+    assert raised.value.code == MESSAGE_TOO_LARGE
+    acked = producer.produce(topic, [Record(b"key", b"small")], enable_idempotence=False)
+    assert [record.offset for record in acked] == [0]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_log_append_time_replaces_the_producers_timestamps(client: GetClient, new_topic: NewTopic, name: str) -> None:
+    topic = new_topic("append-time", configs={"message.timestamp.type": "LogAppendTime"})
+    before_ms = time.time_ns() // 1_000_000
+
+    client("confluent-kafka").produce(topic, numbered(5, first_timestamp_ms=1), codec="gzip")
+
+    read = client(name).consume(topic, 5)
+    after_ms = time.time_ns() // 1_000_000
+    assert all(before_ms <= (record.timestamp_ms or 0) <= after_ms for record in read)
+
+
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_producing_to_an_unknown_topic_creates_it(client: GetClient, writer: str) -> None:
+    topic = f"created-by-producing-{writer}"
+
+    acked = client(writer).produce(topic, numbered(3))
+
+    assert [record.offset for record in acked] == [0, 1, 2]
+    described = client("kafka-python-3.0").call("describe_topic", topic=topic)
+    assert [row["partition"] for row in described["partitions"]] == [0, 1]
+
+
+@pytest.mark.parametrize("reader", ["kafka-python-3.0", "kafka-python-2.3", "aiokafka", "java-3.9"])
+def test_asking_for_the_metadata_of_an_unknown_topic_creates_it(client: GetClient, reader: str) -> None:
+    """librdkafka's consumers ask not to."""
+    topic = f"created-by-reading-{reader}"
+    consumer = client(reader)
+
+    with pytest.raises(ClientError):
+        consumer.consume(topic, 1, start=0, seconds=1)
+
+    assert topic in client("kafka-python-3.0").call("list_topics")

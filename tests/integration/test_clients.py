@@ -1,0 +1,114 @@
+"""Real client libraries read what every other one wrote, equal to the byte, whatever the codec."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.integration.clients import CLIENTS, LIBRARIES
+from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.records import CODECS, Record, numbered
+
+Write = Callable[[str, str], tuple[str, int, list[Record]]]
+REFERENCE_READER = "kafka-python-3.0"
+
+
+@pytest.fixture(scope="module")
+def write(client: GetClient, new_topic: NewTopic) -> Write:
+    """Let a client write its shapes with a codec, once: a topic a client, a partition a codec."""
+    topics: dict[str, str] = {}
+    written: dict[tuple[str, str], list[Record]] = {}
+
+    def get(writer: str, codec: str) -> tuple[str, int, list[Record]]:
+        partition = CODECS.index(codec)
+        producer = client(writer)
+        if writer not in topics:
+            topics[writer] = new_topic(f"matrix-{writer}", partitions=len(CODECS))
+        if (writer, codec) not in written:
+            before_ms = time.time_ns() // 1_000_000
+            acked = producer.produce(topics[writer], producer.kind.shapes(), partition=partition, codec=codec)
+            written[writer, codec] = with_timestamps(client, topics[writer], partition, acked, before_ms)
+        return topics[writer], partition, written[writer, codec]
+
+    return get
+
+
+def with_timestamps(client: GetClient, topic: str, partition: int, acked: list[Record], before_ms: int) -> list[Record]:
+    """Fill in the timestamps that a client chose and did not report, as the first reader sees them."""
+    if all(record.timestamp_ms is not None for record in acked):
+        return acked
+    seen = client(REFERENCE_READER).consume(topic, len(acked), partitions=[partition])
+    after_ms = time.time_ns() // 1_000_000
+    assert all(row.timestamp_ms is not None and before_ms <= row.timestamp_ms <= after_ms for row in seen)
+    return [replace(record, timestamp_ms=row.timestamp_ms) for record, row in zip(acked, seen, strict=True)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_acked_offsets_are_dense_from_zero(write: Write, writer: str, codec: str) -> None:
+    _, partition, records = write(writer, codec)
+
+    assert [(partition, i) for i in range(len(records))] == [(row.partition, row.offset) for row in records]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("reader", CLIENTS)
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_records_of_one_client_are_read_by_another(
+    client: GetClient, write: Write, writer: str, reader: str, codec: str
+) -> None:
+    topic, partition, written = write(writer, codec)
+    consumer = client(reader)
+
+    read = consumer.consume(topic, len(written), partitions=[partition])
+
+    assert [consumer.kind.sees(record) for record in written] == read
+
+
+@pytest.mark.parametrize("idempotence", [True, False])
+@pytest.mark.parametrize("writer", LIBRARIES)
+def test_many_batches_keep_their_order_with_and_without_idempotence(
+    client: GetClient, new_topic: NewTopic, writer: str, idempotence: bool
+) -> None:
+    topic = new_topic("ordered")
+    records = numbered(2000, size_bytes=200)
+
+    acked = client(writer).produce(topic, records, enable_idempotence=idempotence)
+
+    assert list(range(2000)) == [record.offset for record in acked]
+    read = client(writer).consume(topic, 2000)
+    assert [record.value for record in records] == [record.value for record in read]
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+@pytest.mark.parametrize("writer", LIBRARIES)
+def test_records_arrive_whatever_acks_were_asked_for(
+    client: GetClient, new_topic: NewTopic, writer: str, acks: int | str
+) -> None:
+    if (writer, acks) == ("kafka-python-2.3", 0):
+        pytest.skip("kafka-python 2.3 keeps a last request with acks=0 in its buffer, with Apache Kafka too")
+    topic = new_topic("acks")
+    records = numbered(20)
+
+    client(writer).produce(topic, records, enable_idempotence=False, acks=acks)
+
+    read = client(writer).consume(topic, 20)
+    assert [record.value for record in records] == [record.value for record in read]
+
+
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_a_key_chooses_the_same_partition_each_time(client: GetClient, new_topic: NewTopic, writer: str) -> None:
+    topic = new_topic("keyed", partitions=4)
+    records = [Record(key=f"key {i % 5}".encode(), value=b"%d" % i) for i in range(15)]
+
+    acked = client(writer).produce(topic, records, partition=None)
+
+    for key in {record.key for record in acked}:
+        assert len({record.partition for record in acked if record.key == key}) == 1
+    read = client(writer).consume(topic, 15, partitions=range(4))
+    assert sorted((row.partition, row.offset, row.value) for row in acked) == sorted(
+        (row.partition, row.offset, row.value) for row in read
+    )

@@ -1,0 +1,174 @@
+"""Killed without warning while clients write: what was acked is there after the restart, and offsets have no holes."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.api import ApiKey, decode_response
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.clients import LIBRARIES
+from tests.integration.conftest import Drivers, StartMinibroker
+from tests.integration.records import numbered
+from tests.integration.test_serve import create_topic
+from tests.integration.wire import RawConnection, fetch_body, produce_body, request_frame, the_partition
+
+ROUNDS = 5
+PARTITIONS = 3
+
+
+def write_until_it_dies(broker: BrokerProcess, round_number: int, acked: dict[tuple[int, int], bytes]) -> None:
+    """Produce batches of changing size, partition and codec; note every record whose ack arrived."""
+    rng = random.Random(round_number)
+    with RawConnection(broker.host, broker.port) as connection:
+        for i in range(1_000_000):
+            values = [
+                f"{round_number}.{i}.{n}".encode().ljust(rng.randrange(200), b".") for n in range(rng.randint(1, 9))
+            ]
+            rows = [Record(n, 1_500_000_000_000, None, value) for n, value in enumerate(values)]
+            batch = bytes(build_batch(rows, codec=rng.choice([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])))
+            partition = rng.randrange(PARTITIONS)
+            frame = connection.exchange(request_frame(ApiKey.PRODUCE, 5, produce_body("t", batch, partition=partition)))
+            if frame is None:
+                return
+            row = the_partition(decode_response(ApiKey.PRODUCE, 5, frame)[1])
+            assert row.error_code == 0
+            for n, value in enumerate(values):
+                acked[partition, row.base_offset + n] = value
+
+
+def read_everything(broker: BrokerProcess, partition: int) -> list[Record]:
+    found: list[Record] = []
+    with RawConnection(broker.host, broker.port) as connection:
+        while True:
+            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=2**24)
+            row = the_partition(connection.call(ApiKey.FETCH, 4, body))
+            assert row.error_code == 0
+            data = bytes(row.records)
+            fresh = [
+                record
+                for view in scan_batches(data, 0, len(data))
+                for record in iter_all_records(data, view, max_decompressed_bytes=2**24)
+            ]
+            if not fresh:
+                assert row.high_watermark == len(found)
+                return found
+            found += fresh
+
+
+def test_every_acked_record_survives_kill_9_and_offsets_are_dense(
+    start_minibroker: StartMinibroker, tmp_path: Path
+) -> None:
+    arguments = ("--data-dir", str(tmp_path / "data"))
+    settings = {"log.segment.bytes": 200_000, "log.index.interval.bytes": 512, "log.retention.ms": -1}
+    acked: dict[tuple[int, int], bytes] = {}
+
+    for round_number in range(ROUNDS):
+        broker = start_minibroker(*arguments, name=f"round-{round_number}", settings=settings).wait_until_ready()
+        if round_number == 0:
+            create_topic(broker, "t", partitions=PARTITIONS)
+        threading.Timer(0.3 + 0.2 * random.random(), broker.process.kill).start()
+        write_until_it_dies(broker, round_number, acked)
+        broker.wait_for_exit()
+
+    broker = start_minibroker(*arguments, name="last", settings=settings).wait_until_ready()
+    assert len(acked) > 500
+    for partition in range(PARTITIONS):
+        records = read_everything(broker, partition)
+        assert [record.offset for record in records] == list(range(len(records)))
+        kept = {(partition, record.offset): record.value for record in records}
+        assert {place: value for place, value in acked.items() if place[0] == partition}.items() <= kept.items()
+
+
+@pytest.mark.parametrize("writer", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
+def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
+    start_minibroker: StartMinibroker, drivers: Drivers, tmp_path: Path, writer: str
+) -> None:
+    arguments = ("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*arguments).wait_until_ready()
+    create_topic(broker, "t")
+    client = drivers.get(writer, broker.bootstrap)
+    client.produce("t", numbered(1), enable_idempotence=True)
+
+    client.start_produce("t", numbered(30_000, size_bytes=100, first=1), enable_idempotence=True)
+    wait_until_written(broker, at_least=2_000)
+    broker.process.kill()
+    broker.wait_for_exit()
+    again = start_minibroker(*arguments, name="again").wait_until_ready()
+    acked = client.finish_produce()
+
+    assert acked == 30_000
+    records = read_everything(again, 0)
+    assert [record.key for record in records] == [b"%d" % i for i in range(30_001)]
+
+
+def test_the_last_five_batches_of_a_producer_are_known_after_a_crash(
+    start_minibroker: StartMinibroker, tmp_path: Path
+) -> None:
+    """A client has five requests in flight: any of their acks may be what the crash swallowed.
+
+    Apache Kafka 2.0.1 knows only the last one then.
+    """
+    arguments = ("--data-dir", str(tmp_path / "data"))
+    first = start_minibroker(*arguments).wait_until_ready()
+    create_topic(first, "t")
+    now_ms = time.time_ns() // 1_000_000
+    rows = [Record(n, now_ms, None, b"value") for n in range(3)]
+    batches = [bytes(build_batch(rows, producer_id=0, producer_epoch=0, base_sequence=3 * i)) for i in range(5)]
+    assert [offset_of(first, batch) for batch in batches] == [0, 3, 6, 9, 12]
+
+    first.process.kill()
+    first.wait_for_exit()
+    second = start_minibroker(*arguments, name="two").wait_until_ready()
+
+    assert [offset_of(second, batch) for batch in batches] == [0, 3, 6, 9, 12]
+    assert len(read_everything(second, 0)) == 15
+
+
+def offset_of(broker: BrokerProcess, batch: bytes) -> int:
+    """Produce a batch; return its offset, or minus its error code."""
+    with RawConnection(broker.host, broker.port) as connection:
+        row = the_partition(connection.call(ApiKey.PRODUCE, 5, produce_body("t", batch)))
+    return int(row.base_offset) if row.error_code == 0 else -int(row.error_code)
+
+
+@pytest.mark.parametrize("how", ["in order", "killed"])
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_consumer_and_a_producer_live_on_over_a_restart(
+    start_minibroker: StartMinibroker, drivers: Drivers, tmp_path: Path, name: str, how: str
+) -> None:
+    arguments = ("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*arguments).wait_until_ready()
+    create_topic(broker, "t")
+    consumer = drivers.get(name, broker.bootstrap)
+    producer = drivers.get("confluent-kafka" if name != "confluent-kafka" else "aiokafka", broker.bootstrap)
+    consumer.follow("t", fetch_max_wait_ms=200)
+    producer.produce("t", numbered(10))
+    consumer.start_next(10)
+    assert [record.offset for record in consumer.finish_next()] == list(range(10))
+
+    if how == "killed":
+        broker.process.kill()
+        broker.wait_for_exit()
+    else:
+        assert broker.terminate() == 0
+    start_minibroker(*arguments, name="again").wait_until_ready()
+
+    consumer.start_next(10)
+    acked = producer.produce("t", numbered(10, first=10))
+    assert [record.offset for record in acked] == list(range(10, 20))
+    assert [record.offset for record in consumer.finish_next()] == list(range(10, 20))
+
+
+def wait_until_written(broker: BrokerProcess, *, at_least: int) -> None:
+    with RawConnection(broker.host, broker.port) as connection:
+        while the_partition(connection.call(ApiKey.FETCH, 4, fetch_body("t"))).high_watermark < at_least:
+            pass

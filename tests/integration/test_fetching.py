@@ -1,0 +1,123 @@
+"""How a fetch waits and how much it brings: long polls, min bytes, and limits smaller than a record."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.integration.clients import CLIENTS, LIBRARIES
+from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.records import LARGE, Record, incompressible, numbered
+
+LONG_WAIT_MS = 20_000
+SHORT_WAIT_MS = 1_500
+PRODUCER = "confluent-kafka"
+OTHER_PRODUCER = "kafka-python-3.0"
+
+
+def producer_for(reader: str) -> str:
+    """A producer whose driver is not busy waiting as the consumer."""
+    return PRODUCER if reader != PRODUCER else OTHER_PRODUCER
+
+
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_a_waiting_consumer_gets_a_record_long_before_its_wait_is_over(
+    client: GetClient, new_topic: NewTopic, reader: str
+) -> None:
+    topic = new_topic("long-poll")
+    producer, consumer = client(producer_for(reader)), client(reader)
+    assert consumer.follow(topic, fetch_max_wait_ms=LONG_WAIT_MS, fetch_min_bytes=1) == 0
+
+    for record in numbered(5):
+        consumer.start_next(1)
+        assert not consumer.has_answered(within_seconds=0.05), "a record nobody produced"
+        started = time.monotonic()
+        (acked,) = producer.produce(topic, [record])
+        (read,) = consumer.finish_next()
+
+        assert (record.value, acked.offset) == (read.value, read.offset)
+        assert time.monotonic() - started < LONG_WAIT_MS / 1000 / 2
+
+
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_a_consumer_that_wants_more_bytes_waits_for_its_whole_wait(
+    client: GetClient, new_topic: NewTopic, reader: str
+) -> None:
+    topic = new_topic("min-bytes")
+    producer, consumer = client(producer_for(reader)), client(reader)
+    producer.watermarks(topic)
+
+    before = time.monotonic()
+    consumer.follow(topic, fetch_max_wait_ms=SHORT_WAIT_MS, fetch_min_bytes=1_000_000)
+    consumer.start_next(1)
+    (acked,) = producer.produce(topic, numbered(1))
+    (read,) = consumer.finish_next()
+
+    assert acked.offset == read.offset
+    assert time.monotonic() - before >= SHORT_WAIT_MS / 1000 * 0.98
+
+
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_enough_bytes_end_the_wait(client: GetClient, new_topic: NewTopic, reader: str) -> None:
+    topic = new_topic("enough-bytes")
+    producer, consumer = client(producer_for(reader)), client(reader)
+    consumer.follow(topic, fetch_max_wait_ms=LONG_WAIT_MS, fetch_min_bytes=50_000)
+    consumer.start_next(60)
+
+    started = time.monotonic()
+    producer.produce(topic, numbered(60, size_bytes=1_000))
+    read = consumer.finish_next()
+
+    assert list(range(60)) == [record.offset for record in read]
+    assert time.monotonic() - started < LONG_WAIT_MS / 1000 / 2
+
+
+@pytest.fixture(scope="module")
+def uneven(client: GetClient, new_topic: NewTopic) -> tuple[str, list[Record]]:
+    """Two partitions, each with small batches around a record of 200 KiB."""
+    topic = new_topic("uneven", partitions=2)
+    written: list[Record] = []
+    for partition in range(2):
+        for batch in (numbered(3), [Record(b"large", incompressible(LARGE))], numbered(3, first=3)):
+            written += client(PRODUCER).produce(topic, batch, partition=partition)
+    return topic, written
+
+
+LIMITS: dict[str, dict[str, int]] = {
+    "a partition's limit smaller than a record": {"max_partition_fetch_bytes": 1024},
+    "a fetch's limit smaller than a record": {"fetch_max_bytes": 1000},
+    "one byte of each": {"max_partition_fetch_bytes": 1, "fetch_max_bytes": 1},
+    "a limit inside the second batch": {"max_partition_fetch_bytes": 100_000},
+    "room for everything": {"max_partition_fetch_bytes": 50 * 1024 * 1024},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_every_record_is_read_under_any_limit(
+    client: GetClient, uneven: tuple[str, list[Record]], reader: str, limit: str
+) -> None:
+    topic, written = uneven
+
+    read = client(reader).consume(topic, len(written), partitions=range(2), fetch_max_wait_ms=100, **LIMITS[limit])
+
+    assert [(row.partition, row.offset, row.key, row.value) for row in written] == sorted(
+        (row.partition, row.offset, row.key, row.value) for row in read
+    )
+
+
+@pytest.mark.parametrize("reader", LIBRARIES)
+def test_eight_megabytes_over_several_partitions_are_read_in_order(
+    client: GetClient, new_topic: NewTopic, reader: str
+) -> None:
+    topic = new_topic("big", partitions=4)
+    for partition in range(4):
+        client(PRODUCER).produce(topic, numbered(200, size_bytes=10_000), partition=partition)
+
+    read = client(reader).consume(topic, 800, partitions=range(4))
+
+    for partition in range(4):
+        rows = [row for row in read if row.partition == partition]
+        assert list(range(200)) == [row.offset for row in rows]
+        assert [b"%d" % i for i in range(200)] == [row.key for row in rows]

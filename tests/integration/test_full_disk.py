@@ -1,0 +1,106 @@
+"""A full disk: writes are refused, reads go on, and when there is room again so do writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.api import ApiKey
+from tests.integration.brokers import BrokerProcess
+from tests.integration.conftest import StartMinibroker
+from tests.integration.hostile_batches import valid
+from tests.integration.test_crash import read_everything
+from tests.integration.test_serve import create_topic
+from tests.integration.wire import RawConnection, produce_body, the_partition
+
+DISK_BYTES = 8 * 2**20
+BALLAST_BYTES = 3 * 2**20
+KAFKA_STORAGE_ERROR = 56
+SMALL_FILES = {"log.index.size.max.bytes": 4096, "log.segment.bytes": 1_000_000, "log.retention.ms": -1}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounts a small file system: run the tests as root")
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)], check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount here: run the tests where root has CAP_SYS_ADMIN")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+def produce_until_refused(broker: BrokerProcess) -> tuple[int, int]:
+    """Fill the disk; return how many records were acked and the error code that ended it."""
+    acked = 0
+    with RawConnection(broker.host, broker.port) as connection:
+        while True:
+            body = produce_body("t", valid(size_bytes=30_000))
+            row = the_partition(connection.call(ApiKey.PRODUCE, 5, body))
+            if row.error_code != 0:
+                return acked, row.error_code
+            assert row.base_offset == acked
+            acked += 3
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
+    start_minibroker: StartMinibroker, small_disk: Path
+) -> None:
+    ballast = small_disk / "ballast"
+    broker = start_minibroker("--data-dir", str(small_disk / "data"), settings=SMALL_FILES).wait_until_ready()
+    create_topic(broker, "t")
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+
+    acked, code = produce_until_refused(broker)
+
+    assert code == KAFKA_STORAGE_ERROR
+    assert acked > 0
+    assert [record.offset for record in read_everything(broker, 0)] == list(range(acked))
+    broker.wait_for_log(r"(?i)no space left")
+
+    ballast.unlink()
+    with RawConnection(broker.host, broker.port) as connection:
+        row = the_partition(connection.call(ApiKey.PRODUCE, 5, produce_body("t", valid())))
+    assert (row.error_code, row.base_offset) == (0, acked)
+    assert [record.offset for record in read_everything(broker, 0)] == list(range(acked + 3))
+    assert broker.terminate() == 0
+
+
+def test_what_was_acked_before_the_disk_was_full_survives_a_crash(
+    start_minibroker: StartMinibroker, small_disk: Path
+) -> None:
+    arguments = ("--data-dir", str(small_disk / "data"))
+    first = start_minibroker(*arguments, settings=SMALL_FILES).wait_until_ready()
+    create_topic(first, "t")
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    acked, _ = produce_until_refused(first)
+    first.process.kill()
+    first.wait_for_exit()
+
+    ballast.unlink()
+    second = start_minibroker(*arguments, name="two", settings=SMALL_FILES).wait_until_ready()
+
+    assert [record.offset for record in read_everything(second, 0)] == list(range(acked))
+
+
+def test_a_topic_that_does_not_fit_is_refused_and_the_broker_goes_on(
+    start_minibroker: StartMinibroker, small_disk: Path
+) -> None:
+    broker = start_minibroker("--data-dir", str(small_disk / "data"), settings=SMALL_FILES).wait_until_ready()
+    create_topic(broker, "t")
+    produce_until_refused(broker)
+
+    with pytest.raises(AssertionError):
+        create_topic(broker, "another", partitions=50)
+
+    assert broker.is_running
+    assert read_everything(broker, 0)

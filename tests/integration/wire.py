@@ -1,0 +1,113 @@
+"""A client that says exactly the bytes it is told to: raw sockets, and requests built from the API table."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from types import TracebackType
+from typing import Any
+
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+
+ANSWER_SECONDS = 10.0
+CLIENT_ID = "wire-test"
+Closed = None  # what `exchange` returns when the broker hung up instead of answering
+
+
+class RawConnection:
+    """One TCP connection. Use it in a `with` block."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+        self.address = "{}:{}".format(*self._socket.getsockname()[:2])
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a broker that hung up already is not an error."""
+        try:
+            self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    def receive_frame(self) -> bytes | None:
+        """Return a response frame without its size, or Closed. Raises TimeoutError when nothing comes."""
+        size = self._receive(4)
+        return Closed if size is None else self._receive(struct.unpack(">i", size)[0])
+
+    def reset(self) -> None:
+        """Close with RST, as a process that dies with data unread does."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def exchange(self, frame: bytes) -> bytes | None:
+        """Send a whole request, its size in front, and return the response frame or Closed."""
+        self.send(frame)
+        return self.receive_frame()
+
+    def call(self, key: ApiKey, version: int, body: Any) -> Any:
+        """Send a request and return the response's body."""
+        self._correlation_id += 1
+        frame = self.exchange(encode_request(key, version, self._correlation_id, CLIENT_ID, body))
+        assert frame is not None, f"closed instead of an answer to {key.name} v{version}"
+        correlation_id, answer = decode_response(key, version, frame)
+        assert correlation_id == self._correlation_id
+        return answer
+
+    def _receive(self, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                more = self._socket.recv(size - len(data))
+            except ConnectionResetError:
+                return Closed
+            if not more:
+                return Closed
+            data += more
+        return bytes(data)
+
+
+def framed(payload: bytes) -> bytes:
+    """Put the size in front."""
+    return struct.pack(">i", len(payload)) + payload
+
+
+def request_frame(key: ApiKey, version: int, body: Any, correlation_id: int = 7) -> bytes:
+    frame: bytes = encode_request(key, version, correlation_id, CLIENT_ID, body)
+    return frame
+
+
+def produce_body(topic: str, records: bytes, *, partition: int = 0, acks: int = -1) -> Any:
+    """The body of a Produce request for one partition."""
+    message = API_TABLE[ApiKey.PRODUCE].request
+    row = message.row("topics.partitions")(partition=partition, records=records)
+    return message(acks=acks, timeout_ms=10_000, topics=[message.row("topics")(topic=topic, partitions=[row])])
+
+
+def fetch_body(topic: str, *, partition: int = 0, offset: int = 0, max_bytes: int = 2**20) -> Any:
+    """The body of a Fetch request for one partition that is answered at once."""
+    message = API_TABLE[ApiKey.FETCH].request
+    row = message.row("topics.partitions")(partition=partition, fetch_offset=offset, max_bytes=max_bytes)
+    topics = [message.row("topics")(topic=topic, partitions=[row])]
+    return message(replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=2**25, topics=topics)
+
+
+def list_offsets_body(topic: str, *, partition: int = 0, timestamp_ms: int = -1) -> Any:
+    """The body of a ListOffsets request for one partition; -1 asks for the end."""
+    message = API_TABLE[ApiKey.LIST_OFFSETS].request
+    row = message.row("topics.partitions")(partition=partition, timestamp=timestamp_ms, max_num_offsets=1)
+    return message(replica_id=-1, topics=[message.row("topics")(topic=topic, partitions=[row])])
+
+
+def the_partition(answer: Any) -> Any:
+    """The only partition of a Produce, Fetch or ListOffsets response."""
+    ((row,),) = (topic.partitions for topic in answer.topics)
+    return row
