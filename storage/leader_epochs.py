@@ -63,7 +63,16 @@ class LeaderEpochCache:
         kept = [entry for entry in entries if entry.epoch < epoch and entry.start_offset < start_offset]
         if len(kept) < len(entries):
             gone = entries[len(kept) :]
-            logger.warning("%s: epoch %d from offset %d displaces %s", self.path, epoch, start_offset, gone)
+            # An older epoch that wrote nothing is displaced by every restart; anything else is strange.
+            is_strange = any(entry.epoch >= epoch or entry.start_offset > start_offset for entry in gone)
+            logger.log(
+                logging.WARNING if is_strange else logging.DEBUG,
+                "%s: epoch %d from offset %d displaces %s",
+                self.path,
+                epoch,
+                start_offset,
+                gone,
+            )
         self._write([*kept, EpochEntry(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:

@@ -29,6 +29,18 @@ logger = logging.getLogger(__name__)
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 FUTURE_REPLICA_ID = -3
+# Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
+EXPECTED_REFUSALS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_FOR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TIMESTAMP,
+    }
+)
 
 
 class FetchParams(NamedTuple):
@@ -95,7 +107,9 @@ class ReplicaManager:
         """Open or create the log and lead it. The in-sync set starts as this broker alone."""
         with map_storage_errors():
             log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
-            log.assign_leader_epoch(leader_epoch)
+            # A log that has an epoch learns of a newer one with its first append: an fsync less for each at the start.
+            if log.leader_epochs.latest_epoch < 0:
+                log.assign_leader_epoch(leader_epoch)
         partition = Partition(
             log,
             broker_id=self._config.broker_id,
@@ -146,7 +160,9 @@ class ReplicaManager:
         except KafkaError as error:
             if self.log_manager.is_offline:
                 self.complete_all_delayed()  # Case E
-            return AppendResult(error.code, None, NO_OFFSET, error.message)
+            is_expected = error.code in EXPECTED_REFUSALS
+            log_start_offset = NO_OFFSET if is_expected else self.partitions[topic_partition].log.log_start_offset
+            return AppendResult(error.code, None, log_start_offset, error.message)
         return AppendResult(ErrorCode.NONE, info, info.log_start_offset)
 
     def logs_to_flush(self, results: dict[TopicPartition, AppendResult]) -> list[Log]:
