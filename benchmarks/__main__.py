@@ -1,0 +1,117 @@
+"""`python -m benchmarks`: minibroker beside Apache Kafka 2.0.1 and raw sockets, in one run on one machine.
+
+Measures and does not judge: the exit status is 0 whatever the goals' marks are, 1 if something could not be
+measured for an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from rich.console import Console
+
+from benchmarks.cases import fetches, latency, parked, requests, spark, start, throughput
+from benchmarks.goals import judge
+from benchmarks.lab import CaseUnavailableError, Lab, Plan
+from benchmarks.measurements import Measurement
+from benchmarks.report import environment, new_console, show_measurements, show_verdicts, write_json
+
+CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
+    "start": start.measure,
+    "consume": throughput.measure_consume,
+    "produce": throughput.measure_produce,
+    "latency": latency.measure,
+    "requests": requests.measure,
+    "fetches": fetches.measure,
+    "parked": parked.measure,
+    "spark": spark.measure,
+}
+EXIT_OK = 0
+EXIT_NOT_MEASURED = 1
+EXIT_INTERRUPTED = 130
+ROUNDS = 5
+QUICK_ROUNDS = 3
+QUICK_VOLUME = 0.2
+DEFAULT_JSON = Path("out/benchmarks.json")
+BUSY_LOAD = 0.5
+DESCRIPTION = (
+    "Measure minibroker beside Apache Kafka 2.0.1 and raw sockets, interleaved, and mark every goal. "
+    "A quarter of an hour on two cores; --quick takes five minutes."
+)
+FAILURES = (RuntimeError, OSError, KafkaException)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=DESCRIPTION)
+    parser.add_argument("--only", action="append", choices=list(CASES), help="this case; may be repeated")
+    parser.add_argument("--rounds", type=int, help=f"interleaved rounds of each case (default {ROUNDS})")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"a fifth of the volume, {QUICK_ROUNDS} rounds; a look, not a proof"
+    )
+    parser.add_argument("--no-kafka", action="store_true", help="without Apache Kafka beside it")
+    parser.add_argument("--json", type=Path, default=DEFAULT_JSON, help=f"all samples (default {DEFAULT_JSON})")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run the cases and report; the exit status."""
+    options = parse_arguments()
+    cases = [name for name in CASES if not options.only or name in options.only]
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    plan = Plan(rounds, QUICK_VOLUME if options.quick else 1.0, with_kafka=not options.no_kafka)
+    console = new_console()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    measurements: list[Measurement] = []
+    not_measured: dict[str, str] = {}
+    status_code = EXIT_OK
+    run = {"cases": cases, "rounds": rounds, "volume": plan.volume, "before": environment()}
+    with console.status("preparing") as status, Lab(plan, say=lambda text: status.update(f"{text} ...")) as lab:
+        introduce(console, lab, rounds)
+        run |= {"apache_kafka": lab.kafka_reason or "present", "request_loop": lab.loop_language}
+        for name in cases:
+            case_began = time.monotonic()
+            try:
+                measurements += CASES[name](lab)
+                console.print(f"{name}: measured in {time.monotonic() - case_began:.0f} s")
+            except CaseUnavailableError as reason:
+                not_measured[name] = str(reason)
+                console.print(f"{name}: skipped, {reason}", style="yellow", markup=False)
+            except FAILURES as error:
+                status_code = EXIT_NOT_MEASURED
+                not_measured[name] = repr(error)
+                console.print(f"{name}: not measured, {error!r}", style="red", markup=False)
+                lab.close_brokers()
+            except KeyboardInterrupt:
+                status_code = EXIT_INTERRUPTED
+                console.print(f"{name}: interrupted", style="red")
+                break
+    verdicts = judge(measurements, cases)
+    show_measurements(console, measurements)
+    show_verdicts(console, verdicts)
+    write_json(options.json, measurements, verdicts, run=run, not_measured=not_measured)
+    console.print(f"every sample is in {options.json}; {time.monotonic() - began:.0f} s")
+    return status_code
+
+
+def introduce(console: Console, lab: Lab, rounds: int) -> None:
+    """Say what takes part and under which conditions."""
+    kafka = "Apache Kafka 2.0.1" if lab.has_kafka else f"no Apache Kafka ({lab.kafka_reason})"
+    console.print(f"minibroker, {kafka}, raw sockets; {rounds} rounds; request loop in {lab.loop_language}")
+    load = os.getloadavg()[0]
+    if load > BUSY_LOAD * (os.cpu_count() or 1):
+        console.print(f"the machine is busy (load {load:.1f}): expect wide spreads", style="yellow")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

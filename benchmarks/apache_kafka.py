@@ -1,0 +1,238 @@
+"""Apache Kafka 2.0.1 itself, from its jars: the yardstick of the benchmarks, and whom to ask how Kafka behaves.
+
+The jars come once, through Maven, into `.deps/kafka-2.0.1`. ZooKeeper 3.5.10 goes in front of the class path: the
+3.4.13 that Kafka 2.0.1 brings cannot resolve addresses on JDK 14 and later.
+
+    with ApacheKafka(kafka_jars(), directory) as kafka:
+        KafkaConsumer(bootstrap_servers=kafka.bootstrap)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.frames import ask, metadata
+from benchmarks.processes import ROOT, ProcessError, ServerProcess, free_port
+
+COORDINATES = (
+    "org.apache.zookeeper:zookeeper:3.5.10",
+    "org.apache.zookeeper:zookeeper-jute:3.5.10",
+    "org.apache.kafka:kafka_2.11:2.0.1",
+    "org.apache.kafka:kafka-tools:2.0.1",
+)
+FIRST_ON_THE_CLASS_PATH = ("zookeeper-3.5.10.jar", "zookeeper-jute-3.5.10.jar")
+DEPENDENCIES_VARIABLE = "MINIBROKER_DEPS"
+FETCH_SECONDS = 300.0
+START_SECONDS = 60.0
+READY_POLL_SECONDS = 0.02
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>minibroker</groupId><artifactId>apache-kafka</artifactId><version>1</version>
+<dependencies>
+{dependencies}
+</dependencies></project>
+"""
+DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+# What kafka-run-class.sh of 2.0.1 starts a broker with.
+BROKER_JVM_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+ZOOKEEPER_JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOG4J = """log4j.rootLogger=WARN, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+class KafkaUnavailable(RuntimeError):
+    """Apache Kafka cannot be had on this machine; the message is one line that says why."""
+
+
+def kafka_jars(folder: Path | None = None) -> Path:
+    """Return the folder of Apache Kafka's jars, fetching them if it is missing. Raises KafkaUnavailable."""
+    if shutil.which("java") is None:
+        raise KafkaUnavailable("no `java` here (Debian: apt install default-jre-headless)")
+    jars = folder or Path(os.environ.get(DEPENDENCIES_VARIABLE) or ROOT / ".deps") / "kafka-2.0.1"
+    if not jars.is_dir():
+        jars.parent.mkdir(parents=True, exist_ok=True)
+        with (jars.parent / "kafka-2.0.1.lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not jars.is_dir():
+                _fetch(jars)
+    return jars
+
+
+def _fetch(jars: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailable("no `mvn` here to fetch it with (Debian: apt install maven)")
+    arriving = jars.with_name(jars.name + ".partial")
+    shutil.rmtree(arriving, ignore_errors=True)
+    arriving.mkdir()
+    dependencies = "\n".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in COORDINATES)
+    (arriving / "pom.xml").write_text(POM.format(dependencies=dependencies))
+    command = ["mvn", "-q", "-B", "-f", str(arriving / "pom.xml"), "dependency:copy-dependencies"]
+    command.append(f"-DoutputDirectory={arriving}")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise KafkaUnavailable(f"Maven did not fetch it in {FETCH_SECONDS:.0f} s") from None
+    if done.returncode:
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise KafkaUnavailable(f"Maven could not fetch it: {said[0] if said else done.returncode}")
+    arriving.rename(jars)
+
+
+class ApacheKafka:
+    """A broker and its ZooKeeper on free ports, all files in `directory`. Used as a context manager, or `stop`ped.
+
+    `settings` are broker settings by Kafka's names; `heap` is the broker's, as the JVM spells it.
+    """
+
+    name = "Apache Kafka 2.0.1"
+
+    def __init__(
+        self, jars: Path, directory: Path, *, settings: Mapping[str, object] | None = None, heap: str = "1g"
+    ) -> None:
+        self.data_dir = directory / "data"
+        self.port = free_port()
+        self._jars = jars
+        self._directory = directory
+        self._settings = dict(settings or {})
+        self._heap = heap
+        self._zookeeper: ServerProcess | None = None
+        self._broker: ServerProcess | None = None
+
+    def start(self) -> ApacheKafka:
+        """Start both and return when topics can be created. Raises ProcessError."""
+        with ExitStack() as on_error:
+            on_error.callback(self.kill)
+            self.start_zookeeper()
+            self.spawn_broker()
+            self.wait_until_ready()
+            on_error.pop_all()
+        return self
+
+    def wait_until_ready(self) -> None:
+        """Return when there is a controller: it answers before it can create topics. Raises ProcessError."""
+        self.broker.wait_for_port(START_SECONDS).close()
+        deadline = time.monotonic() + START_SECONDS
+        while ask(self.host, self.port, metadata())[1].controller_id < 0:
+            if time.monotonic() > deadline:
+                raise ProcessError(f"Apache Kafka has no controller{self.broker.last_output()}")
+            time.sleep(READY_POLL_SECONDS)
+
+    def spawn_broker(self) -> ServerProcess:
+        """Start the broker alone, without waiting; its ZooKeeper must run."""
+        if self._zookeeper is None:
+            raise ProcessError("the broker has no ZooKeeper: call `start_zookeeper` first")
+        settings = {
+            "broker.id": 0,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": self.data_dir,
+            "zookeeper.connect": self._zookeeper.bootstrap,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            **self._settings,
+        }
+        options = [f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS]
+        self._broker = self._java("kafka", options, "kafka.Kafka", settings, port=self.port)
+        return self._broker
+
+    def start_zookeeper(self) -> None:
+        """Start ZooKeeper alone and wait for it."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "log4j.properties").write_text(LOG4J)
+        port = free_port()
+        settings = {
+            "dataDir": self._directory / "zookeeper",
+            "clientPort": port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+        }
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._zookeeper = self._java("zookeeper", list(ZOOKEEPER_JVM_OPTIONS), main, settings, port=port)
+        self._zookeeper.wait_for_port(START_SECONDS).close()
+
+    def _java(
+        self, name: str, options: list[str], main: str, settings: Mapping[str, object], *, port: int
+    ) -> ServerProcess:
+        properties = self._directory / f"{name}.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        class_path = [str(self._jars / jar) for jar in FIRST_ON_THE_CLASS_PATH] + [f"{self._jars}/*"]
+        command = ["java", *options, f"-Dlog4j.configuration=file:{self._directory}/log4j.properties"]
+        command += ["-cp", ":".join(class_path), main, str(properties)]
+        return ServerProcess(name, command, self._directory / f"{name}.log", port=port)
+
+    @property
+    def broker(self) -> ServerProcess:
+        """The broker's process. Raises ProcessError before `start`."""
+        if self._broker is None:
+            raise ProcessError("Apache Kafka was not started")
+        return self._broker
+
+    @property
+    def host(self) -> str:
+        return self.broker.host
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.broker.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker is not None and self._broker.is_running
+
+    def rss_mb(self) -> float:
+        """Resident memory of the broker, ZooKeeper not counted, in 10^6 bytes."""
+        return self.broker.rss_mb()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the broker, ZooKeeper not counted."""
+        return self.broker.cpu_seconds()
+
+    def log_text(self) -> str:
+        """What the broker logged at WARN and above."""
+        return self.broker.log_path.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Stop the broker in order, as its `kafka-server-stop.sh` does, then ZooKeeper; the files stay."""
+        try:
+            if self.is_running:
+                self.broker.stop()
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End both at once, as a crash would."""
+        for process in (self._broker, self._zookeeper):
+            if process is not None:
+                process.kill()
+
+    def __enter__(self) -> ApacheKafka:
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()

@@ -1,0 +1,64 @@
+"""How long a message takes from a producer to a consumer that waits for it: one at a time, 2 ms apart, acks=1.
+
+Beside it one small request at the same pace, which raw sockets can be asked too: what a wake-up costs here.
+"""
+
+from __future__ import annotations
+
+from benchmarks import frames
+from benchmarks.lab import Lab
+from benchmarks.measurements import RAW, Measurement, Run
+from benchmarks.processes import ServerProcess, module_command, run_json
+from benchmarks.topics import Broker, create_topic
+
+CASE = "latency"
+MESSAGES = 1000
+GAP_MS = 2.0
+LOAD_SECONDS = 120.0
+QUANTITIES = ("p50_us", "p99_us", "max_us")
+REQUEST_QUANTITIES = ("p50_us", "p99_us")
+
+
+def measure(lab: Lab) -> list[Measurement]:
+    """Follow messages through each broker, then requests."""
+    runs = {broker.name: _message_run(lab, broker) for broker in lab.brokers()}
+    samples = lab.interleave(CASE, runs)
+    measurements = [
+        Measurement(CASE, metric, f"produce to consume, {metric.removesuffix('_us')}", "us", samples[metric])
+        for metric in QUANTITIES
+    ]
+    request = frames.api_versions()
+    response_bytes, _ = frames.ask(lab.minibroker.host, lab.minibroker.port, request)
+    with lab.raw_server("echo", response_bytes=response_bytes) as raw:
+        runs = {broker.name: _request_run(lab, broker) for broker in lab.brokers()}
+        runs[RAW] = _request_run(lab, raw)
+        samples = lab.interleave(f"{CASE}, small requests", runs)
+    for metric in REQUEST_QUANTITIES:
+        text = f"ApiVersions alone, {metric.removesuffix('_us')}"
+        measurements.append(Measurement(CASE, f"request_{metric}", text, "us", samples[metric]))
+    return measurements
+
+
+def _message_run(lab: Lab, broker: Broker) -> Run:
+    topic = create_topic(broker, CASE)
+    command = module_command("benchmarks.load.confluent", "follow", broker.bootstrap, topic)
+    command += ["--count", str(lab.plan.amount(MESSAGES)), "--gap-ms", str(GAP_MS)]
+
+    def run() -> dict[str, float]:
+        measured = run_json(command, seconds=LOAD_SECONDS)
+        return {metric: measured[metric] for metric in QUANTITIES}
+
+    return run
+
+
+def _request_run(lab: Lab, server: Broker | ServerProcess) -> Run:
+    request = [frames.api_versions()]
+    gap_us = GAP_MS * 1000
+
+    def run() -> dict[str, float]:
+        measured = lab.request_loop(
+            server.host, server.port, request, gap_us=gap_us, requests=lab.plan.amount(MESSAGES)
+        )
+        return {metric: measured[metric] for metric in REQUEST_QUANTITIES}
+
+    return run

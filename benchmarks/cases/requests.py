@@ -1,0 +1,85 @@
+"""Small requests a second over ten connections, one in flight on each: against Apache Kafka, and against an epoll
+loop that answers as many bytes and does nothing else."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from benchmarks import frames
+from benchmarks.frames import Frame
+from benchmarks.lab import Lab
+from benchmarks.measurements import MINIBROKER, RAW, Measurement, Run
+from benchmarks.processes import ServerProcess
+from benchmarks.topics import Broker, create_topic
+
+CASE = "requests"
+CONNECTIONS = 10
+SECONDS = 1.0
+VALUE_BYTES = 100
+WARM_UPS = 2  # the JVM compiles
+
+
+class Kind(NamedTuple):
+    """A request, and for how many partitions the topic it asks for is made; none for no topic."""
+
+    metric: str
+    text: str
+    partitions: int
+
+
+KINDS = (
+    Kind("api_versions", "ApiVersions", 0),
+    Kind("fetch_1", "Fetch v8, 1 empty partition", 1),
+    Kind("fetch_10", "Fetch v8, 10 empty partitions", 10),
+    Kind("produce", "Produce v5, one 100 B batch", 1),
+)
+
+
+def measure(lab: Lab) -> list[Measurement]:
+    """Every kind of request on every broker."""
+    measurements: list[Measurement] = []
+    for kind in KINDS:
+        with ExitStack() as stack:
+            runs: dict[str, Run] = {}
+            response_bytes = 0
+            request = _frame(kind, "")
+            for broker in lab.brokers():
+                request = _frame(kind, create_topic(broker, CASE, partitions=kind.partitions or 1))
+                size_bytes, _ = frames.ask(broker.host, broker.port, request)
+                if broker.name == MINIBROKER:
+                    response_bytes = size_bytes
+                runs[broker.name] = _run(lab, broker, request)
+            server = stack.enter_context(lab.raw_server("echo", response_bytes=response_bytes))
+            runs[RAW] = _run(lab, server, request)
+            samples = lab.interleave(f"{CASE}, {kind.text}", runs, warm_ups=WARM_UPS)
+        measurements += [
+            Measurement(CASE, f"{kind.metric}_per_s", kind.text, "1/s", samples["per_s"]),
+            Measurement(CASE, f"{kind.metric}_p99_us", f"{kind.text}, p99", "us", samples["p99_us"]),
+            Measurement(CASE, f"{kind.metric}_cpu_us", f"{kind.text}, server CPU", "us", samples["cpu_us"]),
+        ]
+    return measurements
+
+
+def _frame(kind: Kind, topic: str) -> Frame:
+    if kind.metric == "api_versions":
+        return frames.api_versions()
+    if kind.metric == "produce":
+        return frames.produce(topic, value_bytes=VALUE_BYTES)
+    return frames.fetch(topic, [0] * kind.partitions)
+
+
+def _run(lab: Lab, server: Broker | ServerProcess, request: Frame) -> Run:
+    seconds = SECONDS * min(1.0, lab.plan.volume * 2)
+
+    def run() -> dict[str, float]:
+        before = server.cpu_seconds()
+        measured = lab.request_loop(server.host, server.port, [request], connections=CONNECTIONS, seconds=seconds)
+        cpu_seconds = server.cpu_seconds() - before
+        return {
+            "per_s": measured["requests"] / measured["seconds"],
+            "p99_us": measured["p99_us"],
+            "cpu_us": cpu_seconds / measured["requests"] * 1e6,
+        }
+
+    return run

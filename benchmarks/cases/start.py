@@ -1,0 +1,73 @@
+"""From the command to the first answer, memory at rest, and memory after a gigabyte was served.
+
+A new broker in every round, on an empty folder. Apache Kafka's ZooKeeper is up before its clock starts.
+"""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks import frames
+from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.installed import Minibroker, first_answer_seconds
+from benchmarks.lab import Lab
+from benchmarks.measurements import KAFKA, MINIBROKER, Measurement, Run
+from benchmarks.topics import create_topic, fill_topic
+
+CASE = "start"
+REST_SECONDS = 1.0
+VALUE_BYTES = 1024
+FILL_MESSAGES = 64 * 1024
+FETCHED_OFFSETS = range(0, 60 * 1024, 1024)
+ANSWERS = 1000  # of 1 MiB
+READERS = 4
+
+
+def measure(lab: Lab) -> list[Measurement]:
+    """Start brokers, one at a time."""
+    lab.close_brokers()
+    runs: dict[str, Run] = {MINIBROKER: lambda: _start_minibroker(lab)}
+    if lab.has_kafka:
+        runs[KAFKA] = lambda: _start_kafka(lab)
+    samples = lab.interleave(CASE, runs)
+    return [
+        Measurement(CASE, "first_answer_s", "first answer after the command", "s", samples["first_answer_s"]),
+        Measurement(CASE, "rss_at_rest_mb", "memory at rest", "MB", samples["rss_at_rest_mb"]),
+        Measurement(CASE, "rss_after_1_gb_mb", "memory after 1 GB was served", "MB", samples["rss_after_1_gb_mb"]),
+    ]
+
+
+def _start_minibroker(lab: Lab) -> dict[str, float]:
+    broker = lab.new_minibroker()
+    try:
+        return _measure(lab, broker)
+    finally:
+        broker.kill()
+
+
+def _start_kafka(lab: Lab) -> dict[str, float]:
+    kafka = lab.new_kafka()
+    try:
+        kafka.start_zookeeper()
+        return _measure(lab, kafka)
+    finally:
+        kafka.kill()
+
+
+def _measure(lab: Lab, broker: Minibroker | ApacheKafka) -> dict[str, float]:
+    first_answer_s = first_answer_seconds(broker.spawn_broker())
+    time.sleep(REST_SECONDS)
+    rss_at_rest_mb = broker.rss_mb()
+    if isinstance(broker, ApacheKafka):
+        broker.wait_until_ready()
+    topic = create_topic(broker, CASE)
+    fill_topic(broker, topic, count=FILL_MESSAGES, size_bytes=VALUE_BYTES)
+    requests = [frames.fetch(topic, [offset]) for offset in FETCHED_OFFSETS]
+    for request in (requests[0], requests[-1]):
+        frames.ask(broker.host, broker.port, request)
+    lab.request_loop(broker.host, broker.port, requests, connections=READERS, requests=ANSWERS)
+    return {
+        "first_answer_s": first_answer_s,
+        "rss_at_rest_mb": rss_at_rest_mb,
+        "rss_after_1_gb_mb": broker.rss_mb(),
+    }

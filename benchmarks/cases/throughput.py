@@ -1,0 +1,107 @@
+"""Consume and produce with a tuned confluent-kafka: bytes of values a second, and the server's CPU for a gigabyte.
+
+The same client process for each broker, one after the other; topics of one partition. What is consumed was
+written just before and is in the page cache, as it is for a consumer that keeps up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from benchmarks.lab import Lab
+from benchmarks.measurements import Measurement, Run, Samples
+from benchmarks.processes import module_command, run_json
+from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
+
+LOAD_SECONDS = 300.0
+BYTES_PER_GB = 1e9
+BYTES_PER_MB = 1e6
+
+
+class Size(NamedTuple):
+    """A size of values, and how many are consumed and produced in a round."""
+
+    metric: str
+    text: str
+    value_bytes: int
+    consumed: int
+    produced: int
+
+
+SIZES = (
+    Size("1_kib", "1 KiB", 1024, consumed=1_000_000, produced=500_000),
+    Size("100_b", "100 B", 100, consumed=3_000_000, produced=1_500_000),
+)
+
+
+def measure_consume(lab: Lab) -> list[Measurement]:
+    """Read a topic from its beginning, again and again."""
+    measurements: list[Measurement] = []
+    for size in SIZES:
+        count = lab.plan.amount(size.consumed)
+        topics: dict[str, str] = {}
+        runs: dict[str, Run] = {}
+        for broker in lab.brokers():
+            topic = topics[broker.name] = create_topic(broker, "consume")
+            fill_topic(broker, topic, count=count, size_bytes=size.value_bytes)
+            runs[broker.name] = _consume_run(broker, topic, size, count)
+        settle_disk()
+        samples = lab.interleave(f"consume {size.text}", runs)
+        measurements += _measurements("consume", size, samples)
+        for broker in lab.brokers():
+            delete_topic(broker, topics[broker.name])
+    return measurements
+
+
+def measure_produce(lab: Lab) -> list[Measurement]:
+    """Write into a new topic each round."""
+    measurements: list[Measurement] = []
+    for size in SIZES:
+        runs = {broker.name: _produce_run(lab, broker, size) for broker in lab.brokers()}
+        measurements += _measurements("produce", size, lab.interleave(f"produce {size.text}", runs))
+    return measurements
+
+
+def _consume_run(broker: Broker, topic: str, size: Size, count: int) -> Run:
+    command = module_command("benchmarks.load.confluent", "consume", broker.bootstrap, topic)
+    command += ["--count", str(count), "--size-bytes", str(size.value_bytes)]
+    return lambda: _with_cpu(broker, lambda: run_json(command, seconds=LOAD_SECONDS))
+
+
+def _produce_run(lab: Lab, broker: Broker, size: Size) -> Run:
+    count = lab.plan.amount(size.produced)
+
+    def run() -> dict[str, float]:
+        topic = create_topic(broker, "produce")
+        try:
+            return _with_cpu(broker, lambda: fill_topic(broker, topic, count=count, size_bytes=size.value_bytes))
+        finally:
+            delete_topic(broker, topic)
+
+    return run
+
+
+def _with_cpu(broker: Broker, load: Callable[[], dict[str, float]]) -> dict[str, float]:
+    before = broker.cpu_seconds()
+    measured = load()
+    cpu_seconds = broker.cpu_seconds() - before
+    return {
+        "mb_per_s": measured["bytes"] / BYTES_PER_MB / measured["seconds"],
+        "messages_per_s": measured["messages"] / measured["seconds"],
+        "cpu_s_per_gb": cpu_seconds / (measured["bytes"] / BYTES_PER_GB),
+        "client_core": measured["client_cpu_seconds"] / measured["seconds"],
+    }
+
+
+def _measurements(case: str, size: Size, samples: Samples) -> Sequence[Measurement]:
+    quantities = (
+        ("mb_per_s", "", "MB/s"),
+        ("messages_per_s", "", "1/s"),
+        ("cpu_s_per_gb", ", server CPU", "s/GB"),
+        ("client_core", ", client CPU", "cores"),
+    )
+    return [
+        Measurement(case, f"{size.metric}_{metric}", f"{case} {size.text}{text}", unit, samples[metric])
+        for metric, text, unit in quantities
+    ]

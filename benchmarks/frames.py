@@ -1,0 +1,116 @@
+"""Request frames the load clients send as they are, and one asked and looked at before a thousand are counted.
+
+The frames go through a file: the C client knows nothing of Kafka's messages.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minibroker.protocol.api import ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.messages.fetch import FetchRequest
+from minibroker.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
+from minibroker.protocol.messages.produce import ProduceRequest
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+
+CLIENT_ID = "benchmark"
+FETCH_VERSION = 8
+PRODUCE_VERSION = 5
+API_VERSIONS_VERSION = 0
+METADATA_VERSION = 1
+MEBIBYTE = 1024 * 1024
+ANSWER_SECONDS = 30.0
+
+
+class FrameError(RuntimeError):
+    """A broker answered a frame of the benchmark with an error, or not at all."""
+
+
+class Frame(NamedTuple):
+    """A whole request, its size in front."""
+
+    api_key: ApiKey
+    version: int
+    payload: bytes
+
+
+def api_versions() -> Frame:
+    """The smallest request there is."""
+    return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, ApiVersionsRequest())
+
+
+def metadata() -> Frame:
+    """Which brokers there are, and which is the controller; no topics."""
+    return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=[]))
+
+
+def fetch(
+    topic: str,
+    offsets: Sequence[int],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = MEBIBYTE,
+) -> Frame:
+    """Fetch v8 without a session, of partition 0 at `offsets[0]`, partition 1 at `offsets[1]`, ..."""
+    partition = FetchRequest.row("topics.partitions")
+    partitions = [
+        partition(partition=number, fetch_offset=offset, max_bytes=max_bytes) for number, offset in enumerate(offsets)
+    ]
+    topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)]
+    limits = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
+    return _frame(ApiKey.FETCH, FETCH_VERSION, FetchRequest(replica_id=-1, **limits, topics=topics))
+
+
+def produce(topic: str, *, value_bytes: int) -> Frame:
+    """Produce v5, acks=1, one batch of one record to partition 0."""
+    record = Record(offset=0, timestamp_ms=1_700_000_000_000, key=None, value=bytes(value_bytes))
+    partition = ProduceRequest.row("topics.partitions")(partition=0, records=bytes(build_batch([record])))
+    topics = [ProduceRequest.row("topics")(topic=topic, partitions=[partition])]
+    return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=1, timeout_ms=30_000, topics=topics))
+
+
+def _frame(api_key: ApiKey, version: int, body: Any) -> Frame:
+    return Frame(api_key, version, encode_request(api_key, version, 1, CLIENT_ID, body))
+
+
+def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
+    """Put them into a file for a load client."""
+    path.write_bytes(b"".join(frame.payload for frame in frames))
+    return path
+
+
+def ask(host: str, port: int, frame: Frame) -> tuple[int, Any]:
+    """Send one frame; the size of the whole answer and its body. Raises FrameError on any error code in it."""
+    with socket.create_connection((host, port), timeout=ANSWER_SECONDS) as connection:
+        connection.sendall(frame.payload)
+        size_bytes = int.from_bytes(_receive(connection, 4), "big")
+        answer = _receive(connection, size_bytes)
+    _, body = decode_response(frame.api_key, frame.version, answer)
+    for code in _error_codes(body):
+        if code:
+            raise FrameError(f"{frame.api_key.name} was answered with {ErrorCode(code).name}")
+    return 4 + size_bytes, body
+
+
+def _receive(connection: socket.socket, size_bytes: int) -> bytes:
+    data = bytearray()
+    while len(data) < size_bytes:
+        arrived = connection.recv(size_bytes - len(data))
+        if not arrived:
+            raise FrameError(f"the broker closed the connection after {len(data)} of {size_bytes} bytes")
+        data += arrived
+    return bytes(data)
+
+
+def _error_codes(body: Any) -> list[int]:
+    codes = [getattr(body, "error_code", 0)]
+    for topic in getattr(body, "topics", ()):
+        codes.append(getattr(topic, "error_code", 0))
+        codes += [partition.error_code for partition in topic.partitions]
+    return codes

@@ -1,0 +1,101 @@
+"""The goals, one a row: what minibroker must reach, in its own numbers or against Apache Kafka and raw sockets.
+
+A ratio binds on every machine; an absolute number is meant for two cores like those it was set on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from benchmarks.measurements import KAFKA, MINIBROKER, RAW, Measurement, Spread
+
+MET = "met"
+MISSED = "missed"
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`metric` of `case` is to be at most or at least `target`, or that many times what `against` has."""
+
+    case: str
+    metric: str
+    text: str
+    target: float
+    at_least: bool
+    against: str | None = None
+    worst_of_all_rounds: bool = False
+
+    @property
+    def target_text(self) -> str:
+        sign = "≥" if self.at_least else "≤"
+        return f"{sign} {self.target:.3g}" + (f" × {self.against}" if self.against else "")
+
+
+class Verdict(NamedTuple):
+    """What became of a goal."""
+
+    goal: Goal
+    measured: Spread | None
+    unit: str
+    mark: str
+
+
+def at_most(case: str, metric: str, text: str, target: float, *, worst: bool = False) -> Goal:
+    return Goal(case, metric, text, target, at_least=False, worst_of_all_rounds=worst)
+
+
+def at_most_times(case: str, metric: str, text: str, target: float, against: str) -> Goal:
+    return Goal(case, metric, text, target, at_least=False, against=against)
+
+
+def at_least_times(case: str, metric: str, text: str, target: float, against: str) -> Goal:
+    return Goal(case, metric, text, target, at_least=True, against=against)
+
+
+GOALS = (
+    at_most("start", "first_answer_s", "first answer after the command, s", 0.15),
+    at_most("start", "rss_at_rest_mb", "memory at rest, MB", 40),
+    at_most("start", "rss_after_1_gb_mb", "memory after 1 GB was served, MB", 40),
+    at_least_times("consume", "1_kib_mb_per_s", "consume 1 KiB values", 1.0, KAFKA),
+    at_most_times("consume", "1_kib_cpu_s_per_gb", "server CPU of it", 0.5, KAFKA),
+    at_least_times("consume", "100_b_mb_per_s", "consume 100 B values", 1.0, KAFKA),
+    at_least_times("produce", "1_kib_mb_per_s", "produce 1 KiB values", 3.0, KAFKA),
+    at_least_times("produce", "100_b_mb_per_s", "produce 100 B values", 1.0, KAFKA),
+    at_most_times("latency", "p50_us", "produce to consume, p50", 1 / 3, KAFKA),
+    at_least_times("requests", "fetch_10_per_s", "Fetch v8 of ten partitions, caught up", 3.0, KAFKA),
+    at_least_times("requests", "produce_per_s", "Produce of one 100 B batch", 1.0, KAFKA),
+    at_least_times("requests", "api_versions_per_s", "ApiVersions", 1.0, KAFKA),
+    at_least_times("requests", "api_versions_per_s", "ApiVersions", 0.55, RAW),
+    at_most("fetches", "1_conn_over_100_ms", "hot 1 MiB answers over 100 ms, one reader", 0, worst=True),
+    at_most("fetches", "10_conns_over_100_ms", "hot 1 MiB answers over 100 ms, ten readers", 0, worst=True),
+    at_least_times("fetches", "1_conn_gb_per_s", "1 MiB answers, one reader", 0.85, RAW),
+    at_least_times("spark", "records_per_s", "Spark batch read, 1 KiB values", 1.0, KAFKA),
+    at_most("parked", "parked_core", "9,000 fetches parked at 5 s, core", 0.1),
+    at_most("parked", "parked_probe_p99_us", "a small request's p99 beside them, us", 500),
+    at_most("parked", "parked_kib_each", "memory of one of them, KiB", 8),
+    at_most("parked", "idle_kib_each", "memory of one of 10,000 idle connections, KiB", 6),
+    at_most("parked", "idle_probe_p99_us", "a small request's p99 beside those, us", 300),
+)
+
+
+def judge(measurements: Sequence[Measurement], cases: Sequence[str]) -> list[Verdict]:
+    """A verdict on every goal of these cases."""
+    found = {(measurement.case, measurement.metric): measurement for measurement in measurements}
+    return [_verdict(goal, found.get((goal.case, goal.metric))) for goal in GOALS if goal.case in cases]
+
+
+def _verdict(goal: Goal, measurement: Measurement | None) -> Verdict:
+    if measurement is None:
+        return Verdict(goal, None, "", NOT_MEASURED)
+    if goal.against is None:
+        measured, unit = measurement.of(MINIBROKER), measurement.unit
+    else:
+        measured, unit = measurement.ratio(MINIBROKER, goal.against), "×"
+    if measured is None:
+        return Verdict(goal, None, unit, NOT_MEASURED)
+    value = measured.high if goal.worst_of_all_rounds else measured.median
+    met = value >= goal.target if goal.at_least else value <= goal.target
+    return Verdict(goal, measured, unit, MET if met else MISSED)

@@ -1,0 +1,181 @@
+"""minibroker as a user has it: installed, byte-compiled, with its dependencies and nothing else.
+
+A checkout is not that: an editable install looks its modules up through a finder, and where Python is told not to
+write byte code it compiles them at every start. So the packages that `pyproject.toml` names are copied with their
+dependencies into a virtual environment of the benchmark's own, and compiled. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.processes import ROOT, ProcessError, ServerProcess, free_port
+
+START_SECONDS = 30.0
+READY_POLL_SECONDS = 0.002
+COMPILE_SECONDS = 120.0
+REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
+INSTALLER_FILES = (".dist-info", ".data")
+# ApiVersions v0, correlation id 1, no client id: key, version, id, a null string.
+API_VERSIONS_FRAME = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+def install(directory: Path) -> Path:
+    """Make the environment in `directory`, which must not exist; its Python."""
+    venv.create(directory, symlinks=True, with_pip=False)
+    site = next((directory / "lib").glob("python*")) / "site-packages"
+    for entry in _dependency_entries():
+        _copy(entry, site / entry.name)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for package, folder in project["tool"]["setuptools"]["package-dir"].items():
+        target = site.joinpath(*package.split("."))
+        target.mkdir(parents=True, exist_ok=True)
+        for file in (ROOT / folder).iterdir():
+            if file.is_file():
+                shutil.copy2(file, target)
+    python = directory / "bin" / "python"
+    command = [str(python), "-m", "compileall", "-q", "-j", "2", str(site)]
+    # Some dependency's file for a newer Python may not compile; what the broker imports does.
+    subprocess.run(command, stdout=subprocess.DEVNULL, timeout=COMPILE_SECONDS, check=False)
+    return python
+
+
+def _dependency_entries() -> set[Path]:
+    """Files and folders in site-packages of what minibroker needs to run, however deep."""
+    entries: set[Path] = set()
+    seen: set[str] = set()
+    todo = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    while todo:
+        requirement = todo.pop()
+        name = REQUIREMENT_NAME.match(requirement)
+        if name is None or "extra ==" in requirement or name[0].lower() in seen:
+            continue
+        seen.add(name[0].lower())
+        try:
+            found = importlib.metadata.distribution(name[0])
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform or Python
+        todo += found.requires or []
+        for file in found.files or []:
+            if file.parts[0] not in ("..", "__pycache__"):
+                entries.add(Path(str(found.locate_file(file.parts[0]))))
+    return entries
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)
+
+
+class Minibroker:
+    """`minibroker serve` on a free port, all files in `directory`. Used as a context manager."""
+
+    name = "minibroker"
+
+    def __init__(self, python: Path, directory: Path, *, settings: Mapping[str, object] | None = None) -> None:
+        self.data_dir = directory / "data"
+        self.port = free_port()
+        self._ready_file = directory / "ready"
+        self._python = python
+        self._directory = directory
+        self._settings = dict(settings or {})
+        self._broker: ServerProcess | None = None
+
+    def start(self) -> Minibroker:
+        """Start it and return when it answers. Raises ProcessError."""
+        with ExitStack() as on_error:
+            on_error.callback(self.kill)
+            self.spawn_broker()
+            first_answer_seconds(self.broker)
+            deadline = time.monotonic() + START_SECONDS
+            while not self._ready_file.exists():
+                if time.monotonic() > deadline:
+                    raise ProcessError(f"minibroker wrote no ready file{self.broker.last_output()}")
+                time.sleep(READY_POLL_SECONDS)
+            on_error.pop_all()
+        return self
+
+    def spawn_broker(self) -> ServerProcess:
+        """Give the command, and wait for nothing."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        command: list[str | Path] = [self._python, "-m", "minibroker", "serve"]
+        command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
+        command += ["--ready-file", self._ready_file, "--log-level", "WARNING"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        self._broker = ServerProcess(self.name, command, self._directory / "broker.log", port=self.port)
+        return self._broker
+
+    @property
+    def broker(self) -> ServerProcess:
+        """The process. Raises ProcessError before `start`."""
+        if self._broker is None:
+            raise ProcessError("minibroker was not started")
+        return self._broker
+
+    @property
+    def host(self) -> str:
+        return self.broker.host
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port."""
+        return self.broker.bootstrap
+
+    @property
+    def pid(self) -> int:
+        return self.broker.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker is not None and self._broker.is_running
+
+    def rss_mb(self) -> float:
+        """Resident memory, in 10^6 bytes."""
+        return self.broker.rss_mb()
+
+    def cpu_seconds(self) -> float:
+        """CPU time since the start."""
+        return self.broker.cpu_seconds()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._broker is not None:
+            self._broker.kill()
+
+    def __enter__(self) -> Minibroker:
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def first_answer_seconds(broker: ServerProcess) -> float:
+    """Wait until a broker just spawned answers ApiVersions; seconds since its command was given."""
+    with broker.wait_for_port(START_SECONDS) as connection:
+        connection.sendall(API_VERSIONS_FRAME)
+        answer = connection.recv(4)
+        took_seconds = time.perf_counter() - broker.spawned_at
+    if len(answer) != 4:
+        raise ProcessError(f"{broker.name} closed its first connection{broker.last_output()}")
+    return took_seconds
+
+
+if __name__ == "__main__":
+    print(install(Path(sys.argv[1])))

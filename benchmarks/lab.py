@@ -1,0 +1,222 @@
+"""Where the cases run: the brokers side by side, the load client, a folder for all files, and an end to all of it.
+
+Brokers start when a case first asks for them. Everything started is killed when the lab closes, error or not, and
+the folder goes with it.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.frames import Frame, write_frames
+from benchmarks.installed import Minibroker, install
+from benchmarks.measurements import Run, Samples, interleave
+from benchmarks.processes import (
+    ProcessError,
+    ServerProcess,
+    free_port,
+    module_command,
+    run_json,
+)
+from benchmarks.topics import Broker
+
+HERE = Path(__file__).resolve().parent
+COMPILE_SECONDS = 60.0
+READY_SECONDS = 60.0
+GRACE_SECONDS = 60.0
+MAX_LOOP_SECONDS = 120.0
+# Kafka's own log cleaner keeps 128 MB for compaction, which no case does; without it its memory compares fairly.
+KAFKA_SETTINGS = {"log.cleaner.enable": "false"}
+
+
+class CaseUnavailableError(RuntimeError):
+    """What a case needs cannot be had on this machine; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long to measure: `volume` scales messages, requests and seconds."""
+
+    rounds: int
+    volume: float
+    with_kafka: bool
+
+    def amount(self, full: int) -> int:
+        return max(1, int(full * self.volume))
+
+
+class Lab:
+    """A context manager; `say` is told what happens."""
+
+    def __init__(self, plan: Plan, *, say: Callable[[str], None]) -> None:
+        self.plan = plan
+        self._say = say
+        self._stack = ExitStack()
+        self._folders = 0
+        self._kafka_jars: Path | None = None
+        self.kafka_reason = "left out by --no-kafka"
+
+    def __enter__(self) -> Lab:
+        self.directory = Path(tempfile.mkdtemp(prefix="minibroker-bench-"))
+        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        if self.plan.with_kafka:
+            try:
+                self._kafka_jars = kafka_jars()
+                self.kafka_reason = ""
+                self.kafka.wait_until_ready()
+            except (KafkaUnavailable, ProcessError) as reason:
+                self._kafka_jars = None
+                self.kafka_reason = str(reason)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def has_kafka(self) -> bool:
+        return self._kafka_jars is not None
+
+    def new_folder(self, purpose: str) -> Path:
+        """A folder nobody else has."""
+        self._folders += 1
+        folder = self.directory / f"{purpose}-{self._folders}"
+        folder.mkdir()
+        return folder
+
+    # -- brokers ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def python(self) -> Path:
+        """The Python of an installed, compiled minibroker."""
+        return install(self.directory / "installed")
+
+    @cached_property
+    def minibroker(self) -> Minibroker:
+        """The one that most cases share."""
+        return self._stack.enter_context(self.new_minibroker())
+
+    @cached_property
+    def kafka(self) -> ApacheKafka:
+        """The one that most cases share; only where `has_kafka`."""
+        return self._stack.enter_context(self.new_kafka())
+
+    def new_minibroker(self) -> Minibroker:
+        """One of its own, not started; its user closes it."""
+        return Minibroker(self.python, self.new_folder("minibroker"))
+
+    def new_kafka(self) -> ApacheKafka:
+        """One of its own with its ZooKeeper, not started; its user closes it."""
+        if self._kafka_jars is None:
+            raise ProcessError(f"no Apache Kafka: {self.kafka_reason}")
+        return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings=KAFKA_SETTINGS)
+
+    def brokers(self) -> list[Broker]:
+        """minibroker, and Apache Kafka where it can be had."""
+        return [self.minibroker, self.kafka] if self.has_kafka else [self.minibroker]
+
+    def close_brokers(self) -> None:
+        """End the shared brokers, so that a case is alone on the machine; they start anew when asked for."""
+        for name in ("minibroker", "kafka"):
+            broker = self.__dict__.pop(name, None)
+            if broker is not None:
+                broker.kill()
+
+    # -- load ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _loop_command(self) -> list[str | Path]:
+        compiler = shutil.which("cc")
+        if compiler is not None:
+            program = self.directory / "request_loop"
+            command = [compiler, "-O2", "-o", str(program), str(HERE / "load" / "request_loop.c")]
+            if subprocess.run(command, timeout=COMPILE_SECONDS, check=False).returncode == 0:
+                return [program]
+        return module_command("benchmarks.load.request_loop")
+
+    @property
+    def loop_language(self) -> str:
+        """In what the request loop runs."""
+        return "Python" if self._loop_command[0] == sys.executable else "C"
+
+    def request_loop(self, host: str, port: int, frames: Sequence[Frame], **options: float) -> dict[str, float]:
+        """Run the request loop to its end. `options` are its flags: connections, depth, seconds, requests, gap_us."""
+        folder = self.new_folder("loop")
+        command = self._loop(folder, host, port, frames, options)
+        return run_json(command, seconds=options.get("seconds", MAX_LOOP_SECONDS) + GRACE_SECONDS)
+
+    @contextmanager
+    def background_loop(self, host: str, port: int, frames: Sequence[Frame], **options: float) -> Iterator[None]:
+        """The same, running while the block does, from the moment all its connections are at work."""
+        folder = self.new_folder("loop")
+        command = self._loop(folder, host, port, frames, options)
+        with (folder / "errors").open("w+") as errors:
+            process = subprocess.Popen(
+                [str(part) for part in command], cwd=HERE.parent, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+            try:
+                if process.stdout is None or process.stdout.readline() != "ready\n":
+                    raise ProcessError(f"a load client ended early: {(folder / 'errors').read_text()}")
+                yield
+                if process.poll() is not None:
+                    raise ProcessError(f"a load client ended too early: {(folder / 'errors').read_text()}")
+            finally:
+                process.kill()
+                process.communicate()
+
+    def _loop(
+        self, folder: Path, host: str, port: int, frames: Sequence[Frame], options: Mapping[str, float]
+    ) -> list[str | Path]:
+        file = write_frames(folder / "frames", frames)
+        command: list[str | Path] = [*self._loop_command, host, str(port), file]
+        for name, value in {"seconds": MAX_LOOP_SECONDS, **options}.items():
+            command += [f"--{name.replace('_', '-')}", f"{value:g}" if name == "seconds" else str(int(value))]
+        return command
+
+    @contextmanager
+    def raw_server(self, kind: str, *, response_bytes: int, file: Path | None = None) -> Iterator[ServerProcess]:
+        """A raw-socket server: `echo` or `sendfile`."""
+        port = free_port()
+        command = module_command("benchmarks.load.raw_server", kind, str(port))
+        command += ["--response-bytes", str(response_bytes)]
+        if file is not None:
+            command += ["--file", file]
+        folder = self.new_folder("raw")
+        server = ServerProcess(
+            f"raw {kind} server", command, folder / "log", port=port, environment={"PYTHONPATH": str(HERE.parent)}
+        )
+        try:
+            server.wait_for_port(READY_SECONDS).close()
+            yield server
+        finally:
+            server.kill()
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def interleave(self, what: str, runs: Mapping[str, Run], *, warm_ups: int = 1) -> Samples:
+        """Run all contenders in turn for as many rounds as planned."""
+
+        def on_round(number: int) -> None:
+            which = "warm-up" if number < 0 else f"round {number + 1} of {self.plan.rounds}"
+            self._say(f"{what}: {which}")
+
+        return interleave(runs, rounds=self.plan.rounds, warm_ups=warm_ups, on_round=on_round)
+
+
+def allow_many_connections(wanted: int) -> int:
+    """Raise the limit on open files, for us and what we start; how many connections fit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard - 500)

@@ -1,0 +1,70 @@
+"""What was measured: samples of one quantity for each contender, in rounds, and what may be concluded from them.
+
+Absolute numbers differ from machine to machine and from hour to hour. So contenders run interleaved, and a ratio is
+taken within each round, between runs a few seconds apart; what is reported is the median of those ratios.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MINIBROKER = "minibroker"
+KAFKA = "Apache Kafka 2.0.1"
+RAW = "raw sockets"
+
+Run = Callable[[], Mapping[str, float]]
+Samples = dict[str, dict[str, list[float]]]  # metric -> contender -> one value a round
+
+
+class Spread(NamedTuple):
+    """A median and between what it lies."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, minimum and maximum."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One quantity: `case` and `metric` name it, `text` says it to a reader."""
+
+    case: str
+    metric: str
+    text: str
+    unit: str
+    samples: Mapping[str, Sequence[float]]
+
+    def of(self, contender: str) -> Spread | None:
+        """The contender's spread, or None when it did not take part."""
+        values = self.samples.get(contender)
+        return spread(values) if values else None
+
+    def ratio(self, contender: str, other: str) -> Spread | None:
+        """Contender to other, round by round; None when one of them did not take part or measured nothing."""
+        ours, theirs = self.samples.get(contender), self.samples.get(other)
+        if not ours or not theirs or not all(theirs):
+            return None
+        return spread([mine / yours for mine, yours in zip(ours, theirs, strict=True)])
+
+
+def interleave(runs: Mapping[str, Run], *, rounds: int, warm_ups: int, on_round: Callable[[int], None]) -> Samples:
+    """Run each contender once a round, the first one last in every other round; warm-ups are not kept."""
+    samples: Samples = {}
+    for number in range(-warm_ups, rounds):
+        on_round(number)
+        order = list(runs) if number % 2 == 0 else list(runs)[::-1]
+        for contender in order:
+            measured = runs[contender]()
+            if number < 0:
+                continue
+            for metric, value in measured.items():
+                samples.setdefault(metric, {}).setdefault(contender, []).append(value)
+    return samples

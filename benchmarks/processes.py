@@ -1,0 +1,147 @@
+"""Processes the benchmark starts: spawned, looked at through /proc, and ended whatever happens.
+
+CPU time is read from the process's own clock, in nanoseconds: /proc/<pid>/stat counts in hundredths of a second,
+and a broker that serves a gigabyte for a tenth of one would be measured in ten steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+STOP_SECONDS = 20.0
+LOG_CHARACTERS_SHOWN = 2000
+BYTES_PER_MB = 1_000_000
+WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
+
+
+class ProcessError(RuntimeError):
+    """A process did not start, ended early or said something unexpected; the message has its last output."""
+
+
+class ServerProcess:
+    """A server in a process of its own, its output in a file. Whoever starts it calls `kill` in the end."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log_path: Path,
+        *,
+        port: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.host = "127.0.0.1"
+        self.port = port
+        self.log_path = log_path
+        self.spawned_at = time.perf_counter()
+        with log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=log_path.parent,
+                env=None if environment is None else {**os.environ, **environment},
+            )
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads since it started. Raises ProcessError when it has ended."""
+        self._check_running()
+        return time.clock_gettime((~self.pid << 3) | WHOLE_PROCESS_CLOCK)
+
+    def rss_mb(self) -> float:
+        """Resident memory now, in 10^6 bytes. Raises ProcessError when it has ended."""
+        self._check_running()
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / BYTES_PER_MB
+
+    def wait_for_port(self, seconds: float, *, pause_seconds: float = 0.001) -> socket.socket:
+        """Return a connection to it as soon as it takes one. Raises ProcessError."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return socket.create_connection((self.host, self.port), timeout=seconds)
+            except OSError:
+                self._check_starting(deadline)
+                time.sleep(pause_seconds)
+
+    def stop(self) -> int:
+        """Ask it to end in order; its exit status. Raises ProcessError when it does not."""
+        self.process.terminate()
+        try:
+            return self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ProcessError(f"{self.name} did not stop in {STOP_SECONDS:.0f} s{self.last_output()}") from None
+
+    def kill(self) -> None:
+        """End it at once; nothing happens when it has ended."""
+        self.process.kill()
+        self.process.wait()
+
+    def last_output(self) -> str:
+        return ":\n" + self.log_path.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:]
+
+    def _check_running(self) -> None:
+        if not self.is_running:
+            raise ProcessError(f"{self.name} ended with status {self.process.returncode}{self.last_output()}")
+
+    def _check_starting(self, deadline: float) -> None:
+        self._check_running()
+        if time.monotonic() > deadline:
+            raise ProcessError(f"{self.name} did not listen on port {self.port} in time{self.last_output()}")
+
+
+def run_json(command: Sequence[str | Path], *, seconds: float) -> dict[str, float]:
+    """Run a load client to its end and return the one line of JSON it prints. Raises ProcessError."""
+    texts = [str(part) for part in command]
+    try:
+        done = subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise ProcessError(f"not done in {seconds:.0f} s: {' '.join(texts)}") from None
+    if done.returncode:
+        raise ProcessError(f"status {done.returncode}: {' '.join(texts)}\n{done.stderr[-LOG_CHARACTERS_SHOWN:]}")
+    return parse_json_line(done.stdout)
+
+
+def parse_json_line(output: str) -> dict[str, float]:
+    """The last line a load client printed."""
+    lines = output.splitlines()
+    if not lines:
+        raise ProcessError("a load client ended without a result")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+def module_command(module: str, *arguments: str | Path) -> list[str | Path]:
+    """The command that runs a module of ours with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,167 @@
+"""What a run says: a table of everything measured, a table of the goals, and a JSON file with every sample."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.goals import MET, MISSED, Verdict
+from benchmarks.measurements import KAFKA, MINIBROKER, RAW, Measurement, Spread
+
+CONTENDERS = (MINIBROKER, KAFKA, RAW)
+MARK_STYLES = {MET: "green", MISSED: "red"}
+PACKAGES = ("trio", "construct", "crc32c", "confluent-kafka", "pyspark")
+SIGNIFICANT_DIGITS = 3
+THOUSAND, MILLION = 1000, 1_000_000
+WIDE_COLUMNS = 160  # what the widest table needs with every spread on the line of its median
+
+
+def number(value: float) -> str:
+    """Three significant digits; k for thousands, M for millions."""
+    rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    if abs(rounded) >= MILLION:
+        return f"{rounded / MILLION:g}M"
+    return f"{rounded / THOUSAND:g}k" if abs(rounded) >= THOUSAND else f"{rounded:g}"
+
+
+def spread_text(found: Spread | None, separator: str = " ") -> str:
+    """median [low-high]; nothing for nothing."""
+    if found is None:
+        return ""
+    return escape(f"{number(found.median)}{separator}[{number(found.low)}-{number(found.high)}]")
+
+
+def new_console() -> Console:
+    """A terminal as wide as it is; a file or a pipe as wide as the tables."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDE_COLUMNS)
+
+
+def show_measurements(console: Console, measurements: Sequence[Measurement]) -> None:
+    """One row for each quantity."""
+    title = escape("median [min-max] of all rounds; ratios are minibroker's to the other's, round by round")
+    table = Table(title=title)
+    separator = " " if console.width >= WIDE_COLUMNS else "\n"
+    table.add_column("measured")
+    for contender in CONTENDERS:
+        table.add_column(contender, justify="right")
+    table.add_column("× Kafka", justify="right")
+    table.add_column("× raw", justify="right")
+    case = ""
+    for measurement in measurements:
+        if case not in ("", measurement.case):
+            table.add_section()
+        case = measurement.case
+        table.add_row(
+            f"{measurement.text}, {measurement.unit}" if measurement.unit else measurement.text,
+            *(spread_text(measurement.of(contender), separator) for contender in CONTENDERS),
+            spread_text(measurement.ratio(MINIBROKER, KAFKA), separator),
+            spread_text(measurement.ratio(MINIBROKER, RAW), separator),
+        )
+    console.print(table)
+
+
+def show_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
+    """One row for each goal."""
+    table = Table(title="goals")
+    table.add_column("goal")
+    table.add_column("target", justify="right")
+    table.add_column("measured", justify="right")
+    table.add_column("")
+    for verdict in verdicts:
+        style = MARK_STYLES.get(verdict.mark, "yellow")
+        measured = f"{spread_text(verdict.measured)} {verdict.unit}".strip() if verdict.measured else ""
+        table.add_row(verdict.goal.text, verdict.goal.target_text, measured, f"[{style}]{verdict.mark}[/]")
+    console.print(table)
+    met = sum(verdict.mark == MET for verdict in verdicts)
+    console.print(f"{met} of {len(verdicts)} goals met")
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions; what a number means nothing without."""
+    versions = {name: _version(name) for name in PACKAGES}
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def write_json(
+    path: Path,
+    measurements: Sequence[Measurement],
+    verdicts: Sequence[Verdict],
+    *,
+    run: Mapping[str, Any],
+    not_measured: Mapping[str, str],
+) -> None:
+    """Write everything, each sample included."""
+    content = {
+        "environment": environment(),
+        "run": dict(run),
+        "not_measured": dict(not_measured),
+        "measurements": [_measurement_json(measurement) for measurement in measurements],
+        "goals": [_verdict_json(verdict) for verdict in verdicts],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _measurement_json(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "case": measurement.case,
+        "metric": measurement.metric,
+        "text": measurement.text,
+        "unit": measurement.unit,
+        "contenders": {
+            contender: {"samples": list(values), **_spread_json(measurement.of(contender))}
+            for contender, values in measurement.samples.items()
+        },
+        "ratio_to_kafka": _spread_json(measurement.ratio(MINIBROKER, KAFKA)),
+        "ratio_to_raw": _spread_json(measurement.ratio(MINIBROKER, RAW)),
+    }
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, Any]:
+    goal = verdict.goal
+    return {
+        "case": goal.case,
+        "metric": goal.metric,
+        "goal": goal.text,
+        "target": goal.target_text,
+        "measured": _spread_json(verdict.measured),
+        "mark": verdict.mark,
+    }
+
+
+def _spread_json(found: Spread | None) -> dict[str, float]:
+    return {} if found is None else found._asdict()

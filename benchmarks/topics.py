@@ -1,0 +1,78 @@
+"""Topics of the benchmark: made, filled and removed through confluent-kafka, as on any Kafka broker."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from typing import Protocol
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.processes import ProcessError, module_command, run_json
+
+ANSWER_SECONDS = 30.0
+FILL_SECONDS = 300.0
+RETRY_SECONDS = 0.05
+# Removed files go at once: tens of gigabytes pass through in a run, and nobody reads them again.
+TOPIC_CONFIG = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
+
+QUIET = {"log_level": 2}  # librdkafka tells of every connection that ends
+
+_numbers = itertools.count(1)
+
+
+class Broker(Protocol):
+    """A broker under test, whoever's it is."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def bootstrap(self) -> str: ...
+    def rss_mb(self) -> float: ...
+    def cpu_seconds(self) -> float: ...
+
+
+def create_topic(broker: Broker, purpose: str, *, partitions: int = 1) -> str:
+    """Make a topic of its own and wait until each partition has a leader; its name."""
+    name = f"bench-{purpose}-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
+    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG)
+    admin.create_topics([new], request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        found = admin.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
+        with_leader = [partition for partition in found.partitions.values() if partition.leader >= 0]
+        if found.error is None and len(with_leader) == partitions:
+            return name
+        if time.monotonic() > deadline:
+            raise ProcessError(f"{broker.name} made no leader for {name} in {ANSWER_SECONDS:.0f} s")
+        time.sleep(RETRY_SECONDS)
+
+
+def delete_topic(broker: Broker, name: str) -> None:
+    """Remove a topic and its records."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
+    try:
+        admin.delete_topics([name], request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+
+
+def fill_topic(broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1) -> dict[str, float]:
+    """Produce `count` values of `size_bytes` from a process of its own; what it measured."""
+    command = module_command("benchmarks.load.confluent", "produce", broker.bootstrap, topic)
+    command += ["--count", str(count), "--size-bytes", str(size_bytes), "--partitions", str(partitions)]
+    return run_json(command, seconds=FILL_SECONDS)
+
+
+def settle_disk() -> None:
+    """Have everything written out, so that the kernel does not do it in somebody's round."""
+    os.sync()
