@@ -50,6 +50,7 @@ class MetadataApis:
         self._listen_host = listen_host
         self._listen_port = listen_port
         self.served: Sequence[int] = ()
+        self._offer: Body | None = None  # the same for everyone, made when first asked for
 
     # -- ApiVersions ------------------------------------------------------------------------------------------
 
@@ -57,8 +58,10 @@ class MetadataApis:
         if request.body is None:  # a version we do not know: the framing could not read further
             request.api_version = 0
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        rows = [(key, *API_TABLE[key].versions) for key in self.served]
-        return ApiVersionsResponse(api_keys=rows)
+        if self._offer is None:
+            rows = [(key, *API_TABLE[key].versions) for key in self.served]
+            self._offer = ApiVersionsResponse(api_keys=rows)
+        return self._offer
 
     # -- Metadata ---------------------------------------------------------------------------------------------
 

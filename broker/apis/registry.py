@@ -10,9 +10,9 @@ answered UNKNOWN_SERVER_ERROR with one traceback in the log.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import Any
 
 from minibroker.broker.apis import failures
@@ -76,7 +76,7 @@ class ApiRegistry:
             raise
         except Exception as error:
             body = self._failed(request, client, error)
-        if inspect.iscoroutine(body):
+        if type(body) is CoroutineType:
             return self._finish_later(request, client, body)
         return encoded(request, client, body)
 

@@ -9,16 +9,17 @@ A parked client that disconnects is noticed when its answer is due, as in Kafka,
 
 from __future__ import annotations
 
-import inspect
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import Any
 
 import trio
 
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.network.response import Chunk, PeerGoneError, send_chunks
+from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
@@ -154,25 +155,26 @@ class Connection(TimerTask):
 
     async def _answer(self, frame: bytearray) -> None:
         outcome = self._dispatch(frame, self.client)
-        if inspect.iscoroutine(outcome):
+        encoded: Encoded
+        if type(outcome) is CoroutineType:  # isinstance would look for an abstract class, at every request
             encoded = await self._after_flush(outcome)
         else:
             encoded = outcome  # type: ignore[assignment]
         if encoded is None:
             return
-        self._out.extend(encoded)
+        self._out += encoded
         for chunk in encoded:
-            self._out_bytes += chunk.size_bytes if hasattr(chunk, "size_bytes") else len(chunk)
+            self._out_bytes += len(chunk) if type(chunk) is bytes else records_size(chunk)
         if self._out_bytes > JOINED_SEND_BYTES:
             await self._flush()
 
-    async def _after_flush(self, waiting: Awaitable[Encoded]) -> Encoded:
+    async def _after_flush(self, waiting: Coroutine[Any, Any, Encoded]) -> Encoded:
         """The request in hand waits: what was answered before it must not."""
         if self._out:
             try:
                 await self._flush()
             except BaseException:
-                waiting.close()  # type: ignore[attr-defined]
+                waiting.close()
                 raise
         return await waiting
 
