@@ -1,0 +1,62 @@
+"""The demo's two processes: a broker of its own, and the Spark job, each started as a user would start it.
+
+The rule: what is started here is stopped here, the broker in order (SIGTERM, exit status 0), and what a
+process said is in its log file when it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from minibroker.process import Broker
+
+LINES_OF_LOG = 15
+
+
+class ProcessFailed(RuntimeError):
+    """A process ended badly; the message has the end of its log."""
+
+    def __init__(self, what: str, log: Path) -> None:
+        said = log.read_text(errors="replace").splitlines()[-LINES_OF_LOG:] if log.exists() else []
+        super().__init__("\n".join([f"{what}; its log is {log}", *said]))
+
+
+@contextmanager
+def broker(data_dir: Path, *, log: Path) -> Iterator[str]:
+    """Run a broker on a port of its own and give its `host:port`; stop it in order afterwards."""
+    with Broker(data_dir=data_dir) as running:
+        try:
+            yield running.bootstrap_servers
+            status = running.stop()
+        finally:
+            shutil.copyfile(running.log_file, log)
+    if status:
+        raise ProcessFailed(f"the broker ended with status {status}", log)
+
+
+def spark_job(arguments: list[str], *, log: Path) -> Iterator[dict[str, Any]]:
+    """Run the flight delay job with these arguments; yield its facts about each micro-batch."""
+    command = [sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--json", *arguments]
+    with (
+        log.open("w") as errors,
+        # Spark 4.0.0 leaves a folder called artifacts wherever it was started.
+        TemporaryDirectory(prefix="minibroker-spark-", ignore_cleanup_errors=True) as here,
+        subprocess.Popen(command, cwd=here, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+            status = process.wait()
+        finally:
+            process.terminate()
+    if status:
+        raise ProcessFailed(f"the Spark job ended with status {status}", log)

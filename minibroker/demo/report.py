@@ -1,0 +1,98 @@
+"""What the demo says in the terminal: a bar for each stage, a table of the result, and where things are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from minibroker.demo.chart import AIRPORTS, carrier_means, short_name
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Progress]:
+    """Show one line per stage: a bar where the amount is known, the time it took when it is done."""
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield progress
+
+
+def delay_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
+    """Return the result as a table: a row per carrier, the most delayed first."""
+    table = Table(title="Departure delay in minutes, by carrier and airport", title_style="bold", box=SIMPLE)
+    table.pad_edge, table.collapse_padding = False, True
+    table.add_column("carrier", no_wrap=True)
+    for heading in ("flights", "cancelled", "late", "mean", *AIRPORTS, "p90"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    by_origin = delays.groupby(["carrier", "origin"])[["flights", "cancelled", "delay_minutes"]].sum()
+    usual_p90 = _usual_p90(delays)
+    for code, row in carrier_means(delays).iterrows():
+        carrier = str(code)
+        cells = [f"{row['flights']:,.0f}", _percent(row["cancelled"], row["flights"])]
+        cells += [_percent(row["late"], row["flights"] - row["cancelled"]), _coloured(row["mean"])]
+        for origin in AIRPORTS:
+            if (carrier, origin) not in by_origin.index:
+                cells.append("")
+                continue
+            there = by_origin.loc[(carrier, origin)]
+            departed = there["flights"] - there["cancelled"]
+            cells.append(_coloured(there["delay_minutes"] / departed) if departed else "")
+        table.add_row(short_name(names.get(carrier, carrier)), *cells, usual_p90.get(carrier, ""))
+    table.caption = "late: 15 minutes or more; p90: one flight in ten is later on an ordinary day"
+    return table
+
+
+def _usual_p90(delays: pd.DataFrame) -> dict[str, str]:
+    """A percentile of the year cannot be had from those of its days; that of an ordinary day can.
+
+    Of a carrier with few flights a day it would say little, so it is left out.
+    """
+    days = delays.groupby(["carrier", "window_start"]).agg(
+        flights=("flights", "sum"), p90=("p90_delay_minutes", "mean")
+    )
+    usual = days.groupby("carrier").median()
+    return {str(carrier): f"{row.p90:.0f}" for carrier, row in usual.iterrows() if row.flights >= 10}
+
+
+def places(console: Console, *, picture: Path, output: Path, checkpoint: Path, logs: Path) -> None:
+    """Say where everything is."""
+    for name, path in (
+        ("picture", picture),
+        ("Parquet files", output),
+        ("Spark's checkpoint", checkpoint),
+        ("logs", logs),
+    ):
+        console.print(f"  {name:<19}{shown(path)}", highlight=False, soft_wrap=True)
+
+
+def shown(path: Path) -> Path:
+    """Return the path as one would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def _coloured(minutes: float) -> str:
+    colour = "green" if minutes < 5 else "yellow" if minutes < 15 else "red"
+    return f"[{colour}]{minutes:.1f}[/]"

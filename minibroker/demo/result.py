@@ -1,0 +1,58 @@
+"""What the Spark job has written: reading it, and holding it against the answer computed without Spark.
+
+The rule: of Spark's output only the files count that its `_spark_metadata` lists; a file that a killed run
+left behind is not part of the result.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pandas as pd
+
+KEYS = ["window_start", "origin", "carrier"]
+COUNTS = ["flights", "cancelled", "late", "delay_minutes"]
+
+
+class WrongResult(RuntimeError):
+    """The job's result is not what the flights say."""
+
+
+def read(output: Path) -> pd.DataFrame:
+    """Return the delays in the committed files, by day, origin and carrier."""
+    tables = [pd.read_parquet(path) for path in committed_files(output)]
+    delays = pd.concat(tables, ignore_index=True)
+    for column in ("window_start", "window_end"):
+        delays[column] = pd.to_datetime(delays[column], utc=True)
+    return delays.sort_values(KEYS, ignore_index=True)
+
+
+def committed_files(output: Path) -> list[Path]:
+    """Return the files of the output folder that belong to the result."""
+    logs = {log.name: log for log in (output / "_spark_metadata").iterdir() if not log.name.startswith(".")}
+    compacted = max((int(name.split(".")[0]) for name in logs if name.endswith(".compact")), default=-1)
+    files = []
+    for name, log in logs.items():
+        # A compacted log says again all that the logs before it said.
+        if int(name.split(".")[0]) < compacted or name == str(compacted):
+            continue
+        for line in log.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            files.append(Path(unquote(urlparse(entry["path"]).path)))
+    return sorted(files)
+
+
+def check(delays: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Compare every day, origin and carrier. Raises WrongResult with the first difference."""
+    found = delays.assign(delay_minutes=delays["delay_minutes"].fillna(0))[KEYS + COUNTS]
+    both = expected.merge(found, on=KEYS, how="outer", suffixes=("_expected", ""), indicator=True)
+    wrong = both["_merge"] != "both"
+    for column in COUNTS:
+        wrong |= both[column] != both[f"{column}_expected"]
+    if len(found) != len(expected) or wrong.any():
+        raise WrongResult(
+            f"{int(wrong.sum()):,} of {len(both):,} rows differ from the flights themselves, first:\n"
+            f"{both[wrong].head(1).T.to_string(header=False)}"
+        )

@@ -1,0 +1,215 @@
+"""How late do flights leave? Delays by origin and carrier, in windows of event time, from Kafka to Parquet.
+
+The rule: `read` knows Kafka, `transform` knows flights, `write` knows files; `transform` works alike on a
+table and on a stream. A window is written once, when the watermark has passed its end. Each run goes on
+where its checkpoint ended, and every record counts once in the result, also after a crash in between.
+
+A stream's last windows would stay open for ever, since nothing later comes to close them. So whoever ends a
+stream says so: one record in each partition, after all others are acknowledged, whose `scheduled_departure`
+is END_OF_STREAM. It moves the watermark past every real flight and is in no result.
+
+    python -m minibroker.spark_jobs.flight_delays --bootstrap-servers HOST:PORT --output DIR --checkpoint DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
+
+from minibroker.spark_jobs.session import ConnectorUnavailable, spark_session
+
+END_OF_STREAM = "2100-01-01T00:00:00Z"
+LATE_FROM_MINUTES = 15
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+FLIGHT = StructType(
+    [
+        StructField("scheduled_departure", TimestampType()),
+        StructField("origin", StringType()),
+        StructField("carrier", StringType()),
+        StructField("departure_delay_minutes", IntegerType()),
+    ]
+)
+
+
+def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Open the stream of a Kafka source with these options, named as Spark names them."""
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def transform(
+    records: DataFrame, *, window: str = "1 day", window_start: str = "5 hours", watermark: str = "14 days"
+) -> DataFrame:
+    """Turn records with a JSON `value` into delays per window, origin and carrier.
+
+    A day from 05:00 UTC is New York's, in winter to the minute. `watermark` must exceed how far apart in
+    event time two partitions can be within one micro-batch: a backlog is not read evenly.
+    """
+    flight = F.from_json(F.col("value").cast("string"), FLIGHT)
+    delay = F.col("departure_delay_minutes")
+    return (
+        records.select(flight.alias("flight"))
+        .select("flight.*")
+        .observe("input", F.count_if(F.col("scheduled_departure").isNull()).alias("unreadable"))
+        .withWatermark("scheduled_departure", watermark)
+        # On the event time itself: a filter on any other column is moved below the watermark by Spark's
+        # optimizer, and the end of the stream would then be filtered out before it is seen.
+        .where(F.col("scheduled_departure") < F.lit(END_OF_STREAM).cast("timestamp"))
+        .groupBy(F.window("scheduled_departure", window, startTime=window_start), "origin", "carrier")
+        .agg(
+            F.count(F.lit(1)).alias("flights"),
+            F.count_if(delay.isNull()).alias("cancelled"),
+            F.count_if(delay >= LATE_FROM_MINUTES).alias("late"),
+            F.sum(delay).alias("delay_minutes"),
+            F.avg(delay).alias("mean_delay_minutes"),
+            F.percentile_approx(delay, 0.9).alias("p90_delay_minutes"),
+        )
+        .select(F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end"), "*")
+        .drop("window")
+    )
+
+
+def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
+    """Start writing Parquet files, each window once; all there is now, or forever every so many seconds."""
+    writer = (
+        delays.writeStream.queryName("flight_delays")
+        .format("parquet")
+        .outputMode("append")
+        .option("path", output)
+        .option("checkpointLocation", checkpoint)
+    )
+    if every_seconds is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{every_seconds} seconds").start()
+
+
+def batches(query: StreamingQuery, *, stop: threading.Event) -> Iterable[dict[str, Any]]:
+    """Yield facts about each micro-batch until the query ends or is to stop. Raises what ended the query."""
+    seen = -1
+    records = 0
+    running = True
+    while running:
+        running = not query.awaitTermination(1)
+        if stop.is_set():
+            query.stop()
+        for progress in query.recentProgress:
+            # Idle triggers repeat the last batch's id with no rows.
+            if progress["batchId"] <= seen:
+                continue
+            seen = progress["batchId"]
+            records += progress["numInputRows"]
+            observed = progress["observedMetrics"].get("input")
+            yield {
+                "batch": seen,
+                "records": progress["numInputRows"],
+                "records_so_far": records,
+                "unreadable": observed["unreadable"] if observed else 0,
+                "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
+                "watermark": progress["eventTime"].get("watermark"),
+                "milliseconds": progress["batchDuration"],
+            }
+
+
+def source_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Say the command line in the options of Spark's Kafka source."""
+    chosen = {
+        "kafka.bootstrap.servers": arguments.bootstrap_servers,
+        "subscribe": arguments.subscribe,
+        "subscribePattern": arguments.subscribe_pattern,
+        "assign": arguments.assign,
+        "startingOffsets": arguments.starting_offsets,
+        "startingTimestamp": arguments.starting_timestamp,
+        "maxOffsetsPerTrigger": arguments.max_offsets_per_trigger,
+        "failOnDataLoss": arguments.fail_on_data_loss,
+    }
+    options = {name: str(value) for name, value in chosen.items() if value is not None}
+    for pair in arguments.kafka_option:
+        name, _, value = pair.partition("=")
+        options[name] = value
+    return options
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe the command line."""
+    cli = argparse.ArgumentParser(prog="flight_delays", description="Flight delays from Kafka to Parquet.")
+    cli.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT")
+    topics = cli.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--subscribe", metavar="TOPIC[,TOPIC...]")
+    topics.add_argument("--subscribe-pattern", metavar="REGEX")
+    topics.add_argument("--assign", metavar="JSON", help='{"flights": [0, 1]}')
+    cli.add_argument("--starting-offsets", default="earliest", metavar="earliest|latest|JSON")
+    cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="goes before --starting-offsets")
+    cli.add_argument("--max-offsets-per-trigger", type=int, metavar="RECORDS")
+    cli.add_argument("--fail-on-data-loss", choices=["true", "false"], default="true")
+    cli.add_argument("--kafka-option", action="append", default=[], metavar="KEY=VALUE", type=_pair)
+    cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files")
+    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="where a later run goes on")
+    cli.add_argument("--window", default="1 day")
+    cli.add_argument("--window-start", default="5 hours", metavar="AFTER_MIDNIGHT_UTC")
+    cli.add_argument("--watermark", default="14 days", help="how much later than others a record may come")
+    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="do not end: look again this often")
+    cli.add_argument("--json", action="store_true", help="a line of JSON for each micro-batch")
+    return cli
+
+
+def _pair(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return text
+
+
+def run(spark: SparkSession, arguments: argparse.Namespace, *, stop: threading.Event) -> None:
+    """Run one query to its end or until it is to stop, telling about each micro-batch on standard output."""
+    delays = transform(
+        read(spark, source_options(arguments)),
+        window=arguments.window,
+        window_start=arguments.window_start,
+        watermark=arguments.watermark,
+    )
+    query = write(delays, output=arguments.output, checkpoint=arguments.checkpoint, every_seconds=arguments.continuous)
+    for facts in batches(query, stop=stop):
+        print(json.dumps(facts) if arguments.json else _sentence(facts), flush=True)
+
+
+def _sentence(facts: dict[str, Any]) -> str:
+    text = f"batch {facts['batch']}: {facts['records']:,} records, {facts['records_so_far']:,} so far"
+    text += f", watermark {facts['watermark']}"
+    for trouble in ("unreadable", "too_late"):
+        if facts[trouble]:
+            text += f", {facts[trouble]:,} {trouble.replace('_', ' ')}: not in the result"
+    return text
+
+
+def main(command_line: Sequence[str] | None = None) -> None:
+    """Run the job as a command: exit status 0, or 1 and the reason."""
+    arguments = parser().parse_args(command_line)
+    try:
+        spark = spark_session("flight_delays")
+    except ConnectorUnavailable as reason:
+        sys.exit(f"flight_delays: {reason}")
+    stop = threading.Event()
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        run(spark, arguments, stop=stop)
+    except StreamingQueryException as reason:
+        # Spark's log has the rest of it: the query's plan and the trace.
+        topics = arguments.subscribe or arguments.subscribe_pattern or arguments.assign
+        sys.exit(f"flight_delays: {topics} at {arguments.bootstrap_servers}: {str(reason).splitlines()[0]}")
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""The flight job as a process, from Kafka to Parquet: complete, each flight once, also after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from minibroker.demo import flights, replay, result
+from minibroker.spark_jobs import flight_delays
+
+if TYPE_CHECKING:
+    from tests.spark_jobs.conftest import Kafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+DAYS = 30
+PARTITIONS = 3
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+class January(NamedTuple):
+    """A topic with the first flights of the year, and what is to be found in it."""
+
+    topic: str
+    records: int
+    expected: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def january(kafka: Kafka) -> January:
+    table = flights.load(DAYS)
+    topic = kafka.create_topic(partitions=PARTITIONS)
+    sent: list[None] = []
+    replay.replay(
+        kafka.bootstrap,
+        topic,
+        flights.messages(table),
+        partitions=PARTITIONS,
+        acknowledged=lambda: sent.append(None),
+    )
+    assert len(table) + PARTITIONS == len(sent)
+    return January(topic, len(sent), flights.expected_delays(table))
+
+
+class Job(NamedTuple):
+    """The job with its places and a topic; `limit` is how many records it takes at a time."""
+
+    folder: Path
+    bootstrap: str
+    topic: str
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "delays"
+
+    def arguments(self, *, limit: int) -> list[str]:
+        arguments = ["--json", "--bootstrap-servers", self.bootstrap, "--subscribe", self.topic]
+        arguments += ["--output", str(self.output), "--checkpoint", str(self.folder / "checkpoint")]
+        return [*arguments, "--watermark", "10 days", "--max-offsets-per-trigger", str(limit)]
+
+    def start(self, *, limit: int, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        started = command or (sys.executable, "-m", "minibroker.spark_jobs.flight_delays")
+        with (self.folder / "errors").open("a") as errors:
+            return subprocess.Popen(
+                [*started, *self.arguments(limit=limit)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=self.folder,
+                text=True,
+                start_new_session=True,
+            )
+
+    def finish(self, process: subprocess.Popen[str]) -> list[dict[str, int]]:
+        """Wait for the end and return what the job said about its batches."""
+        output, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, (self.folder / "errors").read_text()
+        return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.fixture
+def job(tmp_path: Path, kafka: Kafka, january: January, jars: list[Path]) -> Job:
+    return Job(tmp_path, kafka.bootstrap, january.topic)
+
+
+def test_every_flight_counts_once_in_its_window(
+    spark: SparkSession, kafka: Kafka, january: January, tmp_path: Path
+) -> None:
+    job = Job(tmp_path, kafka.bootstrap, january.topic)
+    arguments = flight_delays.parser().parse_args(job.arguments(limit=9000))
+
+    flight_delays.run(spark, arguments, stop=threading.Event())
+
+    result.check(result.read(tmp_path / "delays"), january.expected)
+
+
+def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
+    job: Job, january: January, spark: SparkSession
+) -> None:
+    killed = job.start(limit=4000)
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if json.loads(line)["batch"] == 3:
+            break
+    assert killed.poll() is None
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+
+    batches = job.finish(job.start(limit=9000))
+
+    assert 0 < sum(batch["records"] for batch in batches) < january.records
+    assert sum(batch["too_late"] + batch["unreadable"] for batch in batches) == 0
+    result.check(result.read(job.output), january.expected)
+    counted = spark.read.parquet(str(job.output)).agg({"flights": "sum"}).first()
+    assert counted is not None
+    assert counted[0] == january.records - PARTITIONS
+
+
+def test_a_job_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
+    process = job.start(
+        limit=100_000,
+        command=(sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5"),
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        facts = json.loads(line)
+        # The batch after the last record writes the windows that the end of the stream closes.
+        if facts["records_so_far"] == january.records and facts["records"] == 0:
+            break
+    process.send_signal(signal.SIGTERM)
+
+    job.finish(process)
+
+    result.check(result.read(job.output), january.expected)
+
+
+def test_a_job_without_its_topic_says_so_and_fails(kafka: Kafka, jars: list[Path], tmp_path: Path) -> None:
+    job = Job(tmp_path, kafka.bootstrap, "no-such-topic")
+
+    process = job.start(limit=1)
+    process.communicate(timeout=200)
+
+    assert process.returncode == 1
+    assert "no-such-topic" in (tmp_path / "errors").read_text()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A Spark cluster of one master and one worker, each a process; its spark:// address."""
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    environment["SPARK_LOG_DIR"] = str(tmp_path)
+    log = tmp_path / "spark-master.log"
+    master = start_daemon("master.Master", "--port", "0", log=log, environment=environment)
+    workers = []
+    try:
+        address = said(master, log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        worker_log = tmp_path / "spark-worker.log"
+        arguments = ["--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / "work"), address]
+        workers.append(start_daemon("worker.Worker", *arguments, log=worker_log, environment=environment))
+        said(workers[0], worker_log, "(Successfully registered with master)")
+        yield address
+    finally:
+        for process in [*workers, master]:
+            process.terminate()
+            process.wait(20)
+
+
+def start_daemon(name: str, *arguments: str, log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+    command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
+    with log.open("w") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=log.parent)
+
+
+def said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
+    """Wait until the process logs this, and return its first group."""
+    with log.open() as lines:
+        for _ in range(400):
+            found = re.search(pattern, "".join(lines.readlines()))
+            if found:
+                return found[1]
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            break
+    pytest.fail(f"{pattern} never came:\n{log.read_text()}")
+
+
+def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
+    job: Job, january: January, cluster: str, jars: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SPARK_LOCAL_IP", "127.0.0.1"), ("PYSPARK_PYTHON", sys.executable)):
+        monkeypatch.setenv(name, value)
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster, "--executor-memory", "512m"]
+    submit += ["--jars", ",".join(str(jar) for jar in jars), str(flight_delays.__file__)]
+
+    job.finish(job.start(limit=100_000, command=tuple(submit)))
+
+    result.check(result.read(job.output), january.expected)
+
+
+def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SPARK_LOCAL_IP", "127.0.0.1"), ("PYSPARK_PYTHON", sys.executable)):
+        monkeypatch.setenv(name, value)
+    submit = (str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[1]", str(flight_delays.__file__))
+
+    process = job.start(limit=1, command=submit)
+    output, _ = process.communicate(timeout=200)
+
+    assert process.returncode == 1
+    assert "--jars $(python -m minibroker.spark_jobs.session)" in output

@@ -1,0 +1,317 @@
+"""Spark's own Kafka source and sink against the broker: where it starts, what it reads, what was lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from minibroker.process import Broker
+
+if TYPE_CHECKING:
+    from tests.spark_jobs.conftest import Kafka
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+LOSS = re.compile("some data may have been (missed|lost)", re.IGNORECASE)
+
+
+class Source(NamedTuple):
+    """Spark's Kafka source, by batch and by stream."""
+
+    spark: SparkSession
+    bootstrap: str
+    folder: Path
+
+    def batch(self, **options: str) -> DataFrame:
+        return self.spark.read.format("kafka").options(**self._all(options)).load()
+
+    def stream(self, **options: str) -> DataFrame:
+        return self.spark.readStream.format("kafka").options(**self._all(options)).load()
+
+    def _all(self, options: dict[str, str]) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, **options}
+
+    def read_to_end(self, records: DataFrame) -> StreamingQuery:
+        """Append what there is now to the test's Parquet files, going on from the test's checkpoint."""
+        writer = records.selectExpr("CAST(value AS STRING) AS value").writeStream.format("parquet")
+        query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True)
+        started = query.start(str(self.folder / "read"))
+        assert started.awaitTermination(60)
+        return started
+
+    def was_read(self) -> list[str]:
+        return sorted(row.value for row in self.spark.read.parquet(str(self.folder / "read")).collect())
+
+
+@pytest.fixture
+def source(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> Source:
+    return Source(spark, kafka.bootstrap, tmp_path)
+
+
+def values(records: DataFrame) -> list[str]:
+    return sorted(row.value for row in records.selectExpr("CAST(value AS STRING) AS value").collect())
+
+
+def offsets(records: DataFrame) -> list[int]:
+    return sorted(row.offset for row in records.select("offset").collect())
+
+
+def numbered(count: int, first: int = 0) -> list[str]:
+    return [f"{number:04}" for number in range(first, first + count)]
+
+
+def test_a_batch_reads_every_record_of_every_partition(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, numbered(50), partition=0)
+    kafka.produce(topic, numbered(50, 50), partition=1)
+
+    rows = source.batch(subscribe=topic).orderBy("partition", "offset").collect()
+
+    assert numbered(100) == [row.value.decode() for row in rows]
+    assert [*range(50), *range(50)] == [row.offset for row in rows]
+    assert {topic} == {row.topic for row in rows}
+    assert [1_000_000 + 1000 * row.offset for row in rows] == [round(row.timestamp.timestamp() * 1000) for row in rows]
+
+
+def test_a_batch_starts_and_ends_at_given_offsets_inside_a_record_batch(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(100))
+
+    records = source.batch(
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: {"0": 17}}),
+        endingOffsets=json.dumps({topic: {"0": 42}}),
+    )
+
+    assert numbered(25, 17) == values(records)
+
+
+def test_a_batch_starts_at_the_first_record_of_a_time_or_later(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(100), first_ms=1_000_000)
+
+    records = source.batch(subscribe=topic, startingTimestamp="1030500", endingTimestamp="1060000")
+
+    assert numbered(29, 31) == values(records)
+
+
+def test_partitions_start_each_at_a_time_of_its_own(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, numbered(10), partition=0)
+    kafka.produce(topic, numbered(10, 50), partition=1)
+    times = json.dumps({topic: {"0": 1_008_000, "1": 1_005_000}})
+
+    records = source.batch(subscribe=topic, startingOffsetsByTimestamp=times)
+
+    assert numbered(2, 8) + numbered(5, 55) == values(records)
+
+
+def test_a_time_after_the_last_record_is_an_error_or_the_end(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(5))
+    later = {"subscribe": topic, "startingTimestamp": "9000000"}
+
+    nothing = source.batch(**later, startingOffsetsByTimestampStrategy="latest")
+
+    assert values(nothing) == []
+    with pytest.raises(Exception, match="No offset matched from request"):
+        source.batch(**later).count()
+
+
+def test_a_pattern_reads_the_topics_it_matches(source: Source, kafka: Kafka) -> None:
+    first = kafka.create_topic()
+    for topic in (first, f"{first}-also", f"not-{first}"):
+        if topic != first:
+            kafka.create_topic(name=topic)
+        kafka.produce(topic, [topic])
+
+    assert sorted([first, f"{first}-also"]) == values(source.batch(subscribePattern=f"^{first}.*"))
+
+
+def test_assigned_partitions_are_read_and_no_others(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=3)
+    for partition in range(3):
+        kafka.produce(topic, [f"from {partition}"], partition=partition)
+
+    records = source.batch(assign=json.dumps({topic: [0, 2]}))
+
+    assert values(records) == ["from 0", "from 2"]
+
+
+def test_a_stream_from_the_latest_offsets_sees_only_what_comes_later(
+    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(10))
+    writer = source.stream(subscribe=topic, startingOffsets="latest").writeStream
+    query = writer.format("memory").queryName(query_name).start()
+    query.processAllAvailable()
+    kafka.produce(topic, numbered(5, 10))
+
+    query.processAllAvailable()
+    query.stop()
+
+    assert numbered(5, 10) == values(spark.table(query_name))
+
+
+def test_a_stream_sees_partitions_and_topics_that_come_later(
+    source: Source, kafka: Kafka, spark: SparkSession, query_name: str
+) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(3))
+    records = source.stream(
+        subscribePattern=f"{topic}.*", startingOffsets="earliest", **{"kafka.metadata.max.age.ms": "100"}
+    )
+    query = records.writeStream.format("memory").queryName(query_name).start()
+    query.processAllAvailable()
+    kafka.create_topic(name=f"{topic}-later")
+    kafka.produce(f"{topic}-later", numbered(3, 3))
+
+    query.processAllAvailable()
+    query.stop()
+
+    assert numbered(6) == values(spark.table(query_name))
+
+
+def test_a_stream_takes_no_more_than_its_limit_at_a_time(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic(partitions=2)
+    kafka.produce(topic, numbered(60), partition=0)
+    kafka.produce(topic, numbered(30, 60), partition=1)
+
+    query = source.read_to_end(source.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="30"))
+
+    assert [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]] == [30, 30, 30]
+    assert numbered(90) == source.was_read()
+
+
+def test_a_stream_starts_at_a_time(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    kafka.produce(topic, numbered(100))
+
+    source.read_to_end(source.stream(subscribe=topic, startingTimestamp="1090000"))
+
+    assert numbered(10, 90) == source.was_read()
+
+
+def test_a_stream_goes_on_from_its_checkpoint(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    records = source.stream(subscribe=topic, startingOffsets="earliest")
+    kafka.produce(topic, numbered(20))
+    source.read_to_end(records)
+    kafka.produce(topic, numbered(20, 20))
+
+    source.read_to_end(records)
+
+    assert numbered(40) == source.was_read()
+
+
+def test_records_deleted_before_they_were_read_fail_the_query(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    records = source.stream(subscribe=topic, startingOffsets="earliest")
+    kafka.produce(topic, numbered(10))
+    source.read_to_end(records)
+    kafka.produce(topic, numbered(20, 10))
+    kafka.delete_records(topic, partition=0, before=25)
+
+    with pytest.raises(StreamingQueryException, match=LOSS):
+        source.read_to_end(records)
+
+
+def test_records_deleted_before_they_were_read_are_passed_over_if_one_may(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    records = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    kafka.produce(topic, numbered(10))
+    source.read_to_end(records)
+    kafka.produce(topic, numbered(20, 10))
+    kafka.delete_records(topic, partition=0, before=25)
+
+    source.read_to_end(records)
+
+    assert numbered(10) + numbered(5, 25) == source.was_read()
+
+
+def test_a_topic_made_anew_fails_the_query(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    records = source.stream(subscribe=topic, startingOffsets="earliest")
+    kafka.produce(topic, numbered(10))
+    source.read_to_end(records)
+    kafka.make_anew(topic)
+    kafka.produce(topic, numbered(3, 10))
+
+    with pytest.raises(StreamingQueryException, match="offset was changed from 10 to 3"):
+        source.read_to_end(records)
+
+
+def test_a_topic_made_anew_is_read_on_if_one_may(source: Source, kafka: Kafka) -> None:
+    topic = kafka.create_topic()
+    records = source.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false")
+    kafka.produce(topic, numbered(10))
+    source.read_to_end(records)
+    kafka.make_anew(topic)
+    kafka.produce(topic, numbered(3, 10))
+    source.read_to_end(records)
+    kafka.produce(topic, numbered(3, 13))
+
+    source.read_to_end(records)
+
+    # As against Apache Kafka: what the new topic had when its offsets were seen to go back is passed over.
+    assert numbered(10) + numbered(3, 13) == source.was_read()
+
+
+def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: Path) -> None:
+    """In logs that Apache Kafka 2.0.1 wrote: offsets 2 to 4 are an aborted transaction's, 7 and 11 end one."""
+    with tarfile.open(GOLDEN / "kafka-2.0.1-logs.tar.gz") as logs:
+        logs.extractall(tmp_path / "data", filter="data")
+    with Broker(data_dir=tmp_path / "data", settings={"log.retention.ms": -1}) as broker:
+        there = source._replace(bootstrap=broker.bootstrap_servers)
+
+        committed = offsets(there.batch(subscribe="fi-g1", **{"kafka.isolation.level": "read_committed"}))
+        everything = offsets(there.batch(subscribe="fi-g1"))
+
+    assert committed == [0, 1, 5, 6, 8, 9, 10]
+    assert everything == [0, 1, 2, 3, 4, 5, 6, 8, 9, 10]
+
+
+def test_spark_writes_keys_values_headers_and_partitions(source: Source, kafka: Kafka, spark: SparkSession) -> None:
+    topic = kafka.create_topic(partitions=2)
+    rows = spark.sql(
+        "SELECT CAST(id AS STRING) AS key, concat('value ', id) AS value, CAST(id % 2 AS INT) AS partition,"
+        " array(struct('colour' AS key, binary('red') AS value)) AS headers FROM range(10)"
+    )
+
+    rows.write.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap}).option("topic", topic).save()
+
+    seen = consume(kafka, topic, partitions=2, count=10)
+    assert [(str(n), f"value {n}", n % 2, [("colour", b"red")]) for n in range(10)] == seen
+
+
+def test_spark_reads_the_headers_it_wrote(source: Source, kafka: Kafka, spark: SparkSession) -> None:
+    topic = kafka.create_topic()
+    rows = spark.sql("SELECT 'x' AS value, array(struct('a' AS key, CAST('1' AS BINARY) AS value)) AS headers")
+    rows.write.format("kafka").options(**{"kafka.bootstrap.servers": kafka.bootstrap}).option("topic", topic).save()
+
+    (row,) = source.batch(subscribe=topic, includeHeaders="true").collect()
+
+    assert [("a", bytearray(b"1"))] == [(header.key, header.value) for header in row.headers]
+
+
+def consume(kafka: Kafka, topic: str, *, partitions: int, count: int) -> list[tuple[object, ...]]:
+    """Read with a client that is not Spark's: key, value, partition and headers, by key."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "not used", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    messages = consumer.consume(count, timeout=20)
+    consumer.close()
+    return sorted(
+        (message.key().decode(), message.value().decode(), message.partition(), message.headers())
+        for message in messages
+    )
