@@ -200,6 +200,22 @@ def batch_is_valid(buffer: ReadableBuffer, view: BatchView) -> bool:
     return message_crc_is_valid(buffer, view.position, read_message_header(buffer, view.position))
 
 
+def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> bool:
+    """Return whether there is what Produce v3 and later must carry: one complete batch of magic 2.
+
+    As kafka 2.0.1, bytes behind it that are no whole batch do not count.
+    """
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[16] != 2:
+        return False
+    end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
+    if end == len(records):
+        return True
+    rest = len(records) - end
+    if end < RECORD_BATCH_OVERHEAD or rest < 0:
+        return False
+    return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
+
+
 def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:
     """Iterate over the records of a batch of any format; raises as the format's own iterator does."""
     iterate = iter_records if view.magic == 2 else iter_message_records

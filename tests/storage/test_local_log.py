@@ -151,6 +151,14 @@ class TestFlushing:
 
         assert forced == [str(tmp_path / "00000000000000000006.log")]
 
+    def test_flushing_keeps_no_descriptor_open(self, tmp_path: Path) -> None:
+        log = roll_three(tmp_path)
+        before = len(os.listdir("/proc/self/fd"))
+
+        log.flush()
+
+        assert len(os.listdir("/proc/self/fd")) == before
+
     def test_a_failed_fsync_is_never_acknowledged_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = open_log(tmp_path)
         append(log, "a")

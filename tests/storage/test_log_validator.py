@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import batch_is_valid, scan_batches
+from minibroker.protocol.batches import batch_is_valid, is_one_batch_of_magic_2, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
@@ -15,7 +15,6 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log import Log
-from minibroker.storage.log_validator import is_one_batch_of_magic_2
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,
