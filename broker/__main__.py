@@ -1,30 +1,61 @@
 """`minibroker serve`: reads the command line, listens, and only then imports the rest.
 
 The order is what makes the start fast: a client may connect 20 ms after the command was given, and waits in the
-backlog for the 100 ms that the imports take.
+backlog for the 100 ms that the imports take. Whatever keeps the broker from starting is one line on standard error
+and status 1, a command that was not understood one line and status 2. SIGTERM and Ctrl-C end it with status 0,
+while it starts too.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
+import os
+import signal
+import socket
 import sys
+import threading
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from minibroker.broker.config import KafkaConfig
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PARENT_POLL_SECONDS = 0.5
+EVERY_INTERFACE = ("0.0.0.0", "::")
+PORT_MAX = 65_535
+
+logger = logging.getLogger("minibroker.broker")
+
+
+class StartFailed(Exception):
+    """The broker cannot start; the message says why and what to do, a line for each thing."""
+
+
+class Arguments(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"minibroker: {message}; see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE)
+
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="minibroker serve",
         description="Start a broker. It serves until SIGTERM or Ctrl-C, then stops in order with status 0.",
+        epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command was not understood",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
+        type=host_and_port,
         help="address to listen on; port 0 takes a free one (default 127.0.0.1:9092)",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="where topics are kept (default ./minibroker-data)")
@@ -35,55 +66,165 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
+        type=key_and_value,
         action="append",
         default=[],
         dest="settings",
-        help="one setting by Kafka's name; wins over --config",
+        help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated",
     )
     parser.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="default INFO"
+        *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
+    )
+    parser.add_argument(
+        "--parent-pid",
+        metavar="PID",
+        type=int,
+        help="stop when the process that started this one, which is PID, has ended in whatever way",
     )
     return parser.parse_args(arguments)
 
 
-def fail(message: str) -> int:
-    print(f"minibroker: {message}", file=sys.stderr)
-    return EXIT_FAILED
+def host_and_port(text: str) -> str:
+    """HOST:PORT, the port at least; an empty host is every interface, as in Kafka."""
+    _, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
+    return text
+
+
+def key_and_value(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as log.retention.ms=60000")
+    return text
 
 
 def serve(arguments: list[str]) -> int:
     """Run a broker until it is told to stop; the exit status."""
-    gc.disable()  # until the start is over: nothing of it is garbage
+    stop_at_once_on_signals()
     options = parse_arguments(arguments)
+    try:
+        start_and_run(options)
+    except StartFailed as failure:
+        for line in str(failure).splitlines():
+            print(f"minibroker: {line}", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def stop_at_once_on_signals() -> None:
+    """For the start: it leaves nothing that needs an end, and an exception could be lost in what is imported."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
+
+
+def start_and_run(options: argparse.Namespace) -> None:
+    """Start in the order of the module's docstring, serve and stop. Raises StartFailed."""
     logging.basicConfig(
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if options.parent_pid is not None:
+        threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
     from minibroker.broker.config import ConfigError, load_config
 
     try:
         config = load_config(options.config, options.settings, listen=options.listen, data_dir=options.data_dir)
     except ConfigError as error:
-        return fail(str(error))
+        raise StartFailed(str(error)) from error
     if options.ready_file is not None:
-        options.ready_file.unlink(missing_ok=True)
+        prepare_ready_file(options.ready_file)
+    run(config, listen_on(config), options.ready_file)
+
+
+def stop_with_parent(parent_pid: int) -> None:
+    """End the broker, in order, when its parent has ended; even one that was killed cannot leave it behind.
+
+    A poll, because nothing else holds everywhere: a pipe from the parent stays open in what the parent forked,
+    and the kernel's parent-death signal comes when the parent's thread ends.
+    """
+    while os.getppid() == parent_pid:
+        time.sleep(PARENT_POLL_SECONDS)
+    logger.warning("stopping: process %d, which started this broker, has ended", parent_pid)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def prepare_ready_file(path: Path) -> None:
+    """Remove the file of an earlier run; see that there is a folder for it. Raises StartFailed."""
+    try:
+        path.unlink(missing_ok=True)
+        if not os.access(path.absolute().parent, os.W_OK):
+            raise FileNotFoundError(0, "its folder is not there or cannot be written")
+    except OSError as error:
+        raise StartFailed(f"cannot write --ready-file {path}: {error.strerror}; name another") from error
+
+
+def listen_on(config: KafkaConfig) -> list[socket.socket]:
+    """Raises StartFailed."""
     from minibroker.broker.network.listen import listen
 
     try:
-        listeners = [listen(host, port) for host, port in config.listen_addresses]
+        return [listen(host, port) for host, port in config.listen_addresses]
     except OSError as error:
-        return fail(f"{error.strerror}; choose another address with --listen HOST:PORT (port 0 takes a free one)")
-    return run(config, listeners, options.ready_file)
+        raise StartFailed(
+            f"{error.strerror}; choose another address with --listen HOST:PORT (port 0 takes a free one)"
+        ) from error
 
 
-def run(config, listeners, ready_file) -> int:  # type: ignore[no-untyped-def]
+def run(config: KafkaConfig, listeners: list[socket.socket], ready_file: Path | None) -> None:
+    """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
+    from minibroker.storage.files import write_atomically
     from minibroker.storage.log_manager import LogDirectoryError
 
+    early: list[int] = []
+    failures: list[str] = []
+
+    def note_signals() -> None:
+        # The loop takes them over when it runs. Those that come before, it gets with `on_ready`; those that come
+        # when the stop has begun change nothing.
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda number, frame: early.append(number))
+
+    def on_ready(host: str, port: int) -> None:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if sys.stderr.isatty():
+            print(banner(host, port, config.log_dir), file=sys.stderr)
+        else:
+            logger.info("minibroker is ready at %s, data in %s", address, config.log_dir)
+        if ready_file is not None:
+            try:
+                write_atomically(ready_file, f"{address}\n".encode())
+            except OSError as error:
+                failures.append(f"cannot write --ready-file {ready_file}: {error.strerror}; name another")
+                early.append(signal.SIGTERM)
+        for number in early:
+            signal.raise_signal(number)
+
     try:
-        return run_app(config, listeners, ready_file)
-    except (LogDirectoryError, TopicStoreError) as error:
-        return fail(str(error))
+        run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready)
+    except TopicStoreError as error:
+        raise StartFailed(str(error)) from error
+    except LogDirectoryError as error:
+        raise StartFailed(f"{str(error).rstrip('.')}; name another directory with --data-dir DIR") from error
+    except OSError as error:
+        raise StartFailed(f"the data directory {config.log_dir} failed: {error}") from error
+    if failures:
+        raise StartFailed(failures[0])
+
+
+def banner(host: str, port: int, data_dir: Path) -> str:
+    """What a person at a terminal wants to copy."""
+    name = "localhost" if host in EVERY_INTERFACE else f"[{host}]" if ":" in host else host
+    bootstrap = f"{name}:{port}"
+    return f"""
+  minibroker is ready
+    bootstrap.servers   {bootstrap}
+    data                {data_dir}
+    look at it          minibroker topics list --bootstrap-server {bootstrap}
+    write to it         KafkaProducer(bootstrap_servers="{bootstrap}")
+    stop it             Ctrl-C
+"""
 
 
 if __name__ == "__main__":

@@ -193,12 +193,12 @@ class Controller:
             if len(set(brokers)) != len(brokers):
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"duplicate replica assignment found: {list(brokers)}",
+                    f"Duplicate replica assignment found: {list(brokers)}",
                 )
             if not brokers or len(brokers) != len(assignment[0]):
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "all partitions should have the same number of replicas",
+                    "All partitions should have the same number of replicas",
                 )
             if self._config.broker_id not in brokers:
                 raise KafkaError(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from minibroker.process import Broker, BrokerError
 
 __all__ = ["Broker", "BrokerError"]
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -185,8 +185,6 @@ def assign_offsets(
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_FOR_MESSAGE_FORMAT, MESSAGE_TOO_LARGE.
     """
     target_codec = _TARGET_CODECS.get(config.compression_type, analysis.source_codec)
-    for batch in analysis.batches:
-        _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
     append_time_ms = now_ms if config.is_log_append_time else None
     if _can_stay(analysis, target_codec=target_codec, to_magic=config.magic):
         counts = _count_records(records, analysis, config, now_ms=now_ms, is_from_client=is_from_client)
@@ -194,16 +192,18 @@ def assign_offsets(
             last_offset = _stamp_in_place(records, analysis.batches, counts, first_offset, leader_epoch, append_time_ms)
             return _assigned(memoryview(records)[: analysis.valid_bytes], first_offset, last_offset)
     kept: list[Record] = []
+    has_headers, is_compressed = False, not target_codec == analysis.source_codec == Codec.NONE
     for batch in analysis.batches:
+        _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
         for record in iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
             _check_record(record, config, now_ms)
-            if record.headers and config.magic < 2:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, f"Magic v{config.magic} does not support record headers"
-                )
+            has_headers = has_headers or bool(record.headers)
+            if not is_compressed:
+                _check_headers(has_headers, config)
             kept.append(record._replace(offset=first_offset + len(kept)))
     if not kept:
         raise _corrupt("No records in the batches of the append")
+    _check_headers(has_headers, config)  # compressed records are all looked at before any is written anew
     rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
     last_offset = first_offset + len(kept) - 1
     return _assigned(rebuilt, first_offset, last_offset, max_message_bytes=config.max_message_bytes)
@@ -264,16 +264,19 @@ def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) 
 def _count_records(
     records: Buffer, analysis: RecordsAnalysis, config: LogConfig, *, now_ms: int, is_from_client: bool
 ) -> list[int] | None:
-    """Return the number of records in each batch, having looked at them if somebody must.
+    """Check the batches; return the number of records in each, having looked at them if somebody must.
 
     None if offsets inside a compressed batch are not what they must be for it to keep its bytes.
     """
     is_wrapper = config.magic < 2 and analysis.source_codec is not Codec.NONE
     checks_time = config.message_timestamp_difference_max_ms < UNBOUNDED_MS and not config.is_log_append_time
     if not is_wrapper and not (is_from_client and (config.is_compacted or checks_time)):
+        for batch in analysis.batches:
+            _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
         return [batch.last_offset - batch.base_offset + 1 for batch in analysis.batches]
     counts = []
     for batch in analysis.batches:
+        _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
         count, first_offset = 0, NO_OFFSET
         for record in iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
             _check_record(record, config, now_ms)
@@ -301,6 +304,11 @@ def _check_record(record: Record, config: LogConfig, now_ms: int) -> None:
         )
 
 
+def _check_headers(has_headers: bool, config: LogConfig) -> None:
+    if has_headers and config.magic < 2:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Magic v{config.magic} does not support record headers")
+
+
 def _stamp_in_place(
     records: Buffer,
     batches: list[BatchView],
@@ -323,15 +331,10 @@ def _stamp_in_place(
                 max_timestamp_ms=append_time_ms,
                 log_append_time=has_append_time,
             )
-        elif batch.magic == 0 or append_time_ms is None:
-            stamp_message(records, batch.position, offset=next_offset - 1)
         else:
+            time_ms = append_time_ms if batch.magic else None  # magic 0 has no room for one
             stamp_message(
-                records,
-                batch.position,
-                offset=next_offset - 1,
-                timestamp_ms=append_time_ms,
-                log_append_time=True,
+                records, batch.position, offset=next_offset - 1, timestamp_ms=time_ms, log_append_time=has_append_time
             )
     return next_offset - 1
 

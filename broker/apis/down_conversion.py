@@ -39,6 +39,12 @@ def wanted_magic(fetch_version: int, config: LogConfig) -> int | None:
     return None
 
 
+def has_newer(records: FileSlice, magic: int) -> bool:
+    """Whether there is a whole batch that must be converted for clients who know no magic above this."""
+    buffer = records.read()
+    return any(batch.magic > magic for batch in scan_batches(buffer, 0, len(buffer)))
+
+
 def down_converted(records: FileSlice, to_magic: int, fetch_offset: int) -> bytes | FileSlice:
     """These records with nothing newer than `to_magic`. Raises KafkaError for a batch that cannot be read."""
     buffer = records.read()

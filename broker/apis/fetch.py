@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
-from minibroker.broker.apis.down_conversion import down_converted, wanted_magic
+from minibroker.broker.apis.down_conversion import down_converted, has_newer, wanted_magic
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.client import Client
 from minibroker.broker.clock import Clock
@@ -29,6 +29,7 @@ from minibroker.broker.replica.partition import (
     READ_UNCOMMITTED,
     FetchedPartition,
     Partition,
+    response_row,
 )
 from minibroker.broker.replica.replica_manager import (
     DEBUGGING_REPLICA_ID,
@@ -38,7 +39,7 @@ from minibroker.broker.replica.replica_manager import (
     failed_fetch,
 )
 from minibroker.protocol.api import Request
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse, ListOffsetsResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files import FileSlice
@@ -72,6 +73,12 @@ class FetchApis:
 
     def fetch(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
         version, body = request.api_version, request.body
+        check_isolation_level(body.isolation_level)
+        has_session = body.session_epoch != FINAL_EPOCH or body.session_id != NO_SESSION_ID
+        if not has_session and will_not_wait(body) and body.isolation_level == READ_UNCOMMITTED:
+            topics = self._replica_manager.rows_at_end(body.topics)
+            if topics is not None:
+                return FETCH_RESPONSE(topics=topics)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
         params = FetchParams(
             body.replica_id,
@@ -79,11 +86,11 @@ class FetchApis:
             body.min_bytes,
             MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
             is_hard_limit,
-            READ_COMMITTED if body.isolation_level == READ_COMMITTED else READ_UNCOMMITTED,
+            body.isolation_level,
         )
         requested = requested_rows(body.topics)
         context = None
-        if body.session_epoch != FINAL_EPOCH or body.session_id != NO_SESSION_ID:
+        if has_session:
             context = self._fetch_manager.new_context(
                 body.session_id,
                 body.session_epoch,
@@ -95,7 +102,7 @@ class FetchApis:
         fetched, delayed = self._replica_manager.fetch_messages(params, rows)
         if delayed is not None:
             return self._fetch_later(version, context, params, rows, unknown, delayed)
-        return self._answer(version, context, rows, fetched, unknown)
+        return self._answer(version, context, params, rows, fetched, unknown)
 
     async def _fetch_later(
         self,
@@ -108,25 +115,30 @@ class FetchApis:
     ) -> Body:
         await self._replica_manager.wait_for_data(delayed, rows)
         fetched = self._replica_manager.read_from_local_log(params, rows)
-        return self._answer(version, context, rows, fetched, unknown)
+        return self._answer(version, context, params, rows, fetched, unknown)
 
     def _answer(
         self,
         version: int,
         context: FetchContext | None,
+        params: FetchParams,
         rows: Sequence[FetchRow],
         fetched: Sequence[FetchedPartition],
         unknown: Sequence[FetchedPartition],
     ) -> Body:
         if version <= LAST_VERSION_OF_OLD_FORMATS:
-            fetched = [self._for_old_client(version, row, result) for row, result in zip(rows, fetched, strict=True)]
+            fetched = [
+                self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
+            ]
         results = [*fetched, *unknown] if unknown else fetched
         if context is None:
             return fetch_response(version, results)
         answer = context.answer(results, self._clock.monotonic_ms())
         return fetch_response(version, answer.partitions, error=answer.error, session_id=answer.session_id)
 
-    def _for_old_client(self, version: int, row: FetchRow, result: FetchedPartition) -> FetchedPartition:
+    def _for_old_client(
+        self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
+    ) -> FetchedPartition:
         """Convert what this client cannot read (fetch-path rows 67 and 68)."""
         if not isinstance(result.records, FileSlice):
             return result
@@ -134,8 +146,10 @@ class FetchApis:
         to_magic = wanted_magic(version, config)
         if to_magic is None:
             return result
-        if not config.message_downconversion_enable:
-            return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
+        if not (config.message_downconversion_enable or params.is_from_follower):
+            if has_newer(result.records, to_magic):
+                return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
+            return result
         try:
             records = down_converted(result.records, to_magic, row.fetch_offset)
         except KafkaError as error:
@@ -159,20 +173,20 @@ class FetchApis:
 
     def list_offsets(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
+        check_isolation_level(body.isolation_level)
         duplicates = duplicate_partitions(body.topics)
-        topics = []
+        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: what is asked twice is answered once
         for topic in body.topics:
-            rows = []
+            rows = topics.setdefault(topic.topic, {})
             for row in topic.partitions:
                 topic_partition = TopicPartition(topic.topic, row.partition)
                 if version == 0:
-                    rows.append(self._list_segments(topic_partition, row, body.replica_id))
+                    rows[row.partition] = self._list_segments(topic_partition, row, body.replica_id)
                 elif topic_partition in duplicates:
-                    rows.append(failed_offset(row.partition, ErrorCode.INVALID_REQUEST))
+                    rows[row.partition] = failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
                 else:
-                    rows.append(self._list_offset(topic_partition, row.timestamp, body))
-            topics.append((topic.topic, rows))
-        return ListOffsetsResponse(topics=topics)
+                    rows[row.partition] = self._list_offset(topic_partition, row.timestamp, body)
+        return ListOffsetsResponse(topics=[(name, list(rows.values())) for name, rows in topics.items() if rows])
 
     def _list_offset(self, topic_partition: TopicPartition, timestamp: int, body: Body) -> Body:
         try:
@@ -211,6 +225,8 @@ class FetchApis:
             partition = self._replica_manager.leader_partition(topic_partition)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
+        if row.max_num_offsets < 0:
+            return failed_offset(topic_partition.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
         if replica_id == -1:
             offsets = hide_uncommitted(offsets, partition.high_watermark.message_offset)
@@ -225,6 +241,17 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
             topic_partition = TopicPartition(name, partition)
             rows[topic_partition] = FetchRow(topic_partition, fetch_offset, log_start_offset, max_bytes)
     return rows
+
+
+def check_isolation_level(level: int) -> None:
+    """Raises KafkaProtocolError: Kafka 2.0.1 cannot parse a request with a level that it does not know."""
+    if level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        raise KafkaProtocolError(f"unknown isolation level {level}")
+
+
+def will_not_wait(body: Body) -> bool:
+    """Whether the client wants its answer now, whatever there is."""
+    return bool(body.max_wait_ms <= 0 or body.min_bytes <= 0)
 
 
 def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
@@ -243,16 +270,14 @@ def fetch_response(
     last_name: str | None = None
     rows: list[Any] = []
     for result in results:
-        topic_partition, code, high_watermark, last_stable, log_start, aborted, records, _ = result
-        name, partition = topic_partition
+        name, code = result.topic_partition.topic, result.error
         if name != last_name:
             rows = []
             topics.append((name, rows))
             last_name = name
         if code is not ErrorCode.NONE:
             code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
-        listed = None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted]
-        rows.append((partition, code, high_watermark, last_stable, log_start, listed, records))
+        rows.append(response_row(result, code))
     return FETCH_RESPONSE(error_code=error, session_id=session_id, topics=topics)
 
 

@@ -8,7 +8,7 @@ v3 record batches, exactly one of magic 2 a partition · v5 log start offset · 
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
@@ -17,11 +17,11 @@ from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.controller import Controller
 from minibroker.broker.replica.replica_manager import AppendResult, ReplicaManager
 from minibroker.protocol.api import Request
+from minibroker.protocol.batches import is_one_batch_of_magic_2
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.messages.transactions import InitProducerIdResponse
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log_validator import is_one_batch_of_magic_2
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -47,7 +47,7 @@ class ProduceApis:
         acks = body.acks
         entries, refused = self._sort_out(request)
         if acks not in VALID_ACKS:
-            refused = dict.fromkeys((*entries, *refused), failed_append(ErrorCode.INVALID_REQUIRED_ACKS))
+            refused = self._refused_for_acks((*entries, *refused))
             entries = {}
         replica_manager = self._replica_manager
         results = replica_manager.append_records(entries, required_acks=acks)
@@ -86,15 +86,27 @@ class ProduceApis:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
                 topic_partition = TopicPartition(topic, partition)
+                if records is None:
+                    raise KafkaProtocolError(f"Produce to {topic}-{partition} has null records")
                 if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):
                     raise KafkaProtocolError(
                         f"Produce v{request.api_version} to {topic}-{partition} must hold one record batch of magic 2"
                     )
-                if is_internal:
+                if is_internal and topic_partition in self._replica_manager.partitions:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 else:
                     entries[topic_partition] = records
         return entries, refused
+
+    def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> dict[TopicPartition, AppendResult]:
+        """As kafka 2.0.1: what does not exist is told first."""
+        known = self._replica_manager.partitions
+        return {
+            topic_partition: failed_append(
+                ErrorCode.INVALID_REQUIRED_ACKS if topic_partition in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for topic_partition in asked
+        }
 
     def init_producer_id(self, request: Request, client: Client) -> Body:
         """Idempotent producers only; transactional ids belong to the transaction coordinator."""
@@ -110,7 +122,7 @@ class ProduceApis:
 def answer(
     request: Request, results: dict[TopicPartition, AppendResult], refused: dict[TopicPartition, AppendResult]
 ) -> Body | None:
-    """The response, in the order of the request; None for acks=0."""
+    """The response, each partition once, in the order of the request; None for acks=0."""
     if refused:
         results = {**results, **refused}
     if request.body.acks == ACKS_NONE:
@@ -119,18 +131,20 @@ def answer(
             raise CloseConnectionError(f"acks=0 produce failed ({', '.join(failed)})")
         return None
     version = request.api_version
-    topics = []
+    topics: dict[str, list[Any]] = {}
     for topic, partitions in request.body.topics:
-        rows: list[Any] = []
         for partition, _ in partitions:
-            error, info, log_start_offset, message = results[(topic, partition)]  # type: ignore[index]
+            result = results.pop((topic, partition), None)  # type: ignore[call-overload]
+            if result is None:
+                continue  # named twice
+            error, info, log_start_offset, message = result
+            rows = topics.setdefault(topic, [])
             if error is ErrorCode.NONE and info is not None:
                 rows.append((partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None))
             else:
                 code = error_for_version(error, version, PRODUCE_WITHOUT_STORAGE_ERROR)
                 rows.append((partition, code, NO_OFFSET, NO_OFFSET, log_start_offset, [], message))
-        topics.append((topic, rows))
-    return ProduceResponse(topics=topics)
+    return ProduceResponse(topics=list(topics.items()))
 
 
 def failed_append(code: ErrorCode) -> AppendResult:

@@ -12,7 +12,7 @@ from typing import Any
 
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
 from minibroker.broker.client import Client
-from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.controller import Controller
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -29,6 +29,8 @@ from minibroker.protocol.primitives import TopicPartition
 FIRST_VERSION_WITH_DEFAULTS = 4
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
+RESOURCE_UNKNOWN = 0
+RESOURCES = (RESOURCE_TOPIC, RESOURCE_BROKER)
 NO_LOW_WATERMARK = -1
 
 Body = Any
@@ -54,9 +56,10 @@ class TopicApis:
 
     def create_topics(self, request: Request, client: Client) -> Body:
         times = Counter(topic.name for topic in request.body.topics)
+        duplicates = duplicate_topics(request.client_id, [name for name, count in times.items() if count > 1])
         rows = []
         for topic in {topic.name: topic for topic in request.body.topics}.values():
-            error = self._create(topic, request) if times[topic.name] == 1 else duplicate_topic(topic.name)
+            error = self._create(topic, request) if times[topic.name] == 1 else duplicates
             rows.append((topic.name, error.code, error.message) if error else (topic.name, ErrorCode.NONE, None))
         return CreateTopicsResponse(topics=rows)
 
@@ -95,23 +98,32 @@ class TopicApis:
     # -- DeleteRecords ----------------------------------------------------------------------------------------
 
     def delete_records(self, request: Request, client: Client) -> Body:
-        topics = []
-        for topic in request.body.topics:
-            rows = []
-            for partition, offset in topic.partitions:
-                try:
-                    low_watermark = self._replica_manager.delete_records(TopicPartition(topic.name, partition), offset)
-                    rows.append((partition, low_watermark, ErrorCode.NONE))
-                except KafkaError as error:
-                    rows.append((partition, NO_LOW_WATERMARK, error.code))
-            topics.append((topic.name, rows))
-        return DeleteRecordsResponse(topics=topics)
+        # As Kafka's map: of a partition named twice the last offset counts, and it is answered once.
+        offsets = {
+            TopicPartition(topic.name, partition): offset
+            for topic in request.body.topics
+            for partition, offset in topic.partitions
+        }
+        topics: dict[str, list[Body]] = {}
+        for topic_partition, offset in offsets.items():
+            try:
+                row = (topic_partition.partition, self._replica_manager.delete_records(topic_partition, offset), 0)
+            except KafkaError as error:
+                row = (topic_partition.partition, NO_LOW_WATERMARK, error.code)
+            topics.setdefault(topic_partition.topic, []).append(row)
+        return DeleteRecordsResponse(topics=list(topics.items()))
 
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Request, client: Client) -> Body:
+        # As Kafka's map: of a resource named twice the last wish counts, and it is answered once.
+        resources = {
+            (kind, resource.resource_name): resource._replace(resource_type=kind)
+            for resource in request.body.resources
+            for kind in (resource.resource_type if resource.resource_type in RESOURCES else RESOURCE_UNKNOWN,)
+        }
         return DescribeConfigsResponse(
-            results=[self._describe(resource, request.body.include_synonyms) for resource in request.body.resources]
+            results=[self._describe(resource, request.body.include_synonyms) for resource in resources.values()]
         )
 
     def _describe(self, resource: Body, with_synonyms: bool) -> Body:
@@ -137,24 +149,36 @@ class TopicApis:
 
     def _configs_of(self, kind: int, name: str, keys: Sequence[str] | None, with_synonyms: bool) -> list[Body]:
         if kind == RESOURCE_TOPIC:
+            check_topic_name(name)
             topic = self._metadata_cache.topics.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return describe_topic(topic.configs, self._config, keys, with_synonyms=with_synonyms)
         if kind == RESOURCE_BROKER:
-            if name != str(self._config.broker_id):
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Unexpected broker id, expected {self._config.broker_id}, but received {name}",
-                )
+            self._check_broker_id(name)
+            if not name:
+                return []  # what AlterConfigs has set for all brokers of the cluster
             return describe_broker(self._config, keys, with_synonyms=with_synonyms)
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN for resource {name}")
+
+    def _check_broker_id(self, name: str) -> None:
+        try:
+            is_right = not name or int(name) == self._config.broker_id
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+        if not is_right:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._config.broker_id} or empty string, but received "
+                f"ConfigResource(type=BROKER, name='{name}').name",
+            )
 
 
-def duplicate_topic(name: str) -> KafkaError:
+def duplicate_topics(client_id: str | None, names: Sequence[str]) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_REQUEST,
-        f"Create topics request from client contains multiple entries for the topic: {name}",
+        f"Create topics request from client `{client_id or ''}` contains multiple entries for the following topics: "
+        + ",".join(names),
     )
 
 

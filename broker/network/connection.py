@@ -4,6 +4,10 @@ One task a connection and one request at a time, which is what Kafka gets by mut
 all requests that one read brought are joined into one send. A handler returns its response, or a coroutine when
 it has to wait; what was answered before is sent before the wait begins.
 
+The task sleeps while nothing has to wait: a request that can be answered, and whose answer fits into the socket, is
+served in the poller's call (`on_readable`). What is left over, a handler's coroutine, a slice of a file, a full
+socket, an end, is the task's: it is woken, and until it sleeps again the poller's calls do nothing.
+
 A parked client that disconnects is noticed when its answer is due, as in Kafka, where its channel is muted.
 """
 
@@ -15,19 +19,23 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any
 
+import outcome
 import trio
 
 from minibroker.broker.client import Client, CloseConnectionError
-from minibroker.broker.network.response import Chunk, PeerGoneError, send_chunks
-from minibroker.protocol.codegen import records_size
+from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.response import READ_INSTEAD_BYTES, Chunk, PeerGoneError, send_chunks
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
+from minibroker.storage.files import FileSlice
 
 logger = logging.getLogger(__name__)
 
 # Answers waiting to be joined into one send are never more than this many bytes.
 JOINED_SEND_BYTES = 64 * 1024
+# Reads of one client before others have their turn.
+READS_PER_TURN = 16
 
 Encoded = list[Chunk] | None
 Dispatch = Callable[[bytearray, "Client"], Encoded | Coroutine[Any, Any, Encoded]]
@@ -40,15 +48,19 @@ class Connection(TimerTask):
         "_decoder",
         "_dispatch",
         "_max_idle_ms",
+        "_must_send_slices",
         "_now_ms",
         "_out",
         "_out_bytes",
+        "_poller",
         "_receive_buffer",
+        "_sleeper",
         "_sock",
         "_timer",
+        "_waiting",
         "cancel_scope",
         "client",
-        "is_idle",
+        "has_ended",
         "is_stopping",
         "last_active_ms",
     )
@@ -59,6 +71,7 @@ class Connection(TimerTask):
         client: Client,
         *,
         dispatch: Dispatch,
+        poller: Poller,
         receive_buffer: memoryview,
         max_request_bytes: int,
         max_idle_ms: int,
@@ -69,6 +82,7 @@ class Connection(TimerTask):
         self._sock = sock
         self.client = client
         self._dispatch = dispatch
+        self._poller = poller
         self._decoder = FrameDecoder(max_request_bytes)
         self._receive_buffer = receive_buffer
         self._out: list[Chunk] = []
@@ -78,13 +92,17 @@ class Connection(TimerTask):
         self._timer = timer
         self.last_active_ms = now_ms()
         self.cancel_scope = trio.CancelScope()
-        self.is_idle = True
+        self._must_send_slices = False
+        self._waiting: Coroutine[Any, Any, Encoded] | None = None  # the request in hand, if it has to wait
+        self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
+        self.has_ended = False  # the client closed its side
         self.is_stopping = False
 
     async def run(self) -> None:
         """Serve until the client leaves, stays idle too long, sends nonsense, or the broker stops."""
         if self._max_idle_ms > 0:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
+        self._poller.register(self._sock, self.on_readable)
         try:
             with self.cancel_scope:
                 await self._serve()
@@ -103,6 +121,7 @@ class Connection(TimerTask):
             logger.warning("closing the connection of %s: %s", self.client.address, error)
         finally:
             self._timer.cancel(self)
+            self._poller.unregister(self._sock)
             self._sock.close()
 
     def on_timeout(self) -> None:
@@ -116,57 +135,124 @@ class Connection(TimerTask):
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True
-        if self.is_idle:
+        if self._sleeper is not None:
             self.cancel_scope.cancel()
 
-    async def _serve(self) -> None:
-        decoder, sock = self._decoder, self._sock
-        while not self.is_stopping:
-            await trio.lowlevel.wait_readable(sock)
-            if not self._receive():
+    def on_readable(self) -> None:
+        """Serve what has arrived on the spot; wake the task for what is left over. Never waits, never raises."""
+        sleeper = self._sleeper
+        if sleeper is None:
+            return  # the task is at work, and reads before it sleeps again
+        result: outcome.Outcome[None]
+        try:
+            if self._serve_without_waiting():
                 return
-            frame = decoder.next_frame()
-            if frame is NEED_DATA:
-                continue
-            self.is_idle = False
-            while frame is not NEED_DATA:
-                await self._answer(frame)
-                frame = decoder.next_frame()
-            if self._out:
-                await self._flush()
-            self.is_idle = True
-            self.last_active_ms = self._now_ms()
+            result = outcome.Value(None)
+        except Exception as error:
+            result = outcome.Error(error)
+        self._sleeper = None
+        trio.lowlevel.reschedule(sleeper, result)
+
+    async def _serve(self) -> None:
+        while not (self.has_ended or self.is_stopping):
+            await self._sleep()
+            await self._finish()
+            while not (self.has_ended or self.is_stopping or self._serve_without_waiting()):
+                await self._finish()
+
+    async def _sleep(self) -> None:
+        """Until `on_readable` has something for the task. Raises what ended the connection."""
+
+        def wake_cancelled(_: object) -> trio.lowlevel.Abort:
+            self._sleeper = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._sleeper = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(wake_cancelled)
+
+    async def _finish(self) -> None:
+        """Do what had to wait: the request in hand, then the send."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._keep(await self._after_flush(waiting))
+        if self._out:
+            await self._flush()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _serve_without_waiting(self) -> bool:
+        """Read, answer and send until nothing is left to read. False when the task has to go on."""
+        for _ in range(READS_PER_TURN):
+            may_be_more = self._receive()
+            if not self._answer_frames():
+                return False
+            if not may_be_more:
+                self.last_active_ms = self._now_ms()
+                return self._send_at_once() and not self.has_ended
+        return False
 
     def _receive(self) -> bool:
-        """Read once what has arrived. False when the client closed its side."""
-        pending = self._decoder.pending_view()
+        """Read once what has arrived. True if there may be more; sets `has_ended` when the client closed its side."""
+        decoder = self._decoder
+        pending = decoder.pending_view()
+        buffer = self._receive_buffer if pending is None else pending
         try:
-            if pending is not None:
-                received = self._sock.recv_into(pending)
-                self._decoder.advance(received)
-            else:
-                received = self._sock.recv_into(self._receive_buffer)
-                self._decoder.feed(self._receive_buffer[:received])
+            received = self._sock.recv_into(buffer)
         except BlockingIOError:
-            return True
+            return False
         except ConnectionError as error:
             raise PeerGoneError(str(error)) from error
-        return received > 0
-
-    async def _answer(self, frame: bytearray) -> None:
-        outcome = self._dispatch(frame, self.client)
-        encoded: Encoded
-        if type(outcome) is CoroutineType:  # isinstance would look for an abstract class, at every request
-            encoded = await self._after_flush(outcome)
+        if pending is not None:
+            decoder.advance(received)
         else:
-            encoded = outcome  # type: ignore[assignment]
-        if encoded is None:
-            return
-        self._out += encoded
-        for chunk in encoded:
-            self._out_bytes += len(chunk) if type(chunk) is bytes else records_size(chunk)
-        if self._out_bytes > JOINED_SEND_BYTES:
-            await self._flush()
+            decoder.feed(buffer[:received])
+        self.has_ended = received == 0
+        return received == len(buffer)
+
+    def _answer_frames(self) -> bool:
+        """Answer every whole frame. False when one has to wait, or when there is enough to send."""
+        while (frame := self._decoder.next_frame()) is not NEED_DATA:
+            answer = self._dispatch(frame, self.client)
+            if type(answer) is CoroutineType:  # isinstance would look for an abstract class, at every request
+                self._waiting = answer
+                return False
+            self._keep(answer)  # type: ignore[arg-type]
+            if self._out_bytes > JOINED_SEND_BYTES:
+                return False
+        return True
+
+    def _keep(self, encoded: Encoded) -> None:
+        """An answer to be sent with the next send."""
+        for chunk in encoded or ():
+            if type(chunk) is FileSlice:
+                if chunk.size_bytes > READ_INSTEAD_BYTES:
+                    self._must_send_slices = True
+                    self._out_bytes += chunk.size_bytes
+                    self._out.append(chunk)
+                    continue
+                chunk = chunk.read()
+            self._out_bytes += len(chunk)  # type: ignore[arg-type]
+            self._out.append(chunk)
+
+    def _send_at_once(self) -> bool:
+        """Send if it can be done without waiting. False when something is left for the task."""
+        if not self._out:
+            return True
+        if self._must_send_slices:
+            return False
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)  # type: ignore[arg-type]
+        try:
+            sent = self._sock.send(data)  # type: ignore[arg-type]
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise PeerGoneError(str(error)) from error
+        self._out.clear()
+        self._out_bytes = 0
+        if sent < len(data):  # type: ignore[arg-type]
+            self._out.append(memoryview(data)[sent:])  # type: ignore[arg-type]
+            return False
+        return True
 
     async def _after_flush(self, waiting: Coroutine[Any, Any, Encoded]) -> Encoded:
         """The request in hand waits: what was answered before it must not."""
@@ -179,5 +265,5 @@ class Connection(TimerTask):
         return await waiting
 
     async def _flush(self) -> None:
-        chunks, self._out, self._out_bytes = self._out, [], 0
+        chunks, self._out, self._out_bytes, self._must_send_slices = self._out, [], 0, False
         await send_chunks(self._sock, chunks)

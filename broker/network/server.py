@@ -15,6 +15,7 @@ import trio
 from minibroker.broker.client import Client
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.network.connection import Connection, Dispatch
+from minibroker.broker.network.poller import Poller
 from minibroker.broker.timers import TimerLoop
 
 logger = logging.getLogger(__name__)
@@ -43,17 +44,21 @@ class Server:
         self._dispatch = dispatch
         self._timers = timers
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._poller = Poller()
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self.connections: set[Connection] = set()
 
     async def run(self) -> None:
         """Serve until `stop_accepting` was called and the last connection has ended."""
-        async with trio.open_nursery() as connections:
-            with self._accepting:
-                async with trio.open_nursery() as acceptors:
-                    for listener in self._listeners:
-                        acceptors.start_soon(self._accept_forever, listener, connections)
+        async with trio.open_nursery() as polling:
+            polling.start_soon(self._poller.run)
+            async with trio.open_nursery() as connections:
+                with self._accepting:
+                    async with trio.open_nursery() as acceptors:
+                        for listener in self._listeners:
+                            acceptors.start_soon(self._accept_forever, listener, connections)
+            polling.cancel_scope.cancel()
 
     def stop_accepting(self) -> None:
         """Close the listeners; let requests in hand finish and end every connection after them."""
@@ -97,6 +102,7 @@ class Server:
             sock,
             Client(f"{host}:{address[1]}", local[0], local[1]),
             dispatch=self._dispatch,
+            poller=self._poller,
             receive_buffer=self._receive_buffer,
             max_request_bytes=self._config.socket_request_max_bytes,
             max_idle_ms=self._config.connections_max_idle_ms,

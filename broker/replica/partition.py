@@ -40,6 +40,24 @@ class FetchedPartition(NamedTuple):
         return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
 
 
+# partition, error code, high watermark, last stable offset, log start offset, aborted transactions, records
+FetchResponseRow = tuple[int, ErrorCode, int, int, int, list[tuple[int, int]] | None, FileSlice | bytes]
+
+
+def response_row(result: FetchedPartition, error: ErrorCode) -> FetchResponseRow:
+    """One partition as a Fetch response has it, in the order of the schema's fields."""
+    aborted = result.aborted_transactions
+    return (
+        result.topic_partition[1],
+        error,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted],
+        result.records,
+    )
+
+
 class Replica:
     """What the leader knows of a follower: the offset it fetched to, and when it was last caught up."""
 
@@ -57,6 +75,7 @@ class Partition:
 
     __slots__ = (
         "_answer_at_end",
+        "_row_at_end",
         "broker_id",
         "high_watermark",
         "in_sync_replicas",
@@ -82,6 +101,7 @@ class Partition:
         self.remote_replicas = {replica: Replica(replica) for replica in replicas if replica != broker_id}
         self.in_sync_replicas = list(in_sync_replicas)
         self._answer_at_end: FetchedPartition | None = None
+        self._row_at_end: FetchResponseRow | None = None
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
     def append_as_leader(self, records: memoryview, *, required_acks: int, now_ms: int) -> LogAppendInfo:
@@ -152,7 +172,12 @@ class Partition:
                 NO_RECORDS,
                 end,
             )
+            self._row_at_end = response_row(answer, answer.error)
         return answer
+
+    def row_at_end(self, fetch_offset: int) -> FetchResponseRow | None:
+        """`answer_at_end` as the response has it."""
+        return None if self.answer_at_end(fetch_offset) is None else self._row_at_end
 
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
         """Where a read_committed reader must stop: the first open transaction, or the high watermark."""

@@ -9,26 +9,35 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
 from minibroker.broker.clock import Clock
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.replica.delayed import DelayedFetch, DelayedProduce, FetchStatus
-from minibroker.broker.replica.partition import NO_OFFSET, NO_RECORDS, READ_COMMITTED, FetchedPartition, Partition
+from minibroker.broker.replica.partition import (
+    NO_OFFSET,
+    NO_RECORDS,
+    READ_COMMITTED,
+    FetchedPartition,
+    FetchResponseRow,
+    Partition,
+)
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.log import Log, LogAppendInfo
 from minibroker.storage.log_manager import LogManager, map_storage_errors
+from minibroker.storage.log_segment import LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
 
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 FUTURE_REPLICA_ID = -3
+NOWHERE = LogOffsetMetadata(NO_OFFSET)
 # Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
 EXPECTED_REFUSALS = frozenset(
     {
@@ -221,6 +230,8 @@ class ReplicaManager:
         nothing to wait for, when `min_bytes` are there, or when a partition has an error.
         """
         fetched = self.read_from_local_log(params, rows)
+        if params.is_from_follower:
+            fetched = [self._for_follower(params.replica_id, result) for result in fetched]
         if params.max_wait_ms <= 0 or not rows:
             return fetched, None
         bytes_readable = 0
@@ -243,6 +254,25 @@ class ReplicaManager:
         self.fetch_purgatory.try_complete_else_watch(operation, keys, self._clock.monotonic_ms())
         await operation.wait(self.fetch_purgatory)
 
+    def rows_at_end(self, topics: Iterable[tuple[str, Sequence[tuple[int, int, int, int]]]]) -> list[Any] | None:
+        """The response to a request whose partitions are all read to their ends; None if one is not.
+
+        In one pass over the request as it was decoded: consumers that have caught up ask for little else.
+        """
+        partitions = {} if self.log_manager.is_offline else self.partitions
+        answers: dict[str, dict[int, FetchResponseRow]] = {}
+        for name, requested in topics:
+            if name in answers:
+                return None  # a topic that comes twice is for the path that knows Kafka's order
+            rows = answers[name] = {}
+            for number, fetch_offset, _, _ in requested:
+                partition = partitions.get((name, number))  # type: ignore[call-overload]
+                row = None if partition is None else partition.row_at_end(fetch_offset)
+                if row is None:
+                    return None
+                rows[number] = row
+        return [(name, list(rows.values())) for name, rows in answers.items() if rows]
+
     def read_from_local_log(self, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
         """Read the partitions in order under one byte budget (as kafka 2.0.1 ReplicaManager.readFromLocalLog).
 
@@ -253,7 +283,7 @@ class ReplicaManager:
         min_one_message = not params.is_hard_limit
         is_committed_read = params.isolation_level == READ_COMMITTED
         partitions = {} if self.log_manager.is_offline else self.partitions
-        fetched = []
+        fetched: list[FetchedPartition] = []
         for row in rows:
             partition = partitions.get(row[0])
             if partition is not None and not is_committed_read:
@@ -264,9 +294,23 @@ class ReplicaManager:
             result = self._read(params, row, bytes_left, min_one_message)
             if result.records:
                 min_one_message = False
-                bytes_left = max(0, bytes_left - result.size_bytes)
+            bytes_left = max(0, bytes_left - result.size_bytes)
             fetched.append(result)
         return fetched
+
+    def _for_follower(self, replica_id: int, result: FetchedPartition) -> FetchedPartition:
+        """Nothing for one that is no replica of the partition (fetch-path row 53).
+
+        Raises KafkaError(UNKNOWN_SERVER_ERROR) for one with this broker's own id, as kafka 2.0.1.
+        """
+        partition = self.partitions.get(result.topic_partition)
+        if partition is None:
+            return result
+        if replica_id == self._config.broker_id:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a follower that is broker {replica_id}, the leader")
+        if result.start is None or replica_id in partition.remote_replicas:
+            return result
+        return result._replace(records=NO_RECORDS, aborted_transactions=None, start=NOWHERE)
 
     def _read(self, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool) -> FetchedPartition:
         topic_partition, fetch_offset, _, max_bytes = row
@@ -279,25 +323,28 @@ class ReplicaManager:
             max_offset = None
             if params.is_committed_only:
                 max_offset = last_stable_offset if is_committed_read else high_watermark
+            limit = min(max_bytes, bytes_left)
             data = log.read(
                 fetch_offset,
-                min(max_bytes, bytes_left),
+                max(0, limit),
                 max_offset=max_offset,
                 min_one_message=min_one_message,
                 include_aborted_txns=is_committed_read,
             )
         except KafkaError as error:
             return failed_fetch(topic_partition, error.code)
-        records = data.records
+        if limit < 0 and fetch_offset != log.log_end_offset:
+            return failed_fetch(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+        records, aborted_transactions = data.records, data.aborted_transactions
         if data.first_entry_incomplete and not params.is_hard_limit:
-            records = NO_RECORDS
+            records, aborted_transactions = NO_RECORDS, None
         return FetchedPartition(
             topic_partition,
             ErrorCode.NONE,
             high_watermark,
             last_stable_offset,
             log.log_start_offset,
-            data.aborted_transactions,
+            aborted_transactions,
             records,
             data.offset_metadata,
         )

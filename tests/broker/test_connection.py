@@ -13,6 +13,7 @@ import trio.testing
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.clock import Clock
 from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.poller import Poller
 from minibroker.broker.timers import TimerLoop
 
 MAX_REQUEST_BYTES = 1024
@@ -30,16 +31,25 @@ class Peer:
         ours.setblocking(False)
         self.sock.setblocking(False)
         self.timers = TimerLoop(Clock())
+        self.poller = Poller()
         self.connection = Connection(
             ours,
             Client("peer", "127.0.0.1", 9092),
             dispatch=dispatch,
+            poller=self.poller,
             receive_buffer=memoryview(bytearray(4096)),
             max_request_bytes=MAX_REQUEST_BYTES,
             max_idle_ms=max_idle_ms,
             now_ms=self.timers.clock.monotonic_ms,
             timer=self.timers.timer,
         )
+
+    async def run(self) -> None:
+        """The connection, and the poller as long as it lasts."""
+        async with trio.open_nursery() as polling:
+            polling.start_soon(self.poller.run)
+            await self.connection.run()
+            polling.cancel_scope.cancel()
 
     async def receive(self, size: int) -> bytes:
         received = b""
@@ -74,7 +84,7 @@ async def test_pipelined_requests_are_answered_in_order_in_one_send(peer_of, nur
     requests = b"".join(framed(b"%03d" % number) for number in range(50))
     peer.sock.send(requests)
 
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
     await trio.lowlevel.wait_readable(peer.sock)
     received = peer.sock.recv(65536)
 
@@ -92,7 +102,7 @@ async def test_answers_before_a_waiting_request_do_not_wait_with_it(peer_of, nur
         return later() if frame == b"wait" else [framed(bytes(frame))]
 
     peer = peer_of(dispatch)
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
     peer.sock.send(framed(b"early") + framed(b"wait") + framed(b"after"))
 
     assert await peer.receive(9) == framed(b"early")
@@ -105,7 +115,7 @@ async def test_answers_before_a_waiting_request_do_not_wait_with_it(peer_of, nur
 
 async def test_a_request_without_a_response_sends_nothing(peer_of, nursery) -> None:
     peer = peer_of(lambda frame, client: None if frame == b"acks=0" else echo(frame, client))
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
 
     peer.sock.send(framed(b"acks=0") + framed(b"next"))
 
@@ -123,7 +133,7 @@ async def test_a_request_without_a_response_sends_nothing(peer_of, nursery) -> N
 )
 async def test_a_length_nobody_may_send_closes_the_connection(peer_of, nursery, caplog, prefix: bytes) -> None:
     peer = peer_of(echo)
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
 
     peer.sock.send(prefix)
 
@@ -136,7 +146,7 @@ async def test_a_handler_may_answer_by_closing(peer_of, nursery) -> None:
         raise CloseConnectionError("acks=0 produce failed")
 
     peer = peer_of(dispatch)
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
     peer.sock.send(framed(b"x"))
 
     assert await peer.receive(1) == b""
@@ -144,7 +154,7 @@ async def test_a_handler_may_answer_by_closing(peer_of, nursery) -> None:
 
 async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of, nursery) -> None:
     peer = peer_of(echo)
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
 
     for byte in framed(b"slowly"):
         peer.sock.send(bytes([byte]))
@@ -156,7 +166,7 @@ async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of,
 async def test_an_idle_connection_is_closed_and_a_used_one_is_not(peer_of, nursery, autojump_clock) -> None:
     peer = peer_of(echo, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
-    nursery.start_soon(peer.connection.run)
+    nursery.start_soon(peer.run)
 
     for _ in range(3):
         await trio.sleep(8)
@@ -172,7 +182,7 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not(peer_of, nurse
 async def test_stopping_ends_an_idle_connection_at_once(peer_of) -> None:
     peer = peer_of(echo)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.connection.run)
+        nursery.start_soon(peer.run)
         await trio.testing.wait_all_tasks_blocked()
 
         peer.connection.stop()
@@ -192,7 +202,7 @@ async def test_stopping_lets_the_request_in_hand_finish(peer_of) -> None:
 
     peer = peer_of(dispatch)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.connection.run)
+        nursery.start_soon(peer.run)
         peer.sock.send(framed(b"x"))
         await trio.testing.wait_all_tasks_blocked()
         peer.connection.stop()
