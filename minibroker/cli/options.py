@@ -1,0 +1,55 @@
+"""The options that commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from minibroker.cli.address import Address, parse_address
+
+BOOTSTRAP_VARIABLE = "MINIBROKER_BOOTSTRAP"
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """The addresses of a cluster's brokers that were given, in order."""
+
+    addresses: tuple[Address, ...]
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+
+DEFAULT_BOOTSTRAP = Bootstrap((Address("127.0.0.1", 9092),))
+
+
+def parse_bootstrap(value: str | Bootstrap) -> Bootstrap:
+    """Addresses with commas between them; typer passes the default through here too."""
+    try:
+        return Bootstrap(tuple(parse_address(part) for part in str(value).strip().strip(",").split(",")))
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}, such as {DEFAULT_BOOTSTRAP}") from error
+
+
+Output = Literal["text", "json"]
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
+BootstrapOption = Annotated[
+    Bootstrap,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        parser=parse_bootstrap,
+        envvar=BOOTSTRAP_VARIABLE,
+        help="A broker of the cluster, or several with commas between them.",
+    ),
+]
+
+
+def show_help_if_alone(context: typer.Context) -> None:
+    """For a group of commands: named without one, it shows its help, and that is no mistake."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())

@@ -1,0 +1,38 @@
+"""What a person sees: rich's tables and colours on a terminal, the same text without them anywhere else.
+
+Imported when there is something to show: rich costs more than most commands. Lines are never wrapped, and what a
+broker or a file says is never taken for rich's markup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+ANY_WIDTH = 100_000  # of a pipe or file; whoever reads it takes lines as they are
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str] = ()) -> None:
+    """Print rows under a header; numbers and all else to the right, the columns named in `left` to the left."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else ANY_WIDTH)
+    console.print(table)
+
+
+def print_line(text: str, style: str = "") -> None:
+    """Print one line to standard output, in that style of rich if there are colours."""
+    Console(file=sys.stdout).print(Text(text, style), soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """Print one line to standard error."""
+    line = Text.assemble(("minibroker:", "red"), " ", message)
+    Console(file=sys.stderr).print(line, soft_wrap=True)

@@ -1,0 +1,198 @@
+"""What the `topics` commands ask of a cluster, and what its answers mean.
+
+A broker's refusal becomes one line with what to do about it. Everything else that goes wrong is a CommandFailed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from minibroker.cli.address import Address
+from minibroker.cli.cluster import (
+    ConfigResource,
+    ConfigResourceType,
+    OffsetSpec,
+    TopicPartition,
+    connected,
+    error_name,
+    errors,
+)
+from minibroker.cli.failures import CommandFailed
+
+REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
+OFFSETS_TIMEOUT_MS = 5_000
+SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+NO_ERROR = 0
+
+ADVICE: dict[int, str] = {
+    errors.TopicAlreadyExistsError.errno: (
+        "choose another name, or delete it first with `minibroker topics delete {name}`"
+    ),
+    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows what there is",
+    errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
+    errors.InvalidReplicationFactorError.errno: "there are fewer brokers than that: see --replication-factor",
+    errors.InvalidPartitionsError.errno: "see --partitions",
+    errors.InvalidConfigurationError.errno: (
+        "correct --config; `minibroker topics describe TOPIC --all-configs` lists what there is"
+    ),
+    errors.UnknownError.errno: "the broker's log may say more",
+    errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
+    errors.RequestTimedOutError.errno: "it may still happen: look with `minibroker topics list`",
+    errors.NotControllerError.errno: "the controller has just changed: try again",
+    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
+    errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
+}
+
+
+class TopicSummary(NamedTuple):
+    name: str
+    partitions: int
+    replication_factor: int
+    internal: bool
+
+
+class Outcome(NamedTuple):
+    """What became of one topic: created, exists, deleted, absent, or failed with an error in one line."""
+
+    name: str
+    outcome: str
+    error: str | None = None
+
+
+class Partition(NamedTuple):
+    partition: int
+    leader: int | None
+    replicas: list[int]
+    isr: list[int]
+    earliest: int | None
+    latest: int | None
+
+
+class TopicDescription(NamedTuple):
+    name: str
+    internal: bool
+    partitions: list[Partition]
+    configs: dict[str, str | None]  # set on the topic
+    defaults: dict[str, str | None]  # all others
+
+
+@contextmanager
+def topic_admin(bootstrap: Sequence[Address]) -> Iterator[TopicAdmin]:
+    """Connect to the first that answers. Raises CommandFailed, for what goes wrong later too."""
+    with connected(bootstrap) as client:
+        yield TopicAdmin(client)
+
+
+class TopicAdmin:
+    """Topics of one cluster."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def topics(self) -> list[TopicSummary]:
+        """All topics by name."""
+        return sorted(
+            TopicSummary(
+                row["name"],
+                len(row["partitions"]),
+                max((len(partition["replica_nodes"]) for partition in row["partitions"]), default=0),
+                row["is_internal"],
+            )
+            for row in self._client.describe_topics()
+        )
+
+    def create(
+        self,
+        names: Sequence[str],
+        *,
+        partitions: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        may_exist: bool,
+    ) -> list[Outcome]:
+        options = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": configs}
+        answer = self._client.create_topics(
+            dict.fromkeys(names, options), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        )
+        harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
+        return [outcome_of(row, "created", harmless) for row in answer["topics"]]
+
+    def delete(self, names: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
+        answer = self._client.delete_topics(
+            list(dict.fromkeys(names)), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        )
+        harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
+        return [outcome_of(row, "deleted", harmless) for row in answer["topics"]]
+
+    def describe(self, name: str) -> TopicDescription:
+        """Raises CommandFailed if there is no such topic."""
+        (topic,) = self._client.describe_topics([name])
+        # Without a leader there are still partitions to show.
+        if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
+            raise CommandFailed(refusal(name, topic["error_code"]))
+        rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+        earliest = self._offsets(name, rows, OffsetSpec.EARLIEST)
+        latest = self._offsets(name, rows, OffsetSpec.LATEST)
+        configs = self._configs(name)
+        return TopicDescription(
+            name,
+            topic["is_internal"],
+            [
+                Partition(
+                    row["partition_index"],
+                    None if row["leader_id"] < 0 else row["leader_id"],
+                    list(row["replica_nodes"]),
+                    list(row["isr_nodes"]),
+                    earliest.get(row["partition_index"]),
+                    latest.get(row["partition_index"]),
+                )
+                for row in rows
+            ],
+            {key: row["value"] for key, row in configs.items() if row["config_source"] == SET_ON_TOPIC},
+            {key: row["value"] for key, row in configs.items() if row["config_source"] != SET_ON_TOPIC},
+        )
+
+    def _offsets(self, name: str, rows: Iterable[Any], spec: Any) -> dict[int, int]:
+        """Offset by partition, of those whose leader could say."""
+        partitions_of: dict[int, list[int]] = {}
+        for row in rows:
+            if row["leader_id"] >= 0:
+                partitions_of.setdefault(row["leader_id"], []).append(row["partition_index"])
+        offsets = {}
+        for partitions in partitions_of.values():
+            asked = {TopicPartition(name, partition): spec for partition in partitions}
+            try:
+                found = self._client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
+            except errors.KafkaError:
+                continue  # shown as unknown: what else there is to know about the topic is still worth showing
+            offsets.update({key.partition: row.offset for key, row in found.items()})
+        return offsets
+
+    def _configs(self, name: str) -> Mapping[str, Any]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, name)
+        configs: Mapping[str, Any] = self._client.describe_configs([resource], config_filter="all")["topic"][name]
+        if not configs:  # every topic has some: kafka-python leaves a refusal out
+            raise CommandFailed(f"the broker does not tell the configs of topic {name}; see its log and its ACLs")
+        return configs
+
+
+def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -> Outcome:
+    name, code = row["name"], row["error_code"]
+    if code == NO_ERROR:
+        return Outcome(name, done)
+    if code in harmless:
+        return Outcome(name, harmless[code])
+    return Outcome(name, "failed", refusal(name, code, row.get("error_message")))
+
+
+def refusal(name: str, code: int, message: str | None = None) -> str:
+    """A topic's error in one line: what the broker says, and what to do about it."""
+    if message:
+        said = " ".join(message.split()).rstrip(".")
+    else:
+        said = f"there is no topic {name}" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
+    subject = "" if name in said else f"topic {name}: "
+    advice = ADVICE.get(code)
+    return f"{subject}{said}" + (f"; {advice.format(name=name)}" if advice else "")

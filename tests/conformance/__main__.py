@@ -1,0 +1,86 @@
+"""python -m tests.conformance: the same conversations with Apache Kafka 2.0.1 and minibroker, until they differ.
+
+Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
+`--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.apache_kafka import KafkaUnavailable
+from tests.conformance.generator import generated
+from tests.conformance.pair import Pair, running_pair
+from tests.conformance.recording import record
+from tests.conformance.scripts import ALL
+from tests.conformance.shrinking import shrunk
+from tests.conformance.steps import Script, read_script, script_text
+
+MAX_REPORTED = 10
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
+            if options.record:
+                return record(pair.kafka)
+            return compare(pair, options)
+    except KafkaUnavailable as reason:
+        print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many generated conversations")
+    parser.add_argument("--seed", type=int, default=1, help="the first of them")
+    parser.add_argument("--only", help="one scripted conversation, by name")
+    parser.add_argument("--script", type=Path, help="a conversation from a file, as this program prints them")
+    parser.add_argument("--record", action="store_true", help="record the scripted ones anew")
+    return parser
+
+
+def compare(pair: Pair, options: argparse.Namespace) -> int:
+    if options.script:
+        return report(pair, str(options.script), read_script(options.script.read_text()), is_shrunk=False)
+    begun, failed = time.monotonic(), 0
+    names = [options.only] if options.only else list(ALL)
+    for name in names:
+        failed += report(pair, name, ALL[name](), is_shrunk=False)
+    seeds = range(0) if options.only else range(options.seed, options.seed + options.seeds)
+    for number, seed in enumerate(seeds):
+        failed += report(pair, f"seed {seed}", generated(seed), is_shrunk=True)
+        if failed >= MAX_REPORTED:
+            break
+        if number % 100 == 99:
+            print(f"{number + 1} seeds, {failed} differences, {time.monotonic() - begun:.0f} s", flush=True)
+    print(
+        f"{len(names)} scripts and {len(seeds)} seeds, {failed} differences, {len(pair.vanished)} more that were not "
+        f"there when held again, {time.monotonic() - begun:.0f} s"
+    )
+    for each in pair.vanished:
+        print(f"not there when held again: {each}")
+    return 1 if failed else 0
+
+
+def report(pair: Pair, title: str, script: Script, *, is_shrunk: bool) -> int:
+    """Print how the conversation differs; 1 if it does."""
+    found = pair.difference(script)
+    if found is None:
+        return 0
+    if is_shrunk:
+        script = shrunk(script, lambda candidate: pair.difference(candidate) is not None)
+        found = pair.difference(script) or found
+    print(f"-- {title} is answered differently\n{found}", flush=True)
+    if is_shrunk:
+        print(f"-- as a script:\n{script_text(script)}", flush=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

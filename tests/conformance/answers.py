@@ -1,0 +1,224 @@
+"""Answers in a form that compares, and the one place that says what may rightly differ between two brokers.
+
+What is masked, and nothing else: ids a broker draws (session, producer, cluster), its address, the time it is,
+the order of hash maps, topics of other runs, how tightly lz4 packs, and what docs/differences.md lists.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import crc32c
+
+from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.batches import batch_is_valid, scan_batches
+from minibroker.protocol.compression import CODEC_MASK, Codec, compress, decompress
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_set import iter_message_records, read_message_header
+from minibroker.protocol.record_batch import (
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    crc_is_valid,
+    read_header,
+)
+from tests.conformance.steps import PREFIX_MARK
+from tests.test_differences import LAST_VERSIONS_OF_KAFKA_2_0
+
+DAY_MS = 24 * 60 * 60 * 1000
+NOW = "now"
+INSIDE = "inside"
+LZ4 = "lz4"
+FILLER = b"\xff" * 8
+SMALLEST_HEADER, MAGIC_AT = 17, 16
+MAX_DECOMPRESSED_BYTES = 1 << 26
+
+Plain = Any  # dicts, lists, numbers, texts
+
+
+class Masks:
+    """The masks of one conversation with one broker: session ids are told by the order in which they appear."""
+
+    def __init__(self, prefix: str, now_ms: int) -> None:
+        self._prefix = prefix
+        self._now_ms = now_ms
+        self._session_ids = {0: 0}
+
+    def apply(self, api: str, body: Any) -> Plain:
+        answer = self._plain(body)
+        if "session_id" in answer:
+            answer["session_id"] = self._session_ids.setdefault(answer["session_id"], len(self._session_ids))
+        mask = MASKS.get(api)
+        if mask is not None:
+            mask(answer)
+        return answer
+
+    def _plain(self, value: Any, name: str = "") -> Plain:
+        if hasattr(value, "_fields"):
+            return {each: self._plain(item, each) for each, item in zip(value._fields, value, strict=True)}
+        if isinstance(value, list | tuple):
+            return [self._plain(item) for item in value]
+        if isinstance(value, str):
+            return value.replace(self._prefix, PREFIX_MARK)
+        if isinstance(value, memoryview | bytes | bytearray):
+            return self._records(bytes(value))
+        if name in ("timestamp", "log_append_time_ms") and self._is_now(value):
+            return NOW
+        return value
+
+    def _is_now(self, timestamp_ms: int) -> bool:
+        return abs(timestamp_ms - self._now_ms) < DAY_MS
+
+    def _records(self, data: bytes) -> list[str]:
+        """One text a batch: its bytes, those of a broker's time left out, and what follows the last whole one."""
+        batches, position = [], 0
+        while len(data) - position >= SMALLEST_HEADER:
+            end = position + 12 + struct.unpack_from(">i", data, position + 8)[0]
+            if not position < end <= len(data):
+                break
+            batches.append(self._batch(data[position:end]))
+            position = end
+        is_filled_up = data[position : position + len(FILLER)] == FILLER
+        if is_filled_up and any(each.startswith((INSIDE, LZ4)) for each in batches):
+            return batches  # up to the size of what was read, which is a matter of time or of the library
+        if position < len(data):
+            batches.append(f"cut after {len(data) - position}: {tail_text(data[position:])}")
+        return batches
+
+    def _batch(self, data: bytes) -> str:
+        if data[22 if data[MAGIC_AT] == 2 else 17] & CODEC_MASK == Codec.LZ4:
+            repacked = packed_anew(data)
+            if repacked is not None:
+                return f"{LZ4} {self._text(repacked)}"
+        return self._text(data)
+
+    def _text(self, data: bytes) -> str:
+        if data[MAGIC_AT] == 2:
+            header = read_header(data)
+            seal = "" if crc_is_valid(data, 0, header) else " WRONG CRC"
+            if header.attributes & LOG_APPEND_TIME_FLAG and self._is_now(header.max_timestamp):
+                return f"{NOW} {data[:17].hex()} {data[21:35].hex()} {data[43:].hex()}{seal}"
+            return data.hex() + seal
+        message = read_message_header(data)
+        if message.magic == 0 or not (message.attributes & LOG_APPEND_TIME_FLAG and self._is_now(message.timestamp)):
+            return data.hex()
+        if not message.is_compressed:
+            return f"{NOW} {data[:12].hex()} {data[16:18].hex()} {data[26:].hex()}"
+        return f"{INSIDE} {NOW} {message.offset} {message.attributes} {self._inside(data)}"
+
+    def _inside(self, data: bytes) -> str:
+        """The records of a wrapper: its bytes depend on the times inside."""
+        try:
+            found = list(iter_message_records(data, 0, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+        except KafkaError as error:
+            return f"unreadable: {error}"
+        return str([(each.offset, each.key, each.value) for each in found])
+
+
+def packed_anew(data: bytes) -> bytes | None:
+    """An lz4 batch as this library packs it, sizes and CRC made right; None if it cannot be, or its CRC is wrong."""
+    magic = data[MAGIC_AT]
+    start = RECORD_BATCH_OVERHEAD if magic == 2 else 26 + 8 * magic  # where what is packed begins
+    view = next(scan_batches(data, 0, len(data)), None)
+    if view is None or not batch_is_valid(data, view):
+        return None
+    try:
+        unpacked = decompress(Codec.LZ4, data[start:], max_size=MAX_DECOMPRESSED_BYTES, magic=magic)
+    except KafkaError:
+        return None
+    packed = compress(Codec.LZ4, unpacked, magic=magic)
+    batch = bytearray(data[:start] + packed)
+    struct.pack_into(">i", batch, 8, len(batch) - LOG_OVERHEAD)
+    if magic == 2:
+        struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[21:])))
+    else:
+        struct.pack_into(">i", batch, start - 4, len(packed))
+        struct.pack_into(">I", batch, 12, zlib.crc32(batch[MAGIC_AT:]))
+    return bytes(batch)
+
+
+def tail_text(data: bytes) -> str:
+    """The beginning of a batch without its CRC, which may be of a broker's time, and without that time."""
+    is_new = data[MAGIC_AT : MAGIC_AT + 1] == b"\2"
+    attributes, crc, time = (22, slice(17, 21), slice(35, 43)) if is_new else (17, slice(12, 16), slice(18, 26))
+    shown = bytearray(data)
+    shown[crc] = bytes(len(shown[crc]))
+    if data[attributes : attributes + 1] and data[attributes] & LOG_APPEND_TIME_FLAG:
+        shown[time] = bytes(len(shown[time]))
+    return shown.hex()
+
+
+def mask_metadata(answer: Plain) -> None:
+    answer["topics"] = [topic for topic in answer["topics"] if PREFIX_MARK in topic["name"] or topic["error_code"]]
+    sort_topics(answer, "partition")
+    answer["cluster_id"] = answer["cluster_id"] and "cluster"
+    for broker in answer["brokers"]:
+        broker.update(host="host", port=0)
+
+
+def mask_producer_id(answer: Plain) -> None:
+    if not answer["error_code"]:
+        answer["producer_id"] = "id"
+
+
+def mask_api_versions(answer: Plain) -> None:
+    """Of the APIs that both have, the versions that both have."""
+    rows = {row["api_key"]: row for row in answer["api_keys"] if row["api_key"] in API_TABLE}
+    for key, row in rows.items():
+        row["max_version"] = min(row["max_version"], LAST_VERSIONS_OF_KAFKA_2_0[key])
+    answer["api_keys"] = [rows[key] for key in sorted(rows)]
+
+
+def mask_describe_configs(answer: Plain) -> None:
+    answer["results"].sort(key=lambda row: (row["resource_type"], row["resource_name"]))
+    for row in answer["results"]:
+        row["configs"].sort(key=lambda config: config["name"])
+
+
+def mask_create_topics(answer: Plain) -> None:
+    """Without what a Scala collection looks like; a wrong config is said as later Kafka does (docs/differences.md)."""
+    sort_topics(answer)
+    for topic in answer["topics"]:
+        if (topic["error_message"] or "").startswith(("Invalid value ", "Version `")):
+            topic["error_code"] = int(ErrorCode.INVALID_CONFIG)
+        if (topic["error_message"] or "").startswith("Duplicate replica assignment found: "):
+            topic["error_message"] = "Duplicate replica assignment found"
+
+
+def sort_topics(answer: Plain, partition: str = "partition") -> None:
+    """The order of Kafka's hash maps."""
+    answer["topics"].sort(key=lambda topic: topic.get("name") or topic.get("topic") or "")
+    for topic in answer["topics"]:
+        topic.get("partitions", []).sort(key=lambda row: row[partition])
+
+
+MASKS: dict[str, Callable[[Plain], None]] = {
+    "Produce": sort_topics,
+    "ListOffsets": sort_topics,
+    "Metadata": mask_metadata,
+    "ApiVersions": mask_api_versions,
+    "CreateTopics": mask_create_topics,
+    "DeleteTopics": sort_topics,
+    "DeleteRecords": sort_topics,
+    "InitProducerId": mask_producer_id,
+    "DescribeConfigs": mask_describe_configs,
+}
+
+
+def differences(kafkas: Plain, ours: Plain, path: str = "") -> list[str]:
+    """Every field that differs, by its path."""
+    if isinstance(kafkas, dict) and isinstance(ours, dict):
+        found = []
+        for name in {**kafkas, **ours}:
+            found += differences(kafkas.get(name), ours.get(name), f"{path}.{name}" if path else name)
+        return found
+    if isinstance(kafkas, list) and isinstance(ours, list) and len(kafkas) == len(ours):
+        return [
+            each
+            for number, (left, right) in enumerate(zip(kafkas, ours, strict=True))
+            for each in differences(left, right, f"{path}[{number}]")
+        ]
+    return [] if kafkas == ours else [f"{path}: Apache Kafka {kafkas!r}, minibroker {ours!r}"]

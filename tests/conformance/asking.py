@@ -1,0 +1,90 @@
+"""Short forms of the requests scripts are made of."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from tests.conformance.steps import Batch, FromNow, SessionOf, Step, call
+
+TIME_MS = 1_500_000_000_000
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
+UNLIMITED = 2**31 - 1
+Row = tuple[Any, ...]
+
+
+def create(name: str, partitions: int = 1, **configs: object) -> Step:
+    return create_all((name, partitions, configs))
+
+
+def create_all(*topics: tuple[str, int, dict[str, Any]]) -> Step:
+    rows: list[Row] = [
+        (name, partitions, 1, [], [(key.replace("_", "."), str(value)) for key, value in configs.items()])
+        for name, partitions, configs in topics
+    ]
+    return call("CreateTopics", 2, topics=rows, timeout_ms=20_000)
+
+
+def records(count: int = 3, size: int = 20, *, time_ms: int = TIME_MS, key: bytes | None = b"key") -> tuple[Row, ...]:
+    return tuple((time_ms + number, key, size + number) for number in range(count))
+
+
+def batch(count: int = 3, size: int = 20, codec: str = "none", **options: Any) -> Batch:
+    return Batch(options.pop("rows", None) or records(count, size), codec=CODECS[codec], **options)
+
+
+def produce(topic: str, what: Any, partition: int = 0, *, version: int = 5, acks: int = -1, **options: Any) -> Step:
+    return produce_all((topic, [(partition, what)]), version=version, acks=acks, **options)
+
+
+def produce_all(*topics: tuple[str, list[Any]], version: int = 5, acks: int = -1, **options: Any) -> Step:
+    return call("Produce", version, acks=acks, timeout_ms=5000, topics=list(topics), **options)
+
+
+def produce_old(topic: str, what: Any, partition: int = 0, **options: Any) -> Step:
+    """In the last version that takes message sets."""
+    return produce(topic, what, partition, version=2, **options)
+
+
+def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forget: Any = (), **options: Any) -> Step:
+    """Rows of (topic, partition, offset, and perhaps max_bytes and a follower's log start offset)."""
+    topics = [
+        (
+            topic,
+            [(row[1], row[2], row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20) for row in group],
+        )
+        for topic, group in groupby(rows, key=lambda row: row[0])
+    ]
+    given = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **options}
+    return call(
+        "Fetch",
+        version,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=topics,
+        forgotten_topics=list(forget),
+        **given,
+    )
+
+
+def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:
+    return SessionOf(begun_by), epoch
+
+
+def list_offsets(*rows: Row, version: int = 3, replica_id: int = -1, **options: Any) -> Step:
+    """Rows of (topic, partition, timestamp, and perhaps max_num_offsets)."""
+    topics = [
+        (topic, [(row[1], -1, row[2], row[3] if len(row) > 3 else 1) for row in group])
+        for topic, group in groupby(rows, key=lambda row: row[0])
+    ]
+    return call("ListOffsets", version, replica_id=replica_id, topics=topics, **options)
+
+
+def delete_records(*rows: Row, version: int = 1) -> Step:
+    """Rows of (topic, partition, offset)."""
+    topics = [(topic, [row[1:] for row in group]) for topic, group in groupby(rows, key=lambda row: row[0])]
+    return call("DeleteRecords", version, topics=topics, timeout_ms=5000)
+
+
+def just_now(count: int = 2, delta_ms: int = 0) -> tuple[Row, ...]:
+    return tuple((FromNow(delta_ms + number), b"key", 20) for number in range(count))

@@ -1,0 +1,165 @@
+"""Holds a script with one broker: `Transcript` makes requests and keeps the answers, `SocketPeer` carries them.
+
+Whether a request waits is seen without a clock. Both brokers serve requests of all connections in the order in
+which they arrive (Apache Kafka with one network and one request thread), so that once two more requests were
+answered on another connection, one that was not answered is waiting.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.errors import KafkaProtocolError
+from tests.conformance.answers import Masks, Plain
+from tests.conformance.steps import CORRELATION_ID, Script, Step
+
+CLOSED = "closed"
+WAITS = "waits"
+SILENT = "silent"
+NO_ANSWER = "no answer"
+ANSWER_SECONDS = 30.0
+CORRELATION_BYTES = 4
+SIZE_BYTES = 4
+SETTLE_SECONDS = 0.005  # for the last bytes of an answer that is on its way
+SYNC_VERSION = 0
+
+
+class Transcript:
+    """The conversation with one broker: what was answered so far, masked, and the session ids unmasked."""
+
+    def __init__(self, prefix: str, now_ms: int | None = None) -> None:
+        self.answers: list[Plain] = []
+        self._prefix = prefix
+        self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._masks = Masks(prefix, self._now_ms)
+        self._sessions: dict[str, int] = {}
+
+    def frame(self, step: Step) -> bytes:
+        return step.frame(self._prefix, self._now_ms, self._sessions)
+
+    def add(self, step: Step, outcome: bytes | bytearray | str) -> None:
+        """Keep a response without its size, or one of the words above."""
+        self.answers.append(outcome if isinstance(outcome, str) else self._decoded(step, outcome))
+
+    def _decoded(self, step: Step, frame: bytes | bytearray) -> Plain:
+        message = API_TABLE[step.key].response
+        is_known = message.first_version <= step.version <= message.last_version
+        version = step.version if is_known else 0  # ApiVersions of an unknown version
+        try:
+            body, end = message.decode(version, frame, CORRELATION_BYTES)
+        except KafkaProtocolError as error:
+            return f"undecodable: {error}"
+        if int.from_bytes(frame[:CORRELATION_BYTES], "big") != CORRELATION_ID:
+            return "another correlation id"
+        if end != len(frame):
+            return f"{len(frame) - end} bytes behind the answer"
+        if step.name and hasattr(body, "session_id"):
+            self._sessions[step.name] = body.session_id
+        return self._masks.apply(step.api, body)
+
+
+class SocketPeer:
+    """A broker at the other end of sockets, one per name."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._sockets: dict[str, socket.socket] = {}
+        self._parked: dict[str, Step] = {}
+
+    def hold(self, script: Script, prefix: str) -> list[Plain]:
+        """Every step's answer."""
+        transcript = Transcript(prefix)
+        try:
+            for step in script:
+                self._move(step, transcript)
+        finally:
+            for name in list(self._sockets):
+                if name != "main":
+                    self.drop(name)
+        return transcript.answers
+
+    def close(self) -> None:
+        for name in list(self._sockets):
+            self.drop(name)
+
+    def _move(self, step: Step, transcript: Transcript) -> None:
+        name = step.connection
+        if step.kind == "drop":
+            self.drop(name)
+        elif step.kind == "look":
+            parked = self._parked.get(name)
+            transcript.add(step if parked is None else parked, "nothing asked" if parked is None else self._seen(name))
+        elif step.kind == "take":
+            parked = self._parked.pop(name, None)
+            transcript.add(parked or step, self._receive(name) if parked else "nothing asked")
+        elif step.kind == "park":
+            self._send(name, transcript.frame(step))
+            self._parked[name] = step
+            transcript.add(step, self._seen(name))
+        else:
+            self._send(name, transcript.frame(step))
+            if step.is_unanswered:
+                transcript.add(step, SILENT if self._sync(name) else CLOSED)
+            else:
+                transcript.add(step, self._receive(name))
+
+    def _seen(self, name: str) -> bytes | str:
+        self._sync("sync")
+        self._sync("sync")
+        if not select.select([self._socket(name)], [], [], SETTLE_SECONDS)[0]:
+            return WAITS
+        self._parked.pop(name)
+        return self._receive(name)
+
+    def _sync(self, name: str) -> bool:
+        """Whether the connection still answers, by which time all before it is done."""
+        body = API_TABLE[ApiKey.API_VERSIONS].request()
+        self._send(name, encode_request(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync", body))
+        return self._receive(name) != CLOSED
+
+    def _socket(self, name: str) -> socket.socket:
+        if name not in self._sockets:
+            opened = socket.create_connection(self._address, timeout=ANSWER_SECONDS)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sockets[name] = opened
+            self._sync(name)  # or requests on older connections might overtake
+        return self._sockets[name]
+
+    def drop(self, name: str) -> None:
+        self._parked.pop(name, None)
+        opened = self._sockets.pop(name, None)
+        if opened is not None:
+            opened.close()
+
+    def _send(self, name: str, data: bytes) -> None:
+        try:
+            self._socket(name).sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # receiving tells
+
+    def _receive(self, name: str) -> bytes | str:
+        try:
+            size = self._exactly(name, SIZE_BYTES)
+            data = size and self._exactly(name, int.from_bytes(size, "big"))
+        except TimeoutError:
+            self.drop(name)
+            return NO_ANSWER
+        if data is None:
+            self.drop(name)
+            return CLOSED
+        return data
+
+    def _exactly(self, name: str, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                more = self._socket(name).recv(size - len(data))
+            except ConnectionResetError:
+                return None
+            if not more:
+                return None
+            data += more
+        return bytes(data)

@@ -1,0 +1,119 @@
+"""Apache Kafka 2.0.1 and minibroker side by side, and the same script held with both."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from tests.conformance.answers import Plain, differences
+from tests.conformance.conversation import SocketPeer
+from tests.conformance.steps import Script, Step, call
+from tests.integration.brokers import Minibroker
+
+# What both are started with: nothing may happen by itself while they are compared.
+SETTINGS: dict[str, str | int] = {
+    "log.retention.ms": -1,
+    "log.retention.check.interval.ms": 3_600_000,
+    "log.cleaner.enable": "false",
+    "max.incremental.fetch.session.cache.slots": 100_000,
+    "log.segment.delete.delay.ms": 100,
+}
+# Requests of all connections are served in the order in which they arrive.
+KAFKA_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "num.replica.fetchers": 1}
+LONGEST_DELETABLE = 200  # Apache Kafka 2.0.1 halts when it deletes a topic of a longer name (KAFKA-4893)
+PREFIX = "r{:06d}-"
+
+
+class Difference(NamedTuple):
+    """The first step that was answered differently, and how."""
+
+    number: int
+    step: Step
+    fields: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"step {self.number}: {self.step!r}", *(f"    {each}" for each in self.fields)])
+
+
+class Pair:
+    """Both brokers. Every script gets topics of its own, by a prefix no other has."""
+
+    def __init__(self, kafka: SocketPeer, minibroker: SocketPeer) -> None:
+        self.kafka = kafka
+        self.minibroker = minibroker
+        self.vanished: list[Difference] = []  # were not there when all was done again
+        self._runs = itertools.count(1)
+
+    def hold(self, script: Script) -> tuple[list[Plain], list[Plain]]:
+        """The answers of Apache Kafka and of minibroker; the script's topics are deleted behind it."""
+        prefix = PREFIX.format(next(self._runs))
+        script = [*script, cleaning(script)]
+        answers: dict[str, list[Plain]] = {}
+        failures: list[BaseException] = []
+
+        def hold_with(name: str, peer: SocketPeer) -> None:
+            try:
+                answers[name] = peer.hold(script, prefix)[:-1]
+            except BaseException as error:
+                failures.append(error)
+
+        other = threading.Thread(target=hold_with, args=("kafka", self.kafka))
+        other.start()
+        hold_with("minibroker", self.minibroker)
+        other.join()
+        if failures:
+            raise failures[0]
+        return answers["kafka"], answers["minibroker"]
+
+    def difference(self, script: Script) -> Difference | None:
+        """The first difference. One that goes away when all is done again is counted, and is none."""
+        found = first_difference(script, *self.hold(script))
+        if found is None:
+            return None
+        again = first_difference(script, *self.hold(script))
+        if again is None:
+            self.vanished.append(found)
+        return again
+
+
+def first_difference(script: Script, kafkas: list[Plain], ours: list[Plain]) -> Difference | None:
+    answered = (step for step in script if step.kind != "drop")
+    for number, (step, theirs, mine) in enumerate(zip(answered, kafkas, ours, strict=True)):
+        found = differences(theirs, mine)
+        if found:
+            return Difference(number, step, found)
+    return None
+
+
+def cleaning(script: Script) -> Step:
+    """Delete every topic the script may have created; that some do not exist is no matter."""
+    names = {
+        topic[0]
+        for step in script
+        if step.api == "CreateTopics" and step.raw is None
+        for topic in step.body["topics"]
+        if topic[0].startswith("@") and len(topic[0]) <= LONGEST_DELETABLE
+    }
+    return call("DeleteTopics", 1, topic_names=sorted(names), timeout_ms=0)
+
+
+@contextmanager
+def running_pair(directory: Path) -> Iterator[Pair]:
+    """Both brokers in processes of their own. Raises KafkaUnavailable."""
+    jars = kafka_jars()
+    with ExitStack() as stack:
+        kafka = ApacheKafka(jars, directory / "kafka", settings={**SETTINGS, **KAFKA_SETTINGS})
+        minibroker = Minibroker(directory / "minibroker", "--set", "broker.id=0", settings=SETTINGS)
+        stack.callback(minibroker.kill)
+        stack.callback(kafka.kill)
+        kafka.start()
+        minibroker.wait_until_ready()
+        peers = [SocketPeer(kafka.host, kafka.port), SocketPeer(minibroker.host, minibroker.port)]
+        for peer in peers:
+            stack.callback(peer.close)
+        yield Pair(*peers)

@@ -1,0 +1,197 @@
+"""What an administrator and a client that finds its way ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.asking import batch, create, create_all, fetch, produce
+from tests.conformance.steps import Script, Step, call
+
+LONG = "x" * 241  # with the prefix, the longest that is allowed
+
+
+def make(version: int, *topics: tuple[Any, ...], **options: Any) -> Step:
+    return call("CreateTopics", version, topics=list(topics), timeout_ms=20_000, **options)
+
+
+def versions_of_apis() -> Script:
+    script: Script = [call("ApiVersions", version) for version in range(3)]
+    script += [call("ApiVersions", version, raw=b"") for version in (4, 99, -1, 32767)]
+    script += [call("ApiVersions", 0, raw=b"trailing"), call("ApiVersions", 0, client_id=None)]
+    for api in ("Produce", "Fetch", "ListOffsets", "Metadata", "CreateTopics", "DescribeConfigs"):
+        script += [call(api, 99, raw=b"\0" * 40), call(api, -1, raw=b"\0" * 40), call(api, 1, raw=b"")]
+        script += [call(api, 2, raw=b"\x7f" * 40)]
+    return script
+
+
+def created_topics() -> Script:
+    script: Script = []
+    for version in range(4):
+        tag = f"@{version}"
+        script += [
+            make(version, (f"{tag}plain", 2, 1, [], [])),
+            make(version, (f"{tag}plain", 2, 1, [], [])),
+            make(version, (f"{tag}assigned", -1, -1, [(0, [0]), (1, [0])], [])),
+            make(version, (f"{tag}both", 1, 1, [(0, [0])], [])),
+            make(version, (f"{tag}twice", -1, -1, [(0, [0, 0])], [])),
+            make(version, (f"{tag}uneven", -1, -1, [(0, [0]), (1, [0, 1])], [])),
+            make(version, (f"{tag}p0", 0, 1, [], []), (f"{tag}p1", -1, 1, [], []), (f"{tag}p2", -2, 1, [], [])),
+            make(version, (f"{tag}r0", 1, 0, [], []), (f"{tag}r1", 1, -1, [], []), (f"{tag}r2", 1, 2, [], [])),
+            make(version, ("", 1, 1, [], []), (".", 1, 1, [], []), ("..", 1, 1, [], [])),
+            make(version, (f"{tag}a/b", 1, 1, [], []), (f"{tag}a b", 1, 1, [], []), (f"{tag}ä", 1, 1, [], [])),
+            make(version, (f"{tag}x.y", 1, 1, [], [])),
+            make(version, (f"{tag}x_y", 1, 1, [], [])),
+            make(version, (f"{tag}same", 1, 1, [], []), (f"{tag}same", 1, 1, [], []), (f"{tag}other", 1, 1, [], [])),
+            make(version, (f"@{version}{LONG[:-1]}", 1, 1, [], [])),
+            make(version, (f"@{version}{LONG}", 1, 1, [], [])),
+            make(version),
+        ]
+        if version:
+            script += [
+                make(version, (f"{tag}only", 2, 1, [], []), (f"{tag}plain", 1, 1, [], []), validate_only=True),
+                make(version, (f"{tag}only", 2, 1, [], [("no.such", "1")]), validate_only=True),
+            ]
+        script.append(
+            call(
+                "Metadata",
+                5,
+                topics=[(f"{tag}only",), (f"{tag}plain",), (f"{tag}assigned",)],
+                allow_auto_topic_creation=False,
+            )
+        )
+    return script
+
+
+def configs_of_topics() -> Script:
+    configs: dict[str, tuple[str | None, ...]] = {
+        "cleanup.policy": ("compact", "delete", "compact,delete", "", "both", "Compact", " delete "),
+        "compression.type": ("gzip", "zstd", "GZIP", "none", "uncompressed", "producer"),
+        "retention.ms": ("-1", "0", "-2", "x", "9223372036854775808", "1.5", "+5", " 7 "),
+        "segment.bytes": ("14", "13", "1048576", "2147483648", ""),
+        "min.insync.replicas": ("0", "1", "2"),
+        "max.message.bytes": ("0", "-1", "10"),
+        "message.format.version": ("0.8.2", "0.10.0-IV0", "1.0", "2.0-IV1", "0.11.0.2"),
+        "message.timestamp.type": ("LogAppendTime", "CreateTime", "createtime"),
+        "message.timestamp.difference.max.ms": ("0", "-1"),
+        "min.cleanable.dirty.ratio": ("0", "1", "1.1", "-0.1", "x", "0.25"),
+        "preallocate": ("true", "TRUE", "yes", "1"),
+        "message.downconversion.enable": ("false", "no"),
+        "leader.replication.throttled.replicas": ("*", "0:0,1:1", ""),
+        "segment.ms": ("0", "1"),
+        "flush.messages": ("0", "1", "-1"),
+        "no.such.config": ("1",),
+        "": ("1",),
+    }
+    script: Script = []
+    made: list[str] = []
+    for config, values in configs.items():
+        for value in values:
+            name = f"@c{len(made)}"
+            made.append(name)
+            script.append(make(3, (name, 1, 1, [], [(config, value)])))
+    script.append(make(3, ("@many", 1, 1, [], [("retention.ms", "5"), ("retention.ms", "6"), ("segment.ms", "7")])))
+    names = [*made, "@many"]
+    for number, name in enumerate(names):
+        script.append(call("DescribeConfigs", number % 3, resources=[(2, name, None if number % 5 == 0 else KEYS)]))
+    script.append(call("DescribeConfigs", 2, resources=[(2, name, KEYS) for name in names], include_synonyms=True))
+    return script
+
+
+KEYS = [
+    "cleanup.policy",
+    "compression.type",
+    "retention.ms",
+    "segment.bytes",
+    "min.insync.replicas",
+    "max.message.bytes",
+    "message.format.version",
+    "message.timestamp.type",
+    "message.timestamp.difference.max.ms",
+    "min.cleanable.dirty.ratio",
+    "preallocate",
+    "message.downconversion.enable",
+    "leader.replication.throttled.replicas",
+    "segment.ms",
+    "flush.messages",
+]
+
+
+def described_configs() -> Script:
+    script: Script = [create("@a", 1, retention_ms=1000, compression_type="lz4", segment_bytes=2000)]
+    broker_keys = [
+        "message.max.bytes",
+        "num.partitions",
+        "log.retention.ms",
+        "log.retention.hours",
+        "no.such",
+        "compression.type",
+    ]
+    for version in range(3):
+        for synonyms in (False, True) if version else (False,):
+            for resource in (
+                (2, "@a", None),
+                (2, "@a", []),
+                (2, "@a", ["retention.ms", "no.such", "retention.ms"]),
+                (2, "@nope", None),
+                (2, "", None),
+                (2, "bad/name", None),
+                (4, "0", broker_keys),
+                (4, "0", []),
+                (4, "", None),
+                (4, "1", None),
+                (4, "x", None),
+                (0, "@a", None),
+                (1, "@a", None),
+                (3, "@a", None),
+                (99, "@a", None),
+            ):
+                options: dict[str, Any] = {"include_synonyms": synonyms} if version else {}
+                script.append(call("DescribeConfigs", version, resources=[resource], **options))
+        script.append(call("DescribeConfigs", version, resources=[(2, "@a", KEYS), (2, "@nope", None), (2, "@a", [])]))
+        script.append(call("DescribeConfigs", version, resources=[]))
+    return script
+
+
+def deleted_topics() -> Script:
+    script: Script = []
+    for version in range(3):
+        names = [f"@{version}{each}" for each in "abc"]
+        script += [
+            create_all(*((name, 1, {}) for name in names)),
+            call("DeleteTopics", version, topic_names=["@nope", names[0]], timeout_ms=20_000),
+            call("DeleteTopics", version, topic_names=[names[0]], timeout_ms=20_000),
+            fetch((names[0], 0, 0)),
+            produce(names[0], batch()),
+            call("DeleteTopics", version, topic_names=[names[1], names[1], ""], timeout_ms=20_000),
+            call("DeleteTopics", version, topic_names=[], timeout_ms=20_000),
+            call("Metadata", 4, topics=[(name,) for name in names], allow_auto_topic_creation=False),
+        ]
+    return script
+
+
+def metadata() -> Script:
+    script: Script = [create("@a", 3), create("@b", 1)]
+    for version in range(7):
+        options: dict[str, Any] = {"allow_auto_topic_creation": False} if version >= 4 else {}
+        script += [
+            call("Metadata", version, topics=[("@a",), ("@b",), ("@a",)], **options),
+            call("Metadata", version, topics=[("@b",)], **options),
+            call("Metadata", version, topics=[], **options),
+            call("Metadata", version, topics=[("",)], **options),
+            call("Metadata", version, topics=[("bad/name",)], **options),
+            call("Metadata", version, topics=[(f"@{LONG}x",)], **options),
+        ]
+        if version:
+            script.append(call("Metadata", version, topics=None, **options))
+        if version >= 4:
+            script.append(call("Metadata", version, topics=[("@nope",), ("@a",)], **options))
+    script += [call("Metadata", version, topics=[(f"@auto{version}",)]) for version in range(7)]
+    script += [call("Metadata", 4, topics=[("@a.b",)]), create("@c_d"), call("Metadata", 4, topics=[("@c.d",)])]
+    return script
+
+
+ADMINISTERING: dict[str, Callable[[], Script]] = {
+    each.__name__: each
+    for each in (versions_of_apis, created_topics, configs_of_topics, described_configs, deleted_topics, metadata)
+}

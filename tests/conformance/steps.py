@@ -1,0 +1,221 @@
+"""What is asked in a conversation, as plain values: it can be printed as a script, shrunk, and asked of any broker.
+
+Three things in a request depend on the run, and are put in when it is sent: `@` in a string is the prefix of
+the run's topics, `FromNow` a time around the present, `SessionOf` the fetch session that an earlier step began.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import crc32c
+
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+
+KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
+PREFIX_MARK = "@"
+CORRELATION_ID = 77
+CLIENT_ID = "conformance"
+TEXT = b"The quick brown fox jumps over the lazy dog. "
+CRC_AT, CRC_COVERS_FROM = 17, 21  # of a batch of magic 2
+NO_BODY = struct.Struct(">hhih")
+
+
+class Shown:
+    """Printed as the call that makes it, without what is left at its default."""
+
+    def __repr__(self) -> str:
+        given = [
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in fields(self)  # type: ignore[arg-type]
+            if getattr(self, each.name) != each.default
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Batch(Shown):
+    """Records to produce: rows of (timestamp, key, value) and maybe headers, in the form of a magic.
+
+    A key or value that is a number is that many bytes: of text, or, below zero, of noise no codec makes smaller.
+    `edits` overwrite the finished bytes: (position, struct format, number); `is_resealed` makes the CRC right again.
+    """
+
+    rows: tuple[tuple[Any, ...], ...]
+    magic: int = 2
+    codec: int = 0
+    producer: tuple[int, int, int] = (-1, -1, -1)  # id, epoch, first sequence
+    is_transactional: bool = False
+    is_control: bool = False
+    first_offset: int = 0  # of magic 0 and 1, whose offsets are the producer's until the broker gives its own
+    edits: tuple[tuple[int, str, int], ...] = ()
+    is_resealed: bool = False
+
+    def build(self, now_ms: int) -> bytes:
+        records = [
+            Record(
+                (0 if self.magic == 2 else self.first_offset) + number,
+                row[0].at(now_ms) if isinstance(row[0], FromNow) else row[0],
+                content(row[1]),
+                content(row[2]),
+                tuple(row[3]) if len(row) > 3 else (),
+            )
+            for number, row in enumerate(self.rows)
+        ]
+        if self.magic == 2:
+            producer_id, epoch, sequence = self.producer
+            built = build_batch(
+                records,
+                codec=Codec(self.codec),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                is_transactional=self.is_transactional,
+                is_control=self.is_control,
+            )
+        else:
+            built = build_message_set(records, magic=self.magic, codec=Codec(self.codec))
+        for position, form, number in self.edits:
+            struct.pack_into(form, built, position, number)
+        if self.is_resealed:
+            struct.pack_into(">I", built, CRC_AT, crc32c.crc32c(bytes(built[CRC_COVERS_FROM:])))
+        return bytes(built)
+
+
+@dataclass(frozen=True, repr=False)
+class Joined(Shown):
+    """Batches and raw bytes one after the other, without the last `cut` bytes."""
+
+    parts: tuple[Batch | bytes, ...]
+    cut: int = 0
+
+    def build(self, now_ms: int) -> bytes:
+        data = b"".join(part if isinstance(part, bytes) else part.build(now_ms) for part in self.parts)
+        return data[: len(data) - self.cut]
+
+
+@dataclass(frozen=True, repr=False)
+class FromNow(Shown):
+    delta_ms: int
+
+    def at(self, now_ms: int) -> int:
+        return now_ms + self.delta_ms
+
+
+@dataclass(frozen=True, repr=False)
+class SessionOf(Shown):
+    """The session id in the answer to the step of that name; 0 if there was none."""
+
+    step: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One move on one connection. `kind`:
+
+    call  ask and wait for the answer          park  ask, and see whether it waits
+    look  see whether the parked one waits     take  wait for the parked one's answer     drop  hang up
+    """
+
+    api: str
+    version: int = 0
+    body: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    connection: str = "main"
+    kind: str = "call"
+    client_id: str | None = CLIENT_ID
+    raw: bytes | None = None  # sent as the body, as it is
+
+    @property
+    def key(self) -> ApiKey:
+        return KEYS[self.api]
+
+    @property
+    def is_unanswered(self) -> bool:
+        return self.raw is None and self.body.get("acks") == 0
+
+    def __repr__(self) -> str:
+        if self.kind in ("look", "take", "drop"):
+            return f"{self.kind}({self.connection!r})"
+        parts = [repr(self.api), str(self.version)]
+        for each in ("name", "connection", "kind", "client_id", "raw"):
+            if getattr(self, each) != Step.__dataclass_fields__[each].default:
+                parts.append(f"{each}={getattr(self, each)!r}")
+        parts += [f"{name}={value!r}" for name, value in self.body.items()]
+        return f"call({', '.join(parts)})"
+
+    def frame(self, prefix: str, now_ms: int, sessions: Mapping[str, int]) -> bytes:
+        """The request with its size in front."""
+        if self.raw is not None:
+            client = (self.client_id or "").encode()
+            payload = NO_BODY.pack(self.key, self.version, CORRELATION_ID, len(client)) + client + self.raw
+            return struct.pack(">i", len(payload)) + payload
+        body = API_TABLE[self.key].request(**resolved(dict(self.body), prefix, now_ms, sessions))
+        frame: bytes = encode_request(self.key, self.version, CORRELATION_ID, self.client_id, body)
+        return frame
+
+
+Script = list[Step]
+
+
+def call(api: str, version: int, /, *, name: str = "", connection: str = "main", **body: Any) -> Step:
+    """Ask; `kind`, `client_id` and `raw` are the step's, everything else the request's."""
+    own = {each: body.pop(each) for each in ("kind", "client_id", "raw") if each in body}
+    return Step(api, version, body, name, connection, **own)
+
+
+def look(connection: str) -> Step:
+    return Step("Fetch", kind="look", connection=connection)
+
+
+def take(connection: str) -> Step:
+    return Step("Fetch", kind="take", connection=connection)
+
+
+def drop(connection: str) -> Step:
+    return Step("Fetch", kind="drop", connection=connection)
+
+
+def content(given: bytes | int | None) -> bytes | None:
+    if not isinstance(given, int):
+        return given
+    if given < 0:
+        return random.Random(given).randbytes(-given)
+    return (TEXT * (given // len(TEXT) + 1))[:given]
+
+
+def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, int]) -> Any:
+    """The value with what depends on the run put in."""
+    if isinstance(value, str):
+        return value.replace(PREFIX_MARK, prefix)
+    if isinstance(value, Batch | Joined):
+        return value.build(now_ms)
+    if isinstance(value, FromNow):
+        return value.at(now_ms)
+    if isinstance(value, SessionOf):
+        return sessions.get(value.step, 0)
+    if isinstance(value, dict):
+        return {key: resolved(each, prefix, now_ms, sessions) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(each, prefix, now_ms, sessions) for each in value]
+    return value
+
+
+def script_text(script: Script) -> str:
+    """The script as Python, to be read and to be run again with `--script`."""
+    return "".join(f"{step!r},\n" for step in script)
+
+
+def read_script(text: str) -> Script:
+    """What `script_text` wrote."""
+    known = {each.__name__: each for each in (Batch, Joined, FromNow, SessionOf, call, look, take, drop)}
+    script: Script = list(eval(f"({text})", known))
+    return script

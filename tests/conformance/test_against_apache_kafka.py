@@ -1,0 +1,48 @@
+"""Apache Kafka 2.0.1 and minibroker answer alike, byte for byte: every scripted conversation, and some generated.
+
+`make conformance` goes through many more seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.apache_kafka import KafkaUnavailable
+from tests.conformance.generator import generated
+from tests.conformance.pair import Pair, running_pair
+from tests.conformance.scripts import ALL
+from tests.conformance.steps import script_text
+
+SEEDS = 25
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    try:
+        with running_pair(tmp_path_factory.mktemp("pair")) as running:
+            yield running
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scripted_conversations_are_answered_alike(pair: Pair, name: str) -> None:
+    difference = pair.difference(ALL[name]())
+
+    assert difference is None, f"{name}, {difference}"
+
+
+def test_generated_conversations_are_answered_alike(pair: Pair) -> None:
+    for seed in range(1, SEEDS + 1):
+        script = generated(seed)
+
+        difference = pair.difference(script)
+
+        assert difference is None, (
+            f"seed {seed}, {difference}\nshrink it: python -m tests.conformance --seed {seed} --seeds 1"
+            f"\n{script_text(script)}"
+        )

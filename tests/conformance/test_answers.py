@@ -1,0 +1,68 @@
+"""The masks hide what depends on the run, and nothing else."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from minibroker.protocol.messages.fetch import FetchResponse
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import TimestampType, build_batch
+from tests.conformance.answers import Masks, Plain, differences
+
+NOW_MS = 1_700_000_000_000
+
+
+def appended_at(time_ms: int, value: bytes = b"value") -> bytes:
+    kind = TimestampType.LOG_APPEND_TIME
+    return bytes(build_batch([Record(0, 5, None, value)], timestamp_type=kind, log_append_time_ms=time_ms))
+
+
+def fetched(records: bytes, *, topic: str = "run1-a", session_id: int = 0) -> Plain:
+    masks = Masks("run1-", NOW_MS)
+    row = FetchResponse.row("topics.partitions")(partition=0, records=records)
+    topics = [FetchResponse.row("topics")(topic=topic, partitions=[row])]
+    return masks.apply("Fetch", FetchResponse(session_id=session_id, topics=topics))
+
+
+def test_a_brokers_time_is_masked_and_a_value_is_not() -> None:
+    early = fetched(appended_at(NOW_MS))
+
+    assert differences(early, fetched(appended_at(NOW_MS + 1000))) == []
+    assert len(differences(early, fetched(appended_at(NOW_MS, b"other")))) == 1
+
+
+@pytest.mark.parametrize("kept", [80, 60, 42, 24, 18])
+def test_a_brokers_time_is_masked_in_a_batch_that_is_cut_off(kept: int) -> None:
+    early, late = appended_at(NOW_MS)[:kept], appended_at(NOW_MS + 1000)[:kept]
+
+    assert early != late
+    assert differences(fetched(early), fetched(late)) == []
+    assert differences(fetched(early), fetched(late[:-1]))
+
+
+def test_a_wrong_crc_shows() -> None:
+    damaged = bytearray(appended_at(NOW_MS))
+    struct.pack_into(">I", damaged, 17, 0)
+
+    assert differences(fetched(appended_at(NOW_MS)), fetched(bytes(damaged)))
+
+
+def test_a_time_of_long_ago_is_compared() -> None:
+    assert differences(fetched(appended_at(1_500_000_000_000)), fetched(appended_at(1_500_000_000_001)))
+
+
+def test_session_ids_are_told_by_their_order_and_topics_without_the_prefix() -> None:
+    answer = fetched(b"", session_id=991)
+
+    assert answer["session_id"] == 1
+    assert answer["topics"][0]["topic"] == "@a"
+
+
+def test_a_difference_names_its_field() -> None:
+    kafkas, ours = {"topics": [{"error_code": 0, "rows": []}]}, {"topics": [{"error_code": 3, "rows": None}]}
+
+    found = differences(kafkas, ours)
+
+    assert [each.split(":")[0] for each in found] == ["topics[0].error_code", "topics[0].rows"]

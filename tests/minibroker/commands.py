@@ -1,0 +1,45 @@
+"""Runs `minibroker ...` as a process, as a user does, with nothing of this process's terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+COMMAND_SECONDS = 60
+
+
+class Finished(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line on standard error, of a command that ended badly and printed nothing else."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("minibroker: ")
+        assert self.status != 0
+        assert self.out == ""
+        return line
+
+    @property
+    def document(self) -> Any:
+        assert self.status == 0, self.err
+        return json.loads(self.out)
+
+
+def minibroker(*arguments: object, **environment: str) -> Finished:
+    """Run the command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "minibroker", *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)

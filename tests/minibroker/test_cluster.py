@@ -1,0 +1,137 @@
+"""The commands' door to kafka-python, where no Kafka broker is at the other end: each case is one line, told soon."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from minibroker.cli.address import Address, parse_address
+from minibroker.cli.app import main
+from minibroker.cli.cluster import error_name, errors, explained
+
+CORRELATION_ID = b"\xff\xff\xff\xff"
+TOLD_WITHIN_SECONDS = 4.5  # kafka-python is imported, and it may begin another try at the last moment
+
+
+def complaint_about(capsys: pytest.CaptureFixture[str], bootstrap: str) -> str:
+    """The one line of `topics list`, which must come soon."""
+    started = time.monotonic()
+    status = main(["topics", "list", "-b", bootstrap])
+    assert time.monotonic() - started < TOLD_WITHIN_SECONDS
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (1, "")
+    (line,) = printed.err.splitlines()
+    return line
+
+
+def test_a_broker_that_is_not_there_is_told_with_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        line = complaint_about(capsys, address)
+
+    assert address in line
+    assert "minibroker serve" in line
+
+
+@pytest.mark.slow
+def test_a_host_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot find the host of no-such-host.invalid:9092" in complaint_about(capsys, "no-such-host.invalid:9092")
+
+
+@pytest.mark.slow
+def test_a_listener_that_never_answers_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+
+        line = complaint_about(capsys, f"127.0.0.1:{silent.getsockname()[1]}")
+
+    assert "does not answer" in line
+    assert "finished starting" in line
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that sends these bytes to everyone who asks and hangs up; its address.
+
+    `CORRELATION_ID` in them stands for the one of the request.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:  # shut down
+                    return
+                with client, contextlib.suppress(ConnectionError):
+                    if asked := client.recv(1000):
+                        client.sendall(answer.replace(CORRELATION_ID, asked[8:12]))
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="hangs up"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="a web server"),
+        pytest.param(struct.pack(">i4shi", 10, CORRELATION_ID, 0, -5), id="an array of -5"),
+        pytest.param(struct.pack(">i4shi", 10, b"none", 0, 0), id="another correlation id"),
+        pytest.param(struct.pack(">i", 10), id="cut off"),
+    ],
+)
+def test_what_is_no_kafka_broker_is_told(capsys: pytest.CaptureFixture[str], answer: bytes) -> None:
+    with answering(answer) as address:
+        line = complaint_about(capsys, address)
+
+    assert f"what listens at {address} does not answer as a Kafka broker" in line
+    assert "TLS" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (errors.KafkaTimeoutError("3000 ms"), "did not answer in time (3000 ms); the broker's log"),
+        (errors.IncompatibleBrokerVersion("ListOffsets"), "lacks what this command asks (ListOffsets); it takes"),
+        (errors.UnrecognizedBrokerVersion(), "lacks what this command asks; it takes a Kafka from"),
+        (errors.ClusterAuthorizationFailedError(), "refuses: CLUSTER_AUTHORIZATION_FAILED; its log"),
+        (errors.KafkaConnectionError("reset\nby peer."), "(reset by peer); see whether it is up"),
+        (RuntimeError("Failed to find active controller id!"), "no controller at the moment; try again"),
+    ],
+)
+def test_what_goes_wrong_later_is_one_line_with_what_to_do(error: Exception, said: str) -> None:
+    line = explained(error, Address("a-host", 9092))
+
+    assert "a-host:9092" in line
+    assert said in line
+
+
+def test_addresses_are_read_and_written() -> None:
+    assert parse_address("localhost:9092") == Address("localhost", 9092)
+    assert parse_address("[::1]:9092") == Address("::1", 9092)
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    for wrong in ("", "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            parse_address(wrong)
+
+
+def test_a_code_that_came_after_us_has_a_name() -> None:
+    assert error_name(3) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert error_name(999) == "error 999"

@@ -1,0 +1,140 @@
+"""`minibroker` itself: what its help says, how a mistake is told, what a start of it imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minibroker as package
+from minibroker.cli import dump_log
+from minibroker.cli.app import main
+from tests.minibroker.commands import minibroker
+
+
+def test_alone_it_shows_help_with_every_command_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+
+    text = capsys.readouterr().out
+    for word in ("serve", "topics", "dump-log", "Exit status", "minibroker serve --data-dir"):
+        assert word in text
+
+
+def test_topics_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics"]) == 0
+
+    text = capsys.readouterr().out
+    for word in ("list", "create", "describe", "delete"):
+        assert word in text
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"minibroker {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["serv"], "'serv'"),
+        (["topics", "lst"], "'lst'"),
+        (["topics", "create"], "NAME"),
+        (["topics", "create", "t", "-p", "0"], "greater than or equal to 1"),
+        (["topics", "create", "t", "-c", "retention.ms"], "KEY=VALUE"),
+        (["topics", "list", "--bootstrap-server", "somewhere"], "HOST:PORT"),
+        (["topics", "list", "-b", "[::1]:0"], "HOST:PORT"),
+        (["topics", "list", "-o", "yaml"], "'yaml'"),
+        (["dump-log"], "FILE"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_was_not_understood_is_one_line_with_the_way_to_the_help(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("minibroker: ")
+    assert named in line
+    assert "--help`" in line
+
+
+def test_the_address_in_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "nowhere")
+
+    assert main(["topics", "list"]) == 2
+
+
+@pytest.mark.slow
+def test_serve_shows_the_options_of_the_broker() -> None:
+    shown = minibroker("serve", "--help")
+
+    assert shown.status == 0
+    for word in ("--listen", "--data-dir", "--ready-file", "--config", "--set", "exit status"):
+        assert word in shown.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["serve", "--nonsense"], ["serve", "--listen", "9092"], ["serve", "--set", "x"]])
+def test_serve_tells_a_mistake_in_one_line(arguments: list[str]) -> None:
+    done = minibroker(*arguments)
+
+    assert done.status == 2
+    assert arguments[-1] in done.complaint
+
+
+@pytest.mark.slow
+def test_output_that_nobody_reads_to_its_end_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_text("0\n9999\n" + "".join(f"a-topic-with-a-long-name {number} 0\n" for number in range(9999)))
+    with subprocess.Popen(
+        [sys.executable, "-m", "minibroker", "dump-log", path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+
+        assert process.stderr.read() == ""
+
+
+def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_tables() -> None:
+    program = "import sys, minibroker.__main__, minibroker.cli.app as app; app.main(['--version']); print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    modules = set(loaded.stdout.split())
+    allowed = ("minibroker.cli", "minibroker.__main__")
+    assert [name for name in modules if name.startswith("minibroker.") and not name.startswith(allowed)] == []
+    assert not {"trio", "construct", "kafka", "rich", "asyncio"} & modules
+
+
+@pytest.mark.slow
+def test_the_shell_completes_commands() -> None:
+    done = minibroker(_MINIBROKER_COMPLETE="complete_bash", COMP_WORDS="minibroker topics de", COMP_CWORD="2")
+
+    assert sorted(done.out.split()) == ["delete", "describe"]
+
+
+def test_serve_with_something_before_it_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--listen", "127.0.0.1:0"]) == 1
+
+    assert "`minibroker serve ...`" in capsys.readouterr().err
+
+
+def test_an_interrupted_command_ends_with_status_130_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dump_log, "dump_file", interrupt)
+
+    assert main(["dump-log", "any.log"]) == 130
+    assert capsys.readouterr() == ("", "")

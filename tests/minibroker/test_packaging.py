@@ -1,0 +1,138 @@
+"""`pip install .`: all of the package and nothing else, without pyspark, under 25 MB with all it brings.
+
+The slow tests build for real, in a copy of the tree and in fresh virtual environments: sdist, wheel from the sdist,
+installation of the wheel. They need PyPI.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minibroker
+
+ROOT = Path(__file__).parents[2]
+MOST_ADDED_BYTES = 25_000_000
+BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
+
+
+def setuptools_table() -> dict[str, Any]:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    table: dict[str, Any] = document["tool"]["setuptools"]
+    return table
+
+
+def package_folders() -> dict[str, Path]:
+    """Package name -> its folder, from the root."""
+    return {name: Path(folder) for name, folder in setuptools_table()["package-dir"].items()}
+
+
+def modules_in_the_tree() -> set[str]:
+    """Every module as it is named in a wheel: minibroker/broker/app.py for broker/app.py."""
+    return {
+        f"{name.replace('.', '/')}/{module.name}"
+        for name, folder in package_folders().items()
+        for module in (ROOT / folder).glob("*.py")
+    }
+
+
+def test_every_folder_with_modules_is_a_listed_package() -> None:
+    tops = {folder.parts[0] for folder in package_folders().values()}
+    folders = {path.parent.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*.py")}
+
+    assert set(package_folders().values()) == folders
+    assert set(setuptools_table()["packages"]) == set(package_folders())
+
+
+def test_a_package_is_where_its_name_says() -> None:
+    for name, folder in package_folders().items():
+        path = name.replace(".", "/")
+        assert str(folder) in (path, path.removeprefix("minibroker/"))
+        assert (ROOT / folder / "__init__.py").is_file()
+
+
+def run(*command: object, cwd: Path | None = None) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class Environment:
+    """A fresh virtual environment."""
+
+    def __init__(self, path: Path) -> None:
+        run(sys.executable, "-m", "venv", path)
+        self.bin = path / "bin"
+        self._site_packages = Path(
+            run(self.bin / "python", "-c", "import site; print(site.getsitepackages()[0])").strip()
+        )
+
+    def install(self, *what: object) -> None:
+        run(self.bin / "pip", "install", "--quiet", "--disable-pip-version-check", *what)
+
+    def size_bytes(self) -> int:
+        """What site-packages takes on the disk, as du counts it."""
+        return sum(path.lstat().st_blocks * 512 for path in self._site_packages.rglob("*"))
+
+    def names(self) -> set[str]:
+        """What can be imported at the top."""
+        return {path.name.removesuffix(".py") for path in self._site_packages.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from nothing but the sdist."""
+    folder = tmp_path_factory.mktemp("built")
+    builder = Environment(folder / "builder")
+    builder.install("setuptools>=77")
+    source = folder / "source"
+    for top in {path.parts[0] for path in package_folders().values()}:
+        shutil.copytree(ROOT / top, source / top, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    run(builder.bin / "python", "-c", BUILD, "build_sdist", folder, cwd=source)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    run(builder.bin / "python", "-c", BUILD, "build_wheel", folder, cwd=unpacked)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+
+    names = zipfile.ZipFile(wheel).namelist()
+
+    inside = {name for name in names if ".dist-info/" not in name}
+    assert inside == modules_in_the_tree() | {"minibroker/py.typed"}
+    assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_installed_it_works_brings_no_pyspark_and_stays_under_25_mb(built: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "fresh")
+    empty_bytes, empty_names = environment.size_bytes(), environment.names()
+
+    environment.install(*built.glob("*.whl"))
+
+    brought = environment.names() - empty_names
+    assert "minibroker" in brought
+    assert not brought & {"pyspark", "broker", "storage", "protocol", "tests", "kafka", "rich"}
+    assert environment.size_bytes() - empty_bytes < MOST_ADDED_BYTES
+    assert run(environment.bin / "minibroker", "--version", cwd=tmp_path) == f"minibroker {minibroker.__version__}\n"
+    program = "from minibroker import Broker\nwith Broker() as broker: print(broker.is_running)"
+    assert run(environment.bin / "python", "-c", program, cwd=tmp_path) == "True\n"

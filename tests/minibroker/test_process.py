@@ -1,0 +1,266 @@
+"""`Broker`: a process that is started, addressed, stopped, killed and started again, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import minibroker
+from minibroker import Broker, BrokerError
+from minibroker.cli.address import parse_address
+from minibroker.cli.topic_admin import topic_admin
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+GONE_SECONDS = 10.0
+POLL_SECONDS = 0.01
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files go during the test, this process's and its children's."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    yield folder
+
+
+def partitions_of(broker: Broker) -> dict[str, int]:
+    with topic_admin([parse_address(broker.bootstrap_servers)]) as admin:
+        return {topic.name: topic.partitions for topic in admin.topics()}
+
+
+def create(broker: Broker, name: str) -> None:
+    with topic_admin([parse_address(broker.bootstrap_servers)]) as admin:
+        admin.create([name], partitions=2, replication_factor=1, configs={}, may_exist=False)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} still runs"
+        time.sleep(POLL_SECONDS)
+
+
+def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) -> None:
+    with Broker() as broker:
+        pid = broker.pid
+        assert partitions_of(broker) == {}
+        assert broker.is_running
+        assert broker.get_bootstrap_server() == broker.bootstrap_servers
+        assert broker.data_dir.is_relative_to(temporary)
+
+    assert not broker.is_running
+    assert not is_alive(pid)
+    assert list(temporary.iterdir()) == []
+
+
+def test_two_brokers_do_not_meet() -> None:
+    with Broker() as one, Broker() as two:
+        create(one, "mine")
+
+        assert one.bootstrap_servers != two.bootstrap_servers
+        assert partitions_of(two) == {}
+
+
+def test_a_data_directory_that_was_given_stays_with_what_is_in_it(temporary: Path, tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path / "data") as broker:
+        create(broker, "kept")
+
+    with Broker(data_dir=str(tmp_path / "data")) as broker:
+        assert partitions_of(broker) == {"kept": 2}
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_ended_and_started_again_it_has_its_address_and_its_data(end: str) -> None:
+    with Broker() as broker:
+        create(broker, "kept")
+        address, pid = broker.bootstrap_servers, broker.pid
+
+        status = broker.stop() if end == "stop" else broker.kill()
+        assert not broker.is_running
+        broker.start()
+
+        assert status == (0 if end == "stop" else None)
+        assert broker.bootstrap_servers == address
+        assert broker.pid != pid
+        assert partitions_of(broker) == {"kept": 2}
+
+
+def test_settings_are_the_brokers_by_their_names() -> None:
+    with Broker(settings={"num.partitions": 5, "auto.create.topics.enable": False, "made.up": "x"}) as broker:
+        log = broker.last_log_lines()
+
+    assert "made.up is no setting of Kafka 2.0" in log
+    assert "auto.create" not in log
+
+
+def test_a_broker_that_cannot_start_says_why_and_is_gone(temporary: Path) -> None:
+    broker = Broker(settings={"num.partitions": "many"})
+
+    with pytest.raises(BrokerError, match=r"status 1:\nminibroker: Invalid value many for .*num\.partitions"):
+        broker.start()
+
+    assert not broker.is_running
+    broker.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_address_in_use_is_told() -> None:
+    with Broker() as first:
+        second = Broker(listen=first.bootstrap_servers)
+
+        with pytest.raises(BrokerError, match="Address already in use"):
+            second.start()
+        second.close()
+
+        assert first.is_running
+
+
+def test_a_broker_that_is_not_ready_in_time_is_killed() -> None:
+    broker = Broker()
+
+    with pytest.raises(BrokerError, match="not ready in 0 s"):
+        broker.start(timeout_seconds=0)
+
+    assert not broker.is_running
+    broker.close()
+
+
+def test_one_that_runs_is_not_started_twice_nor_one_that_was_closed() -> None:
+    with Broker() as broker, pytest.raises(BrokerError, match="runs already"):
+        broker.start()
+
+    with pytest.raises(BrokerError, match="make another Broker"):
+        broker.start()
+
+
+def test_without_a_start_there_is_no_process(temporary: Path) -> None:
+    broker = Broker()
+
+    assert not broker.is_running
+    assert broker.stop() == 0
+    assert broker.last_log_lines() == "(no log)"
+    with pytest.raises(BrokerError, match="not started"):
+        _ = broker.pid
+    broker.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_it_listens_on_ipv6_with_an_address_clients_can_use() -> None:
+    with Broker(listen="[::1]:0") as broker:
+        assert broker.bootstrap_servers.startswith("[::1]:")
+        assert partitions_of(broker) == {}
+
+
+def test_what_lies_in_the_current_directory_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("minibroker.py", "json.py", "trio.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+
+    with Broker() as broker:
+        assert broker.is_running
+
+
+def test_the_package_has_no_other_names_to_offer() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Kafka'"):
+        _ = minibroker.Kafka
+
+
+# -- with the process that started it
+
+
+def started_by(program: str) -> tuple[subprocess.Popen[str], int]:
+    """A Python process that starts a Broker as `broker`, and the broker's process id once `program` has run."""
+    source = f"import os, sys, threading, time\nfrom minibroker import Broker\n{program}\n"
+    starter = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    return starter, int(starter.stdout.readline())
+
+
+def end(starter: subprocess.Popen[str]) -> None:
+    starter.communicate()
+
+
+PRINT_PID = "print(broker.pid, flush=True)"
+WAIT = "sys.stdin.read()"
+
+
+def test_it_ends_with_a_process_that_is_killed() -> None:
+    starter, pid = started_by(f"broker = Broker().start()\n{PRINT_PID}\n{WAIT}")
+    assert is_alive(pid)
+
+    starter.kill()
+    end(starter)
+
+    wait_until_gone(pid)
+
+
+def test_it_ends_with_a_killed_process_though_a_fork_of_that_lives_on() -> None:
+    starter, pid = started_by(
+        "broker = Broker().start()\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\n" + f"{PRINT_PID}\n{WAIT}"
+    )
+    children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children").read_text().split()
+    (fork,) = {int(child) for child in children} - {pid}
+
+    try:
+        starter.kill()
+        starter.wait()
+
+        wait_until_gone(pid)
+        assert is_alive(fork)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        end(starter)
+
+
+def test_it_outlives_the_thread_that_started_it() -> None:
+    starter, pid = started_by(
+        "broker = Broker()\nthread = threading.Thread(target=broker.start)\nthread.start()\nthread.join()\n"
+        f"time.sleep(1.5)\n{PRINT_PID}\n{WAIT}"
+    )
+
+    assert is_alive(pid)
+
+    end(starter)
+    wait_until_gone(pid)
+
+
+def test_at_the_end_of_the_interpreter_it_is_closed(temporary: Path) -> None:
+    starter, pid = started_by(f"broker = Broker().start()\n{PRINT_PID}")
+
+    end(starter)
+
+    assert not is_alive(pid)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_fork_that_closes_it_changes_nothing() -> None:
+    starter, pid = started_by(
+        "broker = Broker().start()\nif os.fork() == 0:\n    broker.close()\n    os._exit(0)\nos.wait()\n"
+        f"assert broker.is_running and broker.data_dir.exists()\n{PRINT_PID}\n{WAIT}"
+    )
+
+    assert is_alive(pid)
+
+    end(starter)
+    assert starter.returncode == 0
