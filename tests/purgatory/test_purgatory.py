@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Hashable, Sequence
 
 import pytest
+
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from minibroker.purgatory.timing_wheel import MOVES_PER_TASK, Timer, TimerTask
 
 START_MS = 1_000
