@@ -48,6 +48,7 @@ class Connection(TimerTask):
         "_decoder",
         "_dispatch",
         "_max_idle_ms",
+        "_must_read_to_end",
         "_must_send_slices",
         "_now_ms",
         "_out",
@@ -92,6 +93,7 @@ class Connection(TimerTask):
         self._timer = timer
         self.last_active_ms = now_ms()
         self.cancel_scope = trio.CancelScope()
+        self._must_read_to_end = False
         self._must_send_slices = False
         self._waiting: Coroutine[Any, Any, Encoded] | None = None  # the request in hand, if it has to wait
         self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
@@ -105,7 +107,13 @@ class Connection(TimerTask):
         self._poller.register(self._sock, self.on_readable)
         try:
             with self.cancel_scope:
-                await self._serve()
+                try:
+                    await self._serve()
+                except (KafkaProtocolError, CloseConnectionError):
+                    # The requests before the one that ends it are answered all the same.
+                    if self._out:
+                        await self._flush()
+                    raise
         except PeerGoneError as gone:
             logger.debug("%s left while it was being answered: %s", self.client.address, gone)
         except CloseConnectionError as closing:
@@ -138,8 +146,12 @@ class Connection(TimerTask):
         if self._sleeper is not None:
             self.cancel_scope.cancel()
 
-    def on_readable(self) -> None:
-        """Serve what has arrived on the spot; wake the task for what is left over. Never waits, never raises."""
+    def on_readable(self, is_end: bool) -> None:
+        """Serve what has arrived on the spot; wake the task for what is left over. Never waits, never raises.
+
+        `is_end`: behind what has arrived is the end of the stream, of which there will be no further word.
+        """
+        self._must_read_to_end = self._must_read_to_end or is_end
         sleeper = self._sleeper
         if sleeper is None:
             return  # the task is at work, and reads before it sleeps again
@@ -207,7 +219,7 @@ class Connection(TimerTask):
         else:
             decoder.feed(buffer[:received])
         self.has_ended = received == 0
-        return received == len(buffer)
+        return received == len(buffer) or (self._must_read_to_end and received > 0)
 
     def _answer_frames(self) -> bool:
         """Answer every whole frame. False when one has to wait, or when there is enough to send."""

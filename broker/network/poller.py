@@ -12,21 +12,22 @@ from collections.abc import Callable
 
 import trio
 
+END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass: then the loop looks at everything else there is to do.
 MAX_CALLS_PER_PASS = 256
 
 
 class Poller:
-    """Calls `on_readable` after bytes, or the end of a stream, have arrived at a socket.
+    """Calls `on_readable(is_end)` after bytes, or the end of the stream, have arrived at a socket.
 
     Edge-triggered: a callee that does not read until nothing is left is not called again for what it left.
     """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._callees: dict[int, Callable[[], None]] = {}
+        self._callees: dict[int, Callable[[bool], None]] = {}
 
-    def register(self, sock: socket.socket, on_readable: Callable[[], None]) -> None:
+    def register(self, sock: socket.socket, on_readable: Callable[[bool], None]) -> None:
         self._callees[sock.fileno()] = on_readable
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
 
@@ -39,7 +40,7 @@ class Poller:
         """Call until cancelled. The epoll closes with this object: connections may outlive the task by a step."""
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
-            for fd, _ in self._epoll.poll(0, MAX_CALLS_PER_PASS):
+            for fd, events in self._epoll.poll(0, MAX_CALLS_PER_PASS):
                 callee = self._callees.get(fd)
                 if callee is not None:  # it may have been unregistered by one called before it
-                    callee()
+                    callee(events & END_EVENTS != 0)

@@ -152,6 +152,41 @@ async def test_a_handler_may_answer_by_closing(peer_of, nursery) -> None:
     assert await peer.receive(1) == b""
 
 
+async def test_requests_before_one_of_nonsense_are_answered(peer_of, nursery) -> None:
+    peer = peer_of(echo)
+    nursery.start_soon(peer.run)
+
+    peer.sock.send(framed(b"good") + b"\x7f\xff\xff\xff")
+
+    assert await peer.receive(9) == framed(b"good")
+
+
+async def test_requests_of_a_client_that_has_closed_its_side_are_answered(peer_of, nursery) -> None:
+    peer = peer_of(echo)
+    peer.sock.send(framed(b"last"))
+    peer.sock.shutdown(socket.SHUT_WR)
+
+    nursery.start_soon(peer.run)
+
+    assert await peer.receive(9) == framed(b"last")
+
+
+async def test_more_than_one_turn_of_requests_is_answered_to_the_last(peer_of, nursery) -> None:
+    peer = peer_of(echo)
+    nursery.start_soon(peer.run)
+    requests = framed(b"x" * 1000) * 500  # more than the reads of one turn, and than the socket holds
+
+    async def send() -> None:
+        rest = memoryview(requests)
+        while rest:
+            await trio.lowlevel.wait_writable(peer.sock)
+            rest = rest[peer.sock.send(rest) :]
+
+    nursery.start_soon(send)
+
+    assert await peer.receive(len(requests)) == requests
+
+
 async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of, nursery) -> None:
     peer = peer_of(echo)
     nursery.start_soon(peer.run)
