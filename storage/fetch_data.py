@@ -15,10 +15,6 @@ class LogOffsetMetadata(NamedTuple):
     segment_base_offset: int = -1
     relative_position: int = -1
 
-    @property
-    def is_message_offset_only(self) -> bool:
-        return self.segment_base_offset < 0
-
 
 class FetchDataInfo:
     """What a read found. `records` is b"" where no byte may be given; the metadata is right even then."""

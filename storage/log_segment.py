@@ -356,10 +356,6 @@ class LogSegment:
         self.time_index.trim()
         self.records.truncate(self.records.size_bytes)
 
-    def resize_indexes(self, max_index_bytes: int) -> None:
-        self.offset_index.resize(max_index_bytes)
-        self.time_index.resize(max_index_bytes)
-
     def release_maps(self) -> None:
         """Give back the maps and their descriptors; the next look-up makes them again."""
         self.records.unmap()

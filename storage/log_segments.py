@@ -70,11 +70,6 @@ class LogSegments:
         slot = bisect_left(self.bases, offset) - 1
         return self.segments[slot] if slot >= 0 else None
 
-    def next_base_offset(self, segment: LogSegment) -> int | None:
-        """Return the base offset of the segment after this one, None for the active one."""
-        slot = bisect_right(self.bases, segment.base_offset)
-        return self.bases[slot] if slot < len(self.bases) else None
-
     def between(self, start: int, end: int) -> tuple[LogSegment, ...]:
         """Return the segments that may hold offsets from `start` up to, not including, `end`."""
         return tuple(self.segments[max(0, self.floor_slot(start)) : bisect_left(self.bases, end)])

@@ -70,8 +70,6 @@ class ApiRegistry:
             raise KafkaProtocolError(f"{ApiKey(request.api_key).name} is not served by this broker")
         try:
             body = row[0](request, client)
-        except (KafkaError, OSError) as error:
-            body = self._failed(request, client, error)
         except (KafkaProtocolError, CloseConnectionError):
             raise
         except Exception as error:

@@ -48,10 +48,6 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.topics: dict[str, TopicState] = {}
 
-    def contains(self, topic_partition: TopicPartition) -> bool:
-        topic = self.topics.get(topic_partition.topic)
-        return topic is not None and topic_partition.partition in topic.partitions
-
     def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
         return (TopicPartition(topic.name, partition) for partition in topic.partitions)
 

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 class ParkedOperation(DelayedOperation):
     """A delayed operation with the task that waits for it."""
 
-    __slots__ = ("_task", "has_expired")
+    __slots__ = ("_task",)
 
     def __init__(self, delay_ms: int) -> None:
         super().__init__(delay_ms)
         self._task: trio.lowlevel.Task | None = None
-        self.has_expired = False
 
     async def wait(self, purgatory: Purgatory) -> None:
         """Park until completed or expired; leave the purgatory when cancelled (the broker stops, the client idles)."""
@@ -48,9 +47,6 @@ class ParkedOperation(DelayedOperation):
         task, self._task = self._task, None
         if task is not None:
             trio.lowlevel.reschedule(task)
-
-    def on_expiration(self) -> None:
-        self.has_expired = True
 
 
 class FetchStatus:
@@ -140,6 +136,5 @@ class DelayedProduce(ParkedOperation):
         return not self._required and self.force_complete()
 
     def on_expiration(self) -> None:
-        super().on_expiration()
         for topic_partition in self._required:
             self.errors[topic_partition] = ErrorCode.REQUEST_TIMED_OUT

@@ -59,15 +59,13 @@ def response_row(result: FetchedPartition, error: ErrorCode) -> FetchResponseRow
 
 
 class Replica:
-    """What the leader knows of a follower: the offset it fetched to, and when it was last caught up."""
+    """What the leader knows of a follower: the offset it has fetched to, -1 before it has."""
 
-    __slots__ = ("broker_id", "last_caught_up_ms", "log_end_offset", "log_start_offset")
+    __slots__ = ("broker_id", "log_end_offset")
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
         self.log_end_offset = -1
-        self.log_start_offset = -1
-        self.last_caught_up_ms = 0
 
 
 class Partition:

@@ -34,7 +34,6 @@ from minibroker.storage.log_segment import LogOffsetMetadata
 
 logger = logging.getLogger(__name__)
 
-CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 FUTURE_REPLICA_ID = -3
 NOWHERE = LogOffsetMetadata(NO_OFFSET)
@@ -103,10 +102,6 @@ class ReplicaManager:
         self.produce_purgatory = Purgatory(
             "Produce", timer, purge_interval=config.producer_purgatory_purge_interval_requests
         )
-
-    def now_ms(self) -> int:
-        """The wall clock's time, for what is compared with timestamps and file times."""
-        return self._clock.wall_ms()
 
     # -- partitions -------------------------------------------------------------------------------------------
 
