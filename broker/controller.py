@@ -11,6 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from minibroker.broker.cluster.metadata_cache import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
     MetadataCache,
     PartitionState,
     TopicState,
@@ -45,6 +47,7 @@ class Controller:
         self._cache = metadata_cache
         self._replica_manager = replica_manager
         self._producer_ids = iter(range(0))
+        self._internal_topics = internal_topics(config)
 
     def start(self) -> None:
         """Lead every partition, each under a new leader epoch: what an unclean stop lost is never mistaken."""
@@ -97,6 +100,17 @@ class Controller:
             partition_count=self._config.num_partitions,
             replication_factor=self._config.default_replication_factor,
         )
+
+    def ensure_internal_topic(self, name: str) -> TopicState:
+        """The topic a coordinator keeps its state in, made when it is first wanted. Raises KafkaError.
+
+        As kafka 2.0.1 KafkaApis.createInternalTopic; with one broker alive its replication factor is one.
+        """
+        topic = self._store.topics.get(name)
+        if topic is not None:
+            return topic
+        partition_count, configs = self._internal_topics[name]
+        return self.create_topic(name, partition_count=partition_count, replication_factor=1, configs=configs)
 
     def delete_topic(self, name: str) -> None:
         """Forget the topic and rename its directories away. Raises KafkaError."""
@@ -206,3 +220,30 @@ class Controller:
                     f"no replica of {list(brokers)} is on this broker ({self._config.broker_id})",
                 )
         return [assignment[number] for number in range(len(assignment))]
+
+
+def internal_topics(config: KafkaConfig) -> dict[str, tuple[int, dict[str, str]]]:
+    """Partitions and configs of the coordinators' topics.
+
+    As kafka 2.0.1 GroupMetadataManager.offsetsTopicConfigs and TransactionStateManager.transactionTopicConfigs.
+    """
+    return {
+        GROUP_METADATA_TOPIC: (
+            config.offsets_topic_num_partitions,
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+                "compression.type": "producer",
+            },
+        ),
+        TRANSACTION_STATE_TOPIC: (
+            config.transaction_state_log_num_partitions,
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": "1",
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
+        ),
+    }

@@ -15,7 +15,8 @@ from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.controller import Controller
-from minibroker.broker.replica.replica_manager import AppendResult, ReplicaManager
+from minibroker.broker.replica.append_result import NO_OFFSET, AppendResult, failed_append, with_errors
+from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -29,7 +30,6 @@ VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
-NO_OFFSET = -1
 
 Body = Any
 
@@ -145,17 +145,3 @@ def answer(
                 code = error_for_version(error, version, PRODUCE_WITHOUT_STORAGE_ERROR)
                 rows.append((partition, code, NO_OFFSET, NO_OFFSET, log_start_offset, [], message))
     return ProduceResponse(topics=list(topics.items()))
-
-
-def failed_append(code: ErrorCode) -> AppendResult:
-    return AppendResult(code, None, NO_OFFSET)
-
-
-def with_errors(
-    results: dict[TopicPartition, AppendResult], errors: dict[TopicPartition, ErrorCode]
-) -> dict[TopicPartition, AppendResult]:
-    """What replication said of each append that had gone well."""
-    return {
-        topic_partition: failed_append(errors[topic_partition]) if errors.get(topic_partition) else result
-        for topic_partition, result in results.items()
-    }

@@ -102,8 +102,10 @@ class Partition:
         self._row_at_end: FetchResponseRow | None = None
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
-    def append_as_leader(self, records: memoryview, *, required_acks: int, now_ms: int) -> LogAppendInfo:
-        """Append what a client sent. Raises KafkaError and appends nothing.
+    def append_as_leader(
+        self, records: memoryview, *, required_acks: int, now_ms: int, is_from_client: bool = True
+    ) -> LogAppendInfo:
+        """Append what a client sent, or a coordinator of this broker. Raises KafkaError and appends nothing.
 
         The high watermark is not moved: the caller does that once the append is as durable as it must be.
         """
@@ -113,7 +115,9 @@ class Partition:
                 f"{self.topic_partition}: {len(self.in_sync_replicas)} in-sync replicas, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
-        return self.log.append_as_leader(records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        return self.log.append_as_leader(
+            records, leader_epoch=self.leader_epoch, now_ms=now_ms, is_from_client=is_from_client
+        )
 
     def maybe_increment_high_watermark(self, durable_to: int | None = None) -> bool:
         """Move the high watermark to the smallest end offset of the in-sync replicas. True if it moved.

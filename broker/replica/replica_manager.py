@@ -15,6 +15,7 @@ import trio
 
 from minibroker.broker.clock import Clock
 from minibroker.broker.config import KafkaConfig
+from minibroker.broker.replica.append_result import AppendResult
 from minibroker.broker.replica.delayed import DelayedFetch, DelayedProduce, FetchStatus
 from minibroker.broker.replica.partition import (
     NO_OFFSET,
@@ -28,7 +29,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.log import Log, LogAppendInfo
+from minibroker.storage.log import Log
 from minibroker.storage.log_manager import LogManager, map_storage_errors
 from minibroker.storage.log_segment import LogOffsetMetadata
 
@@ -78,15 +79,6 @@ class FetchRow(NamedTuple):
     fetch_offset: int
     log_start_offset: int
     max_bytes: int
-
-
-class AppendResult(NamedTuple):
-    """One partition's answer to a produce; `info` is None exactly when `error` is not NONE."""
-
-    error: ErrorCode
-    info: LogAppendInfo | None
-    log_start_offset: int
-    message: str | None = None
 
 
 class ReplicaManager:
@@ -145,22 +137,29 @@ class ReplicaManager:
     # -- produce ----------------------------------------------------------------------------------------------
 
     def append_records(
-        self, entries: Mapping[TopicPartition, memoryview], *, required_acks: int
+        self, entries: Mapping[TopicPartition, memoryview], *, required_acks: int, is_from_client: bool = True
     ) -> dict[TopicPartition, AppendResult]:
         """Append each partition's records; a failed one leaves the others alone. Nobody is woken yet."""
         now_ms = self._clock.wall_ms()
         return {
-            topic_partition: self._append_to(topic_partition, records, required_acks, now_ms)
+            topic_partition: self._append_to(topic_partition, records, required_acks, now_ms, is_from_client)
             for topic_partition, records in entries.items()
         }
 
     def _append_to(
-        self, topic_partition: TopicPartition, records: memoryview, required_acks: int, now_ms: int
+        self,
+        topic_partition: TopicPartition,
+        records: memoryview,
+        required_acks: int,
+        now_ms: int,
+        is_from_client: bool,
     ) -> AppendResult:
         try:
             partition = self.leader_partition(topic_partition)
             with map_storage_errors(self.log_manager):
-                info = partition.append_as_leader(records, required_acks=required_acks, now_ms=now_ms)
+                info = partition.append_as_leader(
+                    records, required_acks=required_acks, now_ms=now_ms, is_from_client=is_from_client
+                )
         except KafkaError as error:
             if self.log_manager.is_offline:
                 self.complete_all_delayed()  # Case E

@@ -1,0 +1,143 @@
+"""The internal topic in which a coordinator keeps its state: appended to, and read again at the start.
+
+A group or a transactional id lives in the partition that the hash of its name gives, as in Kafka, so that a data
+directory is the same to both. Appends are the broker's own (`is_from_client=False`): internal topics may be written,
+and the sequence numbers of a transactional commit are not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+from minibroker.broker.replica.append_result import AppendResult, failed_append, with_errors
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.protocol.batches import BatchView, scan_batches
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+
+Results = dict[TopicPartition, AppendResult]
+
+ACKS_ALL = -1
+LOAD_BYTES = 5 * 1024 * 1024  # read at a time
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 units, as a signed 32-bit integer."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        value = (31 * value + int.from_bytes(encoded[position : position + 2])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def append_own(
+    replica_manager: ReplicaManager,
+    entries: Mapping[TopicPartition, bytearray],
+    *,
+    required_acks: int,
+    timeout_ms: int,
+) -> Results | Coroutine[Any, Any, Results]:
+    """Append what this broker itself has to say, offsets stamped in place, and wake who waits for it.
+
+    The results, or a coroutine for them when an fsync or other replicas must be waited for. A replica that does not
+    follow in time is REQUEST_TIMED_OUT in its partition's result.
+    """
+    views = {topic_partition: memoryview(records) for topic_partition, records in entries.items()}
+    results = replica_manager.append_records(views, required_acks=required_acks, is_from_client=False)
+    logs = replica_manager.logs_to_flush(results)
+    if logs:
+        return _finish_own(replica_manager, results, logs, required_acks, timeout_ms)
+    replica_manager.after_append(results)
+    if required_acks == ACKS_ALL:
+        delayed = replica_manager.delayed_produce(results, timeout_ms)
+        if not delayed.try_complete():
+            return _wait_own(replica_manager, results, delayed)
+        return with_errors(results, delayed.errors)
+    return results
+
+
+async def _finish_own(
+    replica_manager: ReplicaManager, results: Results, logs: Any, required_acks: int, timeout_ms: int
+) -> Results:
+    try:
+        await replica_manager.flush(logs)
+    except KafkaError as error:
+        return {topic_partition: failed_append(error.code) for topic_partition in results}
+    replica_manager.after_append(results)
+    if required_acks != ACKS_ALL:
+        return results
+    return await _wait_own(replica_manager, results, replica_manager.delayed_produce(results, timeout_ms))
+
+
+async def _wait_own(replica_manager: ReplicaManager, results: Results, delayed: Any) -> Results:
+    await replica_manager.wait_for_replicas(delayed, list(results))
+    return with_errors(results, delayed.errors)
+
+
+class CoordinatorLog:
+    """One internal topic. `create_topic` makes it, with `partition_count` partitions, when it is first wanted."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        replica_manager: ReplicaManager,
+        create_topic: Callable[[], int],
+        partition_count: Callable[[], int | None],
+        required_acks: int,
+        timeout_ms: int,
+    ) -> None:
+        self.topic = topic
+        self._replica_manager = replica_manager
+        self._create_topic = create_topic
+        self._existing_partitions = partition_count
+        self._required_acks = required_acks
+        self._timeout_ms = timeout_ms
+
+    def ensure_topic(self) -> int:
+        """The partitions of the topic, which is made if it is not there. Raises KafkaError."""
+        return self._existing_partitions() or self._create_topic()
+
+    def partition_for(self, name: str) -> int | None:
+        """Where the state of a group or transactional id lives; None while there is no topic."""
+        count = self._existing_partitions()
+        return None if count is None else abs_of(java_hash(name)) % count
+
+    def partitions(self) -> range:
+        return range(self._existing_partitions() or 0)
+
+    def append(self, partition: int, records: bytearray) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
+        """Append one batch or more. The outcome, or a coroutine for it when it must be waited for."""
+        topic_partition = TopicPartition(self.topic, partition)
+        results = append_own(
+            self._replica_manager,
+            {topic_partition: records},
+            required_acks=self._required_acks,
+            timeout_ms=self._timeout_ms,
+        )
+        if isinstance(results, dict):
+            return results[topic_partition].error
+        return self._outcome(topic_partition, results)
+
+    async def _outcome(self, topic_partition: TopicPartition, waiting: Coroutine[Any, Any, Results]) -> ErrorCode:
+        return (await waiting)[topic_partition].error
+
+    def read_batches(self, partition: int) -> Iterator[tuple[memoryview | bytes, BatchView]]:
+        """Every batch from the log's start to its high watermark, with the buffer it lies in. Raises KafkaError."""
+        log = self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).log
+        offset, end = log.log_start_offset, log.high_watermark
+        while offset < end:
+            records = log.read(offset, LOAD_BYTES, max_offset=end, min_one_message=True).records
+            data = records if isinstance(records, bytes) else records.read()
+            if not data:
+                return
+            for view in scan_batches(data, 0, len(data)):
+                if view.next_offset > offset:
+                    yield data, view
+                offset = max(offset, view.next_offset)
+
+
+def abs_of(value: int) -> int:
+    """As kafka 2.0.1 Utils.abs: the least integer, which has no positive twin, is 0."""
+    return 0 if value == -(2**31) else abs(value)
