@@ -1,7 +1,8 @@
-"""Apache Kafka 2.0.1 itself, from its jars: the yardstick of the benchmarks, and whom to ask how Kafka behaves.
+"""Apache Kafka 2.0.1 itself, from its jars: the yardstick of benchmarks and tests, and whom to ask how Kafka behaves.
 
 The jars come once, through Maven, into `.deps/kafka-2.0.1`. ZooKeeper 3.5.10 goes in front of the class path: the
-3.4.13 that Kafka 2.0.1 brings cannot resolve addresses on JDK 14 and later.
+3.4.13 that Kafka 2.0.1 brings cannot resolve addresses on JDK 14 and later. Earlier releases run likewise, with the
+jaxb-api that the JDK had when they came out.
 
     with ApacheKafka(kafka_jars(), directory) as kafka:
         KafkaConsumer(bootstrap_servers=kafka.bootstrap)
@@ -17,16 +18,17 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from benchmarks.frames import ask, metadata
-from benchmarks.processes import ROOT, ProcessError, ServerProcess, free_port
+from benchmarks.processes import ROOT, BrokerServer, ProcessError, ServerProcess, free_port
 
+RELEASE = "2.0.1"
 COORDINATES = (
     "org.apache.zookeeper:zookeeper:3.5.10",
     "org.apache.zookeeper:zookeeper-jute:3.5.10",
-    "org.apache.kafka:kafka_2.11:2.0.1",
-    "org.apache.kafka:kafka-tools:2.0.1",
+    "org.apache.kafka:kafka_2.11:{release}",
+    "org.apache.kafka:kafka-tools:{release}",
+    "javax.xml.bind:jaxb-api:2.3.0",
 )
 FIRST_ON_THE_CLASS_PATH = ("zookeeper-3.5.10.jar", "zookeeper-jute-3.5.10.jar")
 DEPENDENCIES_VARIABLE = "MINIBROKER_DEPS"
@@ -62,27 +64,28 @@ class KafkaUnavailable(RuntimeError):
     """Apache Kafka cannot be had on this machine; the message is one line that says why."""
 
 
-def kafka_jars(folder: Path | None = None) -> Path:
+def kafka_jars(folder: Path | None = None, *, release: str = RELEASE) -> Path:
     """Return the folder of Apache Kafka's jars, fetching them if it is missing. Raises KafkaUnavailable."""
     if shutil.which("java") is None:
         raise KafkaUnavailable("no `java` here (Debian: apt install default-jre-headless)")
-    jars = folder or Path(os.environ.get(DEPENDENCIES_VARIABLE) or ROOT / ".deps") / "kafka-2.0.1"
+    jars = folder or Path(os.environ.get(DEPENDENCIES_VARIABLE) or ROOT / ".deps") / f"kafka-{release}"
     if not jars.is_dir():
         jars.parent.mkdir(parents=True, exist_ok=True)
-        with (jars.parent / "kafka-2.0.1.lock").open("w") as held:
+        with (jars.parent / f"kafka-{release}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             if not jars.is_dir():
-                _fetch(jars)
+                _fetch(jars, release)
     return jars
 
 
-def _fetch(jars: Path) -> None:
+def _fetch(jars: Path, release: str) -> None:
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("no `mvn` here to fetch it with (Debian: apt install maven)")
     arriving = jars.with_name(jars.name + ".partial")
     shutil.rmtree(arriving, ignore_errors=True)
     arriving.mkdir()
-    dependencies = "\n".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in COORDINATES)
+    coordinates = (coordinate.format(release=release).split(":") for coordinate in COORDINATES)
+    dependencies = "\n".join(DEPENDENCY.format(*coordinate) for coordinate in coordinates)
     (arriving / "pom.xml").write_text(POM.format(dependencies=dependencies))
     command = ["mvn", "-q", "-B", "-f", str(arriving / "pom.xml"), "dependency:copy-dependencies"]
     command.append(f"-DoutputDirectory={arriving}")
@@ -96,8 +99,13 @@ def _fetch(jars: Path) -> None:
     arriving.rename(jars)
 
 
-class ApacheKafka:
-    """A broker and its ZooKeeper on free ports, all files in `directory`. Used as a context manager, or `stop`ped.
+def class_path(jars: Path) -> str:
+    """The class path of Kafka's main classes."""
+    return ":".join([*(str(jars / jar) for jar in FIRST_ON_THE_CLASS_PATH), f"{jars}/*"])
+
+
+class ApacheKafka(BrokerServer):
+    """A broker and its ZooKeeper on free ports, all files in `directory`.
 
     `settings` are broker settings by Kafka's names; `heap` is the broker's, as the JVM spells it.
     """
@@ -114,7 +122,6 @@ class ApacheKafka:
         self._settings = dict(settings or {})
         self._heap = heap
         self._zookeeper: ServerProcess | None = None
-        self._broker: ServerProcess | None = None
 
     def start(self) -> ApacheKafka:
         """Start both and return when topics can be created. Raises ProcessError."""
@@ -169,70 +176,32 @@ class ApacheKafka:
         self._zookeeper = self._java("zookeeper", list(ZOOKEEPER_JVM_OPTIONS), main, settings, port=port)
         self._zookeeper.wait_for_port(START_SECONDS).close()
 
+    @property
+    def zookeeper_port(self) -> int:
+        """Raises ProcessError before `start_zookeeper`."""
+        if self._zookeeper is None:
+            raise ProcessError("ZooKeeper was not started")
+        return self._zookeeper.port
+
     def _java(
         self, name: str, options: list[str], main: str, settings: Mapping[str, object], *, port: int
     ) -> ServerProcess:
         properties = self._directory / f"{name}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        class_path = [str(self._jars / jar) for jar in FIRST_ON_THE_CLASS_PATH] + [f"{self._jars}/*"]
         command = ["java", *options, f"-Dlog4j.configuration=file:{self._directory}/log4j.properties"]
-        command += ["-cp", ":".join(class_path), main, str(properties)]
+        command += ["-cp", class_path(self._jars), main, str(properties)]
         return ServerProcess(name, command, self._directory / f"{name}.log", port=port)
-
-    @property
-    def broker(self) -> ServerProcess:
-        """The broker's process. Raises ProcessError before `start`."""
-        if self._broker is None:
-            raise ProcessError("Apache Kafka was not started")
-        return self._broker
-
-    @property
-    def host(self) -> str:
-        return self.broker.host
-
-    @property
-    def bootstrap(self) -> str:
-        """host:port."""
-        return f"{self.host}:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        return self.broker.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._broker is not None and self._broker.is_running
-
-    def rss_mb(self) -> float:
-        """Resident memory of the broker, ZooKeeper not counted, in 10^6 bytes."""
-        return self.broker.rss_mb()
-
-    def cpu_seconds(self) -> float:
-        """CPU time of the broker, ZooKeeper not counted."""
-        return self.broker.cpu_seconds()
-
-    def log_text(self) -> str:
-        """What the broker logged at WARN and above."""
-        return self.broker.log_path.read_text(errors="replace")
 
     def stop(self) -> None:
         """Stop the broker in order, as its `kafka-server-stop.sh` does, then ZooKeeper; the files stay."""
         try:
             if self.is_running:
-                self.broker.stop()
+                self.broker.terminate()
         finally:
             self.kill()
 
     def kill(self) -> None:
         """End both at once, as a crash would."""
-        for process in (self._broker, self._zookeeper):
-            if process is not None:
-                process.kill()
-
-    def __enter__(self) -> ApacheKafka:
-        return self if self.is_running else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
+        super().kill()
+        if self._zookeeper is not None:
+            self._zookeeper.kill()

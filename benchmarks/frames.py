@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from minibroker.protocol.api import ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.fetch import FetchRequest
+from minibroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from minibroker.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.protocol.record import Record
@@ -22,6 +23,8 @@ CLIENT_ID = "benchmark"
 FETCH_VERSION = 8
 PRODUCE_VERSION = 5
 API_VERSIONS_VERSION = 0
+FIND_COORDINATOR_VERSION = 1
+OFFSET_COMMIT_VERSION = 3
 METADATA_VERSION = 1
 MEBIBYTE = 1024 * 1024
 ANSWER_SECONDS = 30.0
@@ -73,6 +76,19 @@ def produce(topic: str, *, value_bytes: int) -> Frame:
     partition = ProduceRequest.row("topics.partitions")(partition=0, records=bytes(build_batch([record])))
     topics = [ProduceRequest.row("topics")(topic=topic, partitions=[partition])]
     return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=1, timeout_ms=30_000, topics=topics))
+
+
+def find_coordinator(group_id: str) -> Frame:
+    """Where the coordinator of a group is; makes its topic when it is the first such request."""
+    return _frame(ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, FindCoordinatorRequest(key=group_id))
+
+
+def offset_commit(group_id: str, topic: str) -> Frame:
+    """OffsetCommit v3 of partition 0, by a consumer that assigns its partitions itself."""
+    partition = OffsetCommitRequest.row("topics.partitions")(partition=0, committed_offset=1, committed_metadata="")
+    topics = [OffsetCommitRequest.row("topics")(name=topic, partitions=[partition])]
+    body = OffsetCommitRequest(group_id=group_id, generation_id=-1, member_id="", retention_time_ms=-1, topics=topics)
+    return _frame(ApiKey.OFFSET_COMMIT, OFFSET_COMMIT_VERSION, body)
 
 
 def _frame(api_key: ApiKey, version: int, body: Any) -> Frame:

@@ -19,9 +19,8 @@ import venv
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
-from benchmarks.processes import ROOT, ProcessError, ServerProcess, free_port
+from benchmarks.processes import ROOT, BrokerServer, ProcessError, ServerProcess, free_port
 
 START_SECONDS = 30.0
 READY_POLL_SECONDS = 0.002
@@ -81,8 +80,8 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-class Minibroker:
-    """`minibroker serve` on a free port, all files in `directory`. Used as a context manager."""
+class Minibroker(BrokerServer):
+    """`minibroker serve` on a free port, all files in `directory`."""
 
     name = "minibroker"
 
@@ -93,7 +92,6 @@ class Minibroker:
         self._python = python
         self._directory = directory
         self._settings = dict(settings or {})
-        self._broker: ServerProcess | None = None
 
     def start(self) -> Minibroker:
         """Start it and return when it answers. Raises ProcessError."""
@@ -115,55 +113,10 @@ class Minibroker:
         command: list[str | Path] = [self._python, "-m", "minibroker", "serve"]
         command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
         command += ["--ready-file", self._ready_file, "--log-level", "WARNING"]
-        for name, value in self._settings.items():
+        for name, value in {"group.initial.rebalance.delay.ms": 0, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
         self._broker = ServerProcess(self.name, command, self._directory / "broker.log", port=self.port)
         return self._broker
-
-    @property
-    def broker(self) -> ServerProcess:
-        """The process. Raises ProcessError before `start`."""
-        if self._broker is None:
-            raise ProcessError("minibroker was not started")
-        return self._broker
-
-    @property
-    def host(self) -> str:
-        return self.broker.host
-
-    @property
-    def bootstrap(self) -> str:
-        """host:port."""
-        return self.broker.bootstrap
-
-    @property
-    def pid(self) -> int:
-        return self.broker.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._broker is not None and self._broker.is_running
-
-    def rss_mb(self) -> float:
-        """Resident memory, in 10^6 bytes."""
-        return self.broker.rss_mb()
-
-    def cpu_seconds(self) -> float:
-        """CPU time since the start."""
-        return self.broker.cpu_seconds()
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self._broker is not None:
-            self._broker.kill()
-
-    def __enter__(self) -> Minibroker:
-        return self if self.is_running else self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
 
 
 def first_answer_seconds(broker: ServerProcess) -> float:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
+LOG_SECONDS = 10.0
+LOG_POLL_SECONDS = 0.01
 LOG_CHARACTERS_SHOWN = 2000
 BYTES_PER_MB = 1_000_000
 WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
@@ -37,6 +41,7 @@ class ServerProcess:
         log_path: Path,
         *,
         port: int = 0,
+        directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
@@ -50,7 +55,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=log_path.parent,
+                cwd=directory or log_path.parent,
                 env=None if environment is None else {**os.environ, **environment},
             )
 
@@ -71,11 +76,28 @@ class ServerProcess:
         self._check_running()
         return time.clock_gettime((~self.pid << 3) | WHOLE_PROCESS_CLOCK)
 
-    def rss_mb(self) -> float:
-        """Resident memory now, in 10^6 bytes. Raises ProcessError when it has ended."""
+    def resident_bytes(self) -> int:
+        """Resident memory now. Raises ProcessError when it has ended."""
         self._check_running()
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / BYTES_PER_MB
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def log_text(self) -> str:
+        """All it has printed."""
+        return self.log_path.read_text(errors="replace")
+
+    def wait_for_log(self, pattern: str, *, after: int = 0, seconds: float = LOG_SECONDS) -> str:
+        """The first line printed with the pattern, from character `after` on. Raises ProcessError."""
+        deadline = time.monotonic() + seconds
+        while True:
+            text = self.log_text[after:]
+            for line in text.splitlines():
+                if re.search(pattern, line):
+                    return line
+            if time.monotonic() > deadline:
+                raise ProcessError(f"{self.name} printed no line with {pattern!r}:\n{text}")
+            time.sleep(LOG_POLL_SECONDS)
 
     def wait_for_port(self, seconds: float, *, pause_seconds: float = 0.001) -> socket.socket:
         """Return a connection to it as soon as it takes one. Raises ProcessError."""
@@ -84,16 +106,20 @@ class ServerProcess:
             try:
                 return socket.create_connection((self.host, self.port), timeout=seconds)
             except OSError:
-                self._check_starting(deadline)
+                self.check_starting(deadline)
                 time.sleep(pause_seconds)
 
-    def stop(self) -> int:
+    def terminate(self) -> int:
         """Ask it to end in order; its exit status. Raises ProcessError when it does not."""
         self.process.terminate()
+        return self.wait_for_exit()
+
+    def wait_for_exit(self, seconds: float = STOP_SECONDS) -> int:
+        """Its exit status. Raises ProcessError when it goes on."""
         try:
-            return self.process.wait(STOP_SECONDS)
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise ProcessError(f"{self.name} did not stop in {STOP_SECONDS:.0f} s{self.last_output()}") from None
+            raise ProcessError(f"{self.name} did not end in {seconds:.0f} s{self.last_output()}") from None
 
     def kill(self) -> None:
         """End it at once; nothing happens when it has ended."""
@@ -101,16 +127,88 @@ class ServerProcess:
         self.process.wait()
 
     def last_output(self) -> str:
-        return ":\n" + self.log_path.read_text(errors="replace")[-LOG_CHARACTERS_SHOWN:]
+        return ":\n" + self.log_text[-LOG_CHARACTERS_SHOWN:]
 
     def _check_running(self) -> None:
         if not self.is_running:
             raise ProcessError(f"{self.name} ended with status {self.process.returncode}{self.last_output()}")
 
-    def _check_starting(self, deadline: float) -> None:
+    def check_starting(self, deadline: float) -> None:
+        """Raises ProcessError when it has ended, or at the deadline of the monotonic clock."""
         self._check_running()
         if time.monotonic() > deadline:
-            raise ProcessError(f"{self.name} did not listen on port {self.port} in time{self.last_output()}")
+            raise ProcessError(f"{self.name} was not ready in time{self.last_output()}")
+
+
+class BrokerServer:
+    """A broker and whatever process it needs beside it; used as a context manager, or started and `kill`ed.
+
+    What starts it sets `_broker`, the process that answers.
+    """
+
+    name: str
+    port: int
+    _broker: ServerProcess | None = None
+
+    def start(self) -> Self:
+        """Start all of it and return when it can be used. Raises ProcessError."""
+        raise NotImplementedError
+
+    @property
+    def broker(self) -> ServerProcess:
+        """The process. Raises ProcessError before it is started."""
+        if self._broker is None:
+            raise ProcessError(f"{self.name} was not started")
+        return self._broker
+
+    @property
+    def host(self) -> str:
+        return self.broker.host
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self.broker.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker is not None and self._broker.is_running
+
+    @property
+    def log_text(self) -> str:
+        return self.broker.log_text
+
+    def wait_for_log(self, pattern: str, *, after: int = 0, seconds: float = LOG_SECONDS) -> str:
+        """As `ServerProcess.wait_for_log`."""
+        return self.broker.wait_for_log(pattern, after=after, seconds=seconds)
+
+    def resident_bytes(self) -> int:
+        return self.broker.resident_bytes()
+
+    def rss_mb(self) -> float:
+        """Resident memory of the broker alone, in 10^6 bytes."""
+        return self.broker.resident_bytes() / BYTES_PER_MB
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the broker alone since its start."""
+        return self.broker.cpu_seconds()
+
+    def kill(self) -> None:
+        """End it at once, as a crash would; nothing happens when it has ended."""
+        if self._broker is not None:
+            self._broker.kill()
+
+    def __enter__(self) -> Self:
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
 
 
 def run_json(command: Sequence[str | Path], *, seconds: float) -> dict[str, float]:

@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from minibroker.broker.profiles import EVERYTHING, RELEASES, profile_of
+
 if TYPE_CHECKING:
     from minibroker.broker.config import KafkaConfig
 
@@ -71,6 +73,21 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=[],
         dest="settings",
         help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated",
+    )
+    parser.add_argument(
+        "--environment",
+        action="store_true",
+        help="read KAFKA_* variables as the apache/kafka image does: KAFKA_LOG_RETENTION_MS is log.retention.ms; "
+        "they win over --config, and --set over them",
+    )
+    parser.add_argument(
+        "--act-as",
+        metavar="RELEASE",
+        choices=RELEASES,
+        help="offer only what this release of Apache Kafka has, with its defaults: " + ", ".join(RELEASES),
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only read the settings, say what is wrong with them, and end"
     )
     parser.add_argument(
         *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
@@ -128,9 +145,20 @@ def start_and_run(options: argparse.Namespace) -> None:
     from minibroker.broker.config import ConfigError, load_config
 
     try:
-        config = load_config(options.config, options.settings, listen=options.listen, data_dir=options.data_dir)
+        config = load_config(
+            options.config,
+            options.settings,
+            listen=options.listen,
+            data_dir=options.data_dir,
+            environment=os.environ if options.environment else {},
+            profile=EVERYTHING if options.act_as is None else profile_of(options.act_as),
+        )
     except ConfigError as error:
         raise StartFailed(str(error)) from error
+    if options.check:
+        return
+    if options.act_as is not None:
+        logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
     if options.ready_file is not None:
         prepare_ready_file(options.ready_file)
     run(config, listen_on(config), options.ready_file)

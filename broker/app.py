@@ -8,38 +8,54 @@ marker written -> directory unlocked.
 from __future__ import annotations
 
 import gc
-import inspect
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from random import Random
 
 import trio
 
+from minibroker.broker.apis.cluster import ClusterApis
+from minibroker.broker.apis.configs import ConfigApis
+from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
+from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
+from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
+from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.registry import ApiRegistry, handlers
 from minibroker.broker.apis.topics import TopicApis
+from minibroker.broker.apis.transactions import TransactionApis
+from minibroker.broker.background import Background
 from minibroker.broker.clock import Clock
-from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.compaction import Compaction
 from minibroker.broker.config import KafkaConfig
-from minibroker.broker.controller import Controller
+from minibroker.broker.controller import Controller, TopicDeletionListener
+from minibroker.broker.dynamic_config import DynamicConfig
+from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.server import Server
+from minibroker.broker.replica.coordinator_log import ACKS_ALL, CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.timers import TimerLoop
+from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.markers import MarkerWriter
+from minibroker.broker.transaction.transaction_log import TransactionLog
+from minibroker.broker.upkeep import Upkeep
 from minibroker.storage.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 10.0
-# Kafka fsyncs a segment in the background when it is rolled; here a look each second finds it.
-ROLLED_FLUSH_INTERVAL_MS = 1000
 GC_GENERATION_0_THRESHOLD = 50_000
+PRODUCER_IDS_END = 1 << 62  # greater ones a client has thought up
 
 OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
@@ -52,11 +68,14 @@ class BrokerApp:
         self._clock = Clock() if clock is None else clock
         self._log_manager = LogManager(config.log_dir, default_config=config.log_config, broker_id=config.broker_id)
         self._store = TopicStore(config.log_dir, config.broker_id)
+        self._dynamic_config = DynamicConfig(config)
+        self._dynamic_config.on_change.append(lambda: self._log_manager.set_default_config(config.log_config))
 
     def load(self) -> None:
         """Open the data directory. Raises LogDirectoryError or TopicStoreError with one line for the operator."""
         self._log_manager.lock()
         self._store.load(self._log_manager.partitions_on_disk())
+        self._dynamic_config.restore(self._store.broker_configs)
         for topic in self._store.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms())
@@ -64,16 +83,24 @@ class BrokerApp:
     def build(self, timers: TimerLoop, host: str, port: int) -> ApiRegistry:
         """Make every part that answers requests, and lead every partition there is."""
         config = self._config
+        metadata_cache = MetadataCache(config.broker_id, self._store.cluster_id)
         self.replica_manager = ReplicaManager(
-            config=config, log_manager=self._log_manager, timer=timers.timer, clock=self._clock
+            config=config,
+            log_manager=self._log_manager,
+            timer=timers.timer,
+            clock=self._clock,
+            on_isr_change=lambda changes: controller.set_in_sync_replicas(changes),
+            is_alive=metadata_cache.is_broker_alive,
         )
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
-        metadata_cache = MetadataCache(config.broker_id, self._store.cluster_id)
+        on_topic_deleted: list[TopicDeletionListener] = []
         controller = Controller(
             config=config,
+            dynamic_config=self._dynamic_config,
             store=self._store,
             metadata_cache=metadata_cache,
             replica_manager=self.replica_manager,
+            on_topic_deleted=on_topic_deleted,
         )
         controller.start()
         metadata = MetadataApis(
@@ -83,18 +110,83 @@ class BrokerApp:
             listen_host=host,
             listen_port=port,
         )
+        self.background = Background()
+        group_log = coordinator_log(
+            GROUP_METADATA_TOPIC,
+            controller,
+            metadata_cache,
+            self.replica_manager,
+            required_acks=config.offsets_commit_required_acks,
+            timeout_ms=config.offsets_commit_timeout_ms,
+        )
+        self.groups = GroupCoordinator(
+            OffsetStore(group_log, config, self._clock),
+            group_log,
+            config=config,
+            clock=self._clock,
+            timer=timers.timer,
+            background=self.background,
+        )
+        self.groups.start()
+        on_topic_deleted.append(self.groups.on_topic_deleted)
+        transaction_log = coordinator_log(
+            TRANSACTION_STATE_TOPIC, controller, metadata_cache, self.replica_manager, required_acks=ACKS_ALL
+        )
+        markers = MarkerWriter(
+            self.replica_manager,
+            self._clock,
+            complete_offsets=self.groups.on_transaction_completed,
+            background=self.background,
+        )
+        self.transactions = TransactionCoordinator(
+            config=config,
+            log=TransactionLog(
+                transaction_log,
+                self._clock,
+                self.background,
+                load_bytes=config.transaction_state_log_load_buffer_size,
+            ),
+            markers=markers,
+            next_producer_id=controller.next_producer_id,
+            timer=timers.timer,
+            clock=self._clock,
+        )
+        self.transactions.start()
+        on_topic_deleted.append(self.transactions.on_topic_deleted)
+        self._store.next_producer_id = max(self._store.next_producer_id, self._highest_producer_id() + 1)
         table = handlers(
-            ProduceApis(self.replica_manager, controller),
+            ProduceApis(self.replica_manager),
             FetchApis(self.replica_manager, metadata_cache, FetchManager(self.fetch_sessions), self._clock),
+            LogOffsetApis(self.replica_manager),
             metadata,
-            TopicApis(
+            TopicApis(config=config, controller=controller, replica_manager=self.replica_manager),
+            ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
+            ClusterApis(
                 config=config,
                 metadata_cache=metadata_cache,
                 controller=controller,
                 replica_manager=self.replica_manager,
+                address_for=metadata.address_for,
             ),
+            GroupApis(
+                self.groups,
+                ensure_topics={KEY_GROUP: group_log.ensure_topic, KEY_TRANSACTION: transaction_log.ensure_topic},
+                address_for=metadata.address_for,
+                broker_id=config.broker_id,
+                profile=config.profile,
+            ),
+            OffsetApis(self.groups.committing, metadata_cache, self._clock, config.profile),
+            TransactionApis(self.transactions, markers, self.groups, metadata_cache, self._clock),
+            DescribeTransactionApis(self.transactions, self.replica_manager),
         )
-        return ApiRegistry(table, metadata)
+        return ApiRegistry(table, metadata, config.profile)
+
+    def _highest_producer_id(self) -> int:
+        """Of all producers there are traces of, -1 for none: Kafka keeps in ZooKeeper which ids it has given."""
+        logs = [partition.log for partition in self.replica_manager.partitions.values()]
+        known = {producer_id for log in logs for producer_id in log.producer_state.producers}
+        known |= {transaction.metadata.producer_id for transaction in self.transactions.transactions.values()}
+        return max((each for each in known if each < PRODUCER_IDS_END), default=-1)
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
         """Serve until SIGTERM or SIGINT, then stop in order."""
@@ -105,7 +197,10 @@ class BrokerApp:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as upkeep:
                 upkeep.start_soon(timers.run)
-                self._start_upkeep(upkeep)
+                upkeep.start_soon(self.watch_followers)
+                upkeep.start_soon(self.background.run)
+                upkeep.start_soon(self._upkeep().run)
+                upkeep.start_soon(Compaction(self._config, self._log_manager, self._clock).run)
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server)
                     settle_memory()
@@ -116,8 +211,9 @@ class BrokerApp:
         await trio.to_thread.run_sync(self.close)
 
     def close(self) -> None:
-        """Flush, write the checkpoints and the clean marker, unlock."""
-        self._log_manager.write_high_watermarks(self.replica_manager.high_watermarks())
+        """Flush, write the checkpoints and the clean marker, unlock. A directory that is offline is left as it is."""
+        if not self._log_manager.is_offline:
+            self._log_manager.write_high_watermarks(self.replica_manager.high_watermarks())
         self._log_manager.close()
 
     async def _stop_on_signal(self, signals: AsyncIterator[int], server: Server) -> None:
@@ -125,48 +221,56 @@ class BrokerApp:
             logger.info("stopping on %s", signal.Signals(number).name)
             break
         server.stop_accepting()
+        self.groups.stop()
         self.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended
         server.cancel_connections()
 
     # -- upkeep -----------------------------------------------------------------------------------------------
 
-    def _start_upkeep(self, nursery: trio.Nursery) -> None:
-        config, logs = self._config, self._log_manager
-        for interval_ms, action in (
-            (config.log_retention_check_interval_ms, self._delete_old_segments),
-            (logs.delete_check_interval_ms, self._delete_pending),
-            (min(config.log_flush_scheduler_interval_ms, ROLLED_FLUSH_INTERVAL_MS), self._flush_dirty_logs),
-            (config.log_flush_offset_checkpoint_interval_ms, logs.checkpoint_recovery_points),
-            (config.log_flush_start_offset_checkpoint_interval_ms, logs.checkpoint_log_start_offsets),
-            (config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
-        ):
-            nursery.start_soon(self._repeat, interval_ms, action)
-
-    async def _repeat(self, interval_ms: int, action: Callable[[], Awaitable[None] | None]) -> None:
-        """Do `action` every so often: what changes logs on the loop, what only waits for the disk in a thread."""
+    async def watch_followers(self) -> None:
+        """Each half of replica.lag.time.max.ms, who lags leaves the in-sync replicas."""
         while True:
-            await trio.sleep(interval_ms / 1000)
-            try:
-                if inspect.iscoroutinefunction(action):
-                    await action()
-                else:
-                    await trio.to_thread.run_sync(action)
-            except OSError as error:
-                self._log_manager.on_storage_error(error)
+            self.replica_manager.drop_lagging_replicas()
+            await trio.sleep(max(1, self._config.replica_lag_time_max_ms // 2) / 1000)
 
-    async def _delete_old_segments(self) -> None:
-        self._log_manager.cleanup_logs(self._clock.wall_ms())
+    def _upkeep(self) -> Upkeep:
+        config = self._config
+        upkeep = Upkeep(config, self._log_manager, self._clock)
+        upkeep.every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks)
+        upkeep.every(config.offsets_retention_check_interval_ms, self._expire_offsets)
+        return upkeep
 
-    async def _delete_pending(self) -> None:
-        self._log_manager.delete_pending(self._clock.wall_ms())
+    def _expire_offsets(self) -> None:
+        self.groups.committing.expire()
 
-    def _flush_dirty_logs(self) -> None:
-        self._log_manager.flush_dirty_logs(self._clock.wall_ms())
+    def _checkpoint_high_watermarks(self) -> Callable[[], None]:
+        return partial(self._log_manager.write_high_watermarks, self.replica_manager.high_watermarks())
 
-    async def _checkpoint_high_watermarks(self) -> None:
-        offsets = self.replica_manager.high_watermarks()
-        await trio.to_thread.run_sync(self._log_manager.write_high_watermarks, offsets)
+
+def coordinator_log(
+    topic: str,
+    controller: Controller,
+    metadata_cache: MetadataCache,
+    replica_manager: ReplicaManager,
+    *,
+    required_acks: int,
+    timeout_ms: int = 30_000,
+) -> CoordinatorLog:
+    """The internal topic of a coordinator; the controller makes it when it is first wanted."""
+
+    def partition_count() -> int | None:
+        known = metadata_cache.topics.get(topic)
+        return None if known is None else len(known.partitions)
+
+    return CoordinatorLog(
+        topic,
+        replica_manager=replica_manager,
+        create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
+        partition_count=partition_count,
+        required_acks=required_acks,
+        timeout_ms=timeout_ms,
+    )
 
 
 def settle_memory() -> None:

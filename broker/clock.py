@@ -10,12 +10,16 @@ import time
 
 import trio
 
+# Seconds as a float can fall short of the millisecond they were made from: 8.001 s are 8000.999999999999 ms. Who
+# slept until a deadline must find that it has come.
+FLOAT_ERROR_MS = 1e-6
+
 
 class Clock:
     """Milliseconds since an arbitrary start (`monotonic_ms`) and since the epoch (`wall_ms`)."""
 
     def monotonic_ms(self) -> int:
-        return int(trio.current_time() * 1000)
+        return int(trio.current_time() * 1000 + FLOAT_ERROR_MS)
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -1,8 +1,9 @@
 """The broker's configuration: a server.properties as Kafka users have it, checked before anything starts.
 
-`load_config` puts the sources together: --listen and --data-dir win over --set, --set over the file. A
-`KafkaConfig` then has every value under its attribute; nobody parses text again. What is wrong is said with
-its value, where it was set and what is allowed, all of it at once as far as that is possible.
+`load_config` puts the sources together: --listen and --data-dir win over --set, --set over the environment, which
+is read only if asked for, and that over the file. A `KafkaConfig` then has every value under its attribute; nobody
+parses text again. What is wrong is said with its value, where it was set and what is allowed, all of it at once as
+far as that is possible.
 
 Imports little: the broker listens before it imports the rest.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from minibroker.broker.config_rules import RULES
+from minibroker.broker.dynamic_settings import SETTINGS, overridden
 from minibroker.broker.endpoints import (
     Endpoint,
     EndpointError,
@@ -24,6 +26,7 @@ from minibroker.broker.endpoints import (
     split_list,
 )
 from minibroker.broker.kafka_settings import KafkaSettings
+from minibroker.broker.profiles import EVERYTHING, Profile
 from minibroker.broker.settings import InvalidValueError, Setting
 from minibroker.broker.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
 
@@ -36,27 +39,42 @@ T = TypeVar("T")
 DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
 
-# All of Kafka's, by name.
-SETTINGS: dict[str, Setting[Any]] = {
-    row.name: row for row in vars(KafkaSettings).values() if isinstance(row, Setting)
-} | {name: row for name, (row, _) in UNUSED_SETTINGS.items()}
-
 
 class ConfigError(Exception):
-    """The broker cannot start with these settings; a line for each thing that is wrong."""
+    """The broker cannot start with these settings; a line for each thing that is wrong.
+
+    `rule` is the first of the rules between settings that is broken, as Kafka says it, if that is what is wrong.
+    """
+
+    def __init__(self, message: str, rule: str | None = None) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class KafkaConfig(KafkaSettings):
     """All settings of one broker, and what follows from them.
 
-    `given` is the text of what was set, `sources` where each was ("server.properties line 3"). What was set
-    without effect is in `notes`, or in `warnings` if that may hurt, as names nobody knows are. Raises
-    ConfigError.
+    `static` is the text of what the broker was started with, `sources` where each was ("server.properties line 3");
+    `of_cluster` and `of_broker` are what was changed since, for every broker and for this one, and `given` is what
+    comes of these three. What was set without effect is in `notes`, or in `warnings` if that may hurt, as names
+    nobody knows are. Raises ConfigError.
     """
 
-    def __init__(self, given: Mapping[str, str], sources: Mapping[str, str] | None = None) -> None:
-        self.given = dict(given)
-        self._sources = dict(sources or {})
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        sources: Mapping[str, str] | None = None,
+        *,
+        profile: Profile = EVERYTHING,
+        of_cluster: Mapping[str, str] | None = None,
+        of_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.static = dict(static)
+        self.sources = dict(sources or {})
+        self.of_cluster = dict(of_cluster or {})
+        self.of_broker = dict(of_broker or {})
+        self.given = overridden(overridden(static, self.of_cluster), self.of_broker)
         self._values: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
@@ -64,7 +82,7 @@ class KafkaConfig(KafkaSettings):
         self._check_together()
         self._report_without_effect()
         self.endpoints = self._listeners()
-        self.advertised_address = self._advertised()
+        self._advertised = self._advertised_by_listener()
         self._connection_limits = self._limits()
         self.log_dir = self._data_directory()
         self.broker_id = max(self.broker_id, 0)
@@ -90,6 +108,18 @@ class KafkaConfig(KafkaSettings):
         }
         return LogConfig(**values)
 
+    def take_over(self, other: KafkaConfig) -> None:
+        """Have every value of `other`: whoever holds this configuration reads them from now on."""
+        vars(self).update(vars(other))
+
+    def advertised_address(self, local_port: int) -> tuple[str, int] | None:
+        """What clients that reached this port of ours are told to connect to, if it was said; port 0 is that port.
+
+        As Kafka: of several listeners, a client is told the address of the one it came through.
+        """
+        through = next((endpoint for endpoint in self.endpoints if endpoint.port == local_port), self.endpoints[0])
+        return self._advertised.get(through.name)
+
     def max_connections_for(self, address: str) -> int:
         """How many connections one client address may have."""
         return self._connection_limits.get(address.removeprefix("::ffff:"), self.max_connections_per_ip)
@@ -99,11 +129,18 @@ class KafkaConfig(KafkaSettings):
         row = SETTINGS.get(name)
         return None if row is None else row.write(self._values[name])
 
+    def default_of(self, row: Setting[T]) -> T | None:
+        """What a setting is that nobody has set, in the release that this broker acts as."""
+        if row.name not in self.profile.defaults:
+            return row.default
+        text = self.profile.defaults[row.name]
+        return None if text is None else row.read(text)
+
     def _read(self) -> None:
         problems = []
         for name, row in SETTINGS.items():
-            value = row.default
-            if name in self.given:
+            value = self.default_of(row)
+            if name in self.given and self.profile.has_setting(name):
                 try:
                     value = row.read(self.given[name])
                 except InvalidValueError as error:
@@ -115,17 +152,22 @@ class KafkaConfig(KafkaSettings):
             raise ConfigError("\n".join(problems))
 
     def _invalid(self, row: Setting[Any], error: InvalidValueError) -> str:
-        source = f"{self._sources[row.name]}; " if row.name in self._sources else ""
+        source = f"{self.sources[row.name]}; " if row.name in self.sources else ""
         value = self.given[row.name].strip()
         return f"Invalid value {value} for configuration {row.name}: {error} ({source}allowed: {row.allowed})"
 
     def _check_together(self) -> None:
-        problems = [message.format(it=self) + self._where(*names) for holds, message, names in RULES if not holds(self)]
+        broken = [(message.format(it=self), names) for holds, message, names in RULES if not holds(self)]
+        problems = [message + self._where(*names) for message, names in broken]
         if not self._has_known_format_version():
             version = self.log_message_format_version
             problems.append(f"Version `{version}` is not a valid version{self._where('log.message.format.version')}")
+        for name in ("compression.type", "log.message.format.version"):
+            problem = self.profile.problem_with_topic_config(name.removeprefix("log."), self._values[name])
+            if problem is not None:
+                problems.append(problem + self._where(name))
         if problems:
-            raise ConfigError("\n".join(problems))
+            raise ConfigError("\n".join(problems), broken[0][0] if broken else None)
 
     def _has_known_format_version(self) -> bool:
         if "log.message.format.version" not in self.given:
@@ -146,19 +188,18 @@ class KafkaConfig(KafkaSettings):
             *("listeners", "host.name", "port", "listener.security.protocol.map"),
         )
 
-    def _advertised(self) -> tuple[str, int] | None:
-        """What clients are told of the first listener, if it was said; port 0 is the port it listens on."""
-        text = self.advertised_listeners
+    def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
+        text, first = self.advertised_listeners, self.endpoints[0].name
         if text is None:
             host = self.advertised_host_name
-            return None if host is None else (host, self.advertised_port or 0)
+            return {} if host is None else {first: (host, self.advertised_port or 0)}
         advertised = self._parsed(
             lambda: parse_advertised(text, self.listener_security_protocol_map),
             *("advertised.listeners", "listener.security.protocol.map"),
         )
-        of_first = [endpoint for endpoint in advertised if endpoint.name == self.endpoints[0].name]
-        endpoint = (of_first or advertised)[0]
-        return endpoint.host, endpoint.port
+        by_name = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in advertised}
+        by_name.setdefault(first, (advertised[0].host, advertised[0].port))
+        return by_name
 
     def _limits(self) -> dict[str, int]:
         return self._parsed(
@@ -185,10 +226,12 @@ class KafkaConfig(KafkaSettings):
         by_reason: dict[Reason, list[str]] = {}
         for name in self.given:
             reason = reason_unused(name)
-            if reason is not None:
+            if not self.profile.has_setting(name):
+                self.warnings.append(f"{name} is no setting of Kafka {self.profile.name}, which this broker acts as")
+            elif reason is not None:
                 by_reason.setdefault(reason, []).append(name)
             elif name not in SETTINGS:
-                source = f" ({self._sources[name]})" if name in self._sources else ""
+                source = f" ({self.sources[name]})" if name in self.sources else ""
                 self.warnings.append(f"{name} is no setting of Kafka 2.0{source}{suggestion(name)}")
         for reason, names in by_reason.items():
             messages = self.warnings if reason.is_warning else self.notes
@@ -197,7 +240,7 @@ class KafkaConfig(KafkaSettings):
     def _where(self, *names: str) -> str:
         """Those of `names` that were set, with value and source, in parentheses."""
         parts = [
-            f"{name}={self.given[name]}" + (f" in {self._sources[name]}" if name in self._sources else "")
+            f"{name}={self.given[name]}" + (f" in {self.sources[name]}" if name in self.sources else "")
             for name in names
             if name in self.given
         ]
@@ -214,12 +257,23 @@ def suggestion(name: str) -> str:
 
 
 def load_config(
-    path: Path | None, assignments: Iterable[str], *, listen: str | None, data_dir: str | None
+    path: Path | None,
+    assignments: Iterable[str],
+    *,
+    listen: str | None,
+    data_dir: str | None,
+    environment: Mapping[str, str] | None = None,
+    profile: Profile = EVERYTHING,
 ) -> KafkaConfig:
-    """Read a server.properties and the command line; log what has no effect. Raises ConfigError."""
+    """Read a server.properties, KAFKA_* variables and the command line; log what has no effect. Raises ConfigError."""
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     repeated = [] if path is None else _read_file(path, given, sources)
+    if environment:
+        from minibroker.broker.environment import settings_of_environment
+
+        for name, (value, variable) in settings_of_environment(environment).items():
+            given[name], sources[name] = value, variable
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
@@ -233,7 +287,7 @@ def load_config(
         given["log.dirs"], sources["log.dirs"] = data_dir, "--data-dir"
     elif not given.keys() & {"log.dirs", "log.dir"}:
         given["log.dirs"] = DEFAULT_DATA_DIR
-    config = KafkaConfig(given, sources)
+    config = KafkaConfig(given, sources, profile=profile)
     config.warnings[:0] = repeated
     for warning in config.warnings:
         logger.warning("%s", warning)

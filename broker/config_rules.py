@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from minibroker.broker.kafka_settings import KafkaSettings
 
-COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "producer")
+COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
 LAST_CODEC_NUMBER = 3
 
 # What holds, what to say if it does not, and the settings that are at fault then.
@@ -76,9 +76,7 @@ RULES: list[Rule] = [
         ("max.connections.per.ip",),
     ),
     (
-        lambda it: (
-            not it.log_cleaner_enable or it.log_cleaner_dedupe_buffer_size > it.log_cleaner_threads * 1024 * 1024
-        ),
+        lambda it: it.log_cleaner_dedupe_buffer_size // max(it.log_cleaner_threads, 1) > 1024 * 1024,
         "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
     ),

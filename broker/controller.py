@@ -1,25 +1,32 @@
-"""Creates and deletes topics: checks the request, writes it down, then acts on it.
+"""Creates, changes and deletes topics, and changes the broker's settings: checks, writes it down, then acts on it.
 
 The order makes a kill at any point harmless: a created topic is in the store before its first log exists (the
 log is made again at the next start), a deleted one leaves the store before its directories go (directories of
 a topic the store has dropped are renamed first, so they are not taken for a topic at the next start).
+
+Replicas may be assigned to brokers that are not there. A partition with none on this broker has no leader, and as in
+Kafka clients see nothing of a partition that never had one: the store knows it, the metadata cache does not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
+from minibroker.broker.cluster.internal_topics import internal_topics
 from minibroker.broker.cluster.metadata_cache import (
-    GROUP_METADATA_TOPIC,
-    TRANSACTION_STATE_TOPIC,
+    NO_LEADER,
     MetadataCache,
     PartitionState,
     TopicState,
     check_topic_name,
+    colliding_names,
 )
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config import KafkaConfig
+from minibroker.broker.dynamic_config import DynamicConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -28,24 +35,30 @@ from minibroker.storage.config import LogConfig
 logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK = 1000
-MAX_PARTITIONS_PER_TOPIC = 10_000
+
+TopicDeletionListener = Callable[[Sequence[TopicPartition]], None]
 
 
 class Controller:
-    """The one writer of topics. Its replicas are on this broker; other ids are accepted and stay offline."""
+    """The one writer of topics and of changed settings."""
 
     def __init__(
         self,
         *,
         config: KafkaConfig,
+        dynamic_config: DynamicConfig,
         store: TopicStore,
         metadata_cache: MetadataCache,
         replica_manager: ReplicaManager,
+        on_topic_deleted: Iterable[TopicDeletionListener] = (),
     ) -> None:
+        """Those in `on_topic_deleted`, which may still be added to, are told the partitions of a topic that is gone."""
         self._config = config
+        self._dynamic_config = dynamic_config
         self._store = store
         self._cache = metadata_cache
         self._replica_manager = replica_manager
+        self._on_topic_deleted = on_topic_deleted
         self._producer_ids = iter(range(0))
         self._internal_topics = internal_topics(config)
 
@@ -56,10 +69,25 @@ class Controller:
                 log = self._replica_manager.log_manager.get_log(TopicPartition(topic.name, number))
                 last_epoch = log.leader_epochs.latest_epoch if log is not None else -1
                 partition.leader_epoch = max(partition.leader_epoch, last_epoch) + 1
-                partition.leader = self._config.broker_id
+                partition.leader, partition.in_sync_replicas = self._elect(
+                    partition.replicas, partition.in_sync_replicas
+                )
         self._store.save()
         for topic in self._store.topics.values():
             self._publish(topic)
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> TopicState | None:
+        """A topic with all its partitions, also those that clients do not see."""
+        return self._store.topics.get(name)
+
+    def topics(self) -> Iterable[TopicState]:
+        """All topics, likewise."""
+        return self._store.topics.values()
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
+        return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
 
     def create_topic(
         self,
@@ -71,24 +99,25 @@ class Controller:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> TopicState:
-        """Create a topic, or only check that it could be. Raises KafkaError; nothing is created then."""
-        self._check_new_name(name)
-        replicas = self._assign(partition_count, replication_factor, assignment)
+        """Create a topic, or only check that it could be. Raises KafkaError; nothing is created then.
+
+        Checks in the order of kafka 2.0.1 AdminManager.createTopics.
+        """
         configs = dict(configs or {})
-        LogConfig.from_props(configs, self._replica_manager.log_manager.default_config)
-        partitions = {
-            number: PartitionState(self._config.broker_id, 0, list(brokers), [self._config.broker_id])
-            for number, brokers in enumerate(replicas)
-        }
+        self._check_topic_configs(configs)
+        if assignment:
+            self._check_no_counts(partition_count, replication_factor)
+            self._check_new_name(name)
+            replicas = assignment_of_topic(assignment)
+        else:
+            replicas = assign_replicas(self._config.broker_id, partition_count, replication_factor)
+            self._check_new_name(name)
+        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(replicas)}
         topic = TopicState(name, partitions, configs)
         if validate_only:
             return topic
         self._store.topics[name] = topic
-        try:
-            self._store.save()
-        except OSError as error:
-            del self._store.topics[name]
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write the topic down: {error}") from error
+        self._save("the topic", lambda: self._store.topics.pop(name))
         self._publish(topic)
         logger.info("created topic %s with %d partitions", name, len(partitions))
         return topic
@@ -112,6 +141,37 @@ class Controller:
         partition_count, configs = self._internal_topics[name]
         return self.create_topic(name, partition_count=partition_count, replication_factor=1, configs=configs)
 
+    def create_partitions(
+        self,
+        name: str,
+        total_count: int,
+        assignment: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Add partitions to a topic until it has `total_count`, or only check. Raises KafkaError.
+
+        As kafka 2.0.1 AdminManager.createPartitions.
+        """
+        topic = self._store.topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if sorted(topic.partitions) != list(range(len(topic.partitions))):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{name}' are not numbered 0, 1, 2 ..."
+            )
+        existing = [topic.partitions[number].replicas for number in range(len(topic.partitions))]
+        added = added_partitions(existing, total_count, assignment, self._config.broker_id)
+        if validate_only:
+            return
+        before = topic.partitions
+        topic.partitions = before | {
+            number: self._new_partition(brokers) for number, brokers in enumerate(added, len(before))
+        }
+        self._save("the partitions", lambda: setattr(topic, "partitions", before))
+        self._publish(topic, only=topic.partitions.keys() - before.keys())
+        logger.info("topic %s has %d partitions now", name, total_count)
+
     def delete_topic(self, name: str) -> None:
         """Forget the topic and rename its directories away. Raises KafkaError."""
         if not self._config.delete_topic_enable:
@@ -119,15 +179,75 @@ class Controller:
         topic = self._store.topics.pop(name, None)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        try:
-            self._store.save()
-        except OSError as error:
-            self._store.topics[name] = topic
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write the deletion down: {error}") from error
-        del self._cache.topics[name]
-        for topic_partition in self._cache.partitions_of(topic):
+        self._save("the deletion", lambda: self._store.topics.update({name: topic}))
+        seen = self._cache.topics.pop(name, None)
+        for topic_partition in self._cache.partitions_of(seen) if seen is not None else ():
             self._replica_manager.stop_replica(topic_partition, delete=True)
         logger.info("deleted topic %s", name)
+        partitions = list(self._cache.partitions_of(topic))
+        for tell in self._on_topic_deleted:
+            tell(partitions)
+
+    # -- settings ---------------------------------------------------------------------------------------------
+
+    def alter_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
+        """Give a topic these configs and no others, in its live logs at once, or only check. Raises KafkaError.
+
+        As kafka 2.0.1 AdminZkClient.changeTopicConfig.
+        """
+        topic = self._store.topics[name]
+        self._check_topic_configs(configs)
+        if validate_only:
+            return
+        before, topic.configs = topic.configs, dict(configs)
+        self._save("the configs", lambda: setattr(topic, "configs", before))
+        self._replica_manager.log_manager.set_topic_overrides(name, topic.configs)
+        self._show(topic)
+        logger.info("topic %s has the configs %s now", name, topic.configs)
+
+    def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError(INVALID_CONFIG), also for what the release does not have which this broker acts as."""
+        LogConfig.from_props(configs, self._replica_manager.log_manager.default_config)
+        for name, text in configs.items():
+            problem = self._config.profile.problem_with_topic_config(name, text)
+            if problem is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+
+    def alter_broker_configs(self, broker: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
+        """Give this broker, or all (the empty name), these changed settings and no others, at once, or only check.
+
+        Raises KafkaError, or InvalidDynamicConfig with Kafka's message. As kafka 2.0.1 DynamicBrokerConfig.
+        """
+        change = self._dynamic_config.changed(broker, configs)
+        if validate_only:
+            return
+        change.check_storable()
+        before = self._store.broker_configs
+        self._store.broker_configs = before | {broker: dict(configs)}
+        self._save("the settings", lambda: setattr(self._store, "broker_configs", before))
+        self._dynamic_config.apply(change)
+        logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
+
+    # -- replicas ---------------------------------------------------------------------------------------------
+
+    def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Write the in-sync replicas of partitions down, and tell clients of them from now on.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR); nothing has changed then. The leader changes its own set after this,
+        as kafka 2.0.1 Partition.updateIsr.
+        """
+        states = {each: self._store.topics[each.topic].partitions[each.partition] for each in changes}
+        before = {each: state.in_sync_replicas for each, state in states.items()}
+        for each, state in states.items():
+            state.in_sync_replicas = list(changes[each])
+
+        def restore() -> None:
+            for each, state in states.items():
+                state.in_sync_replicas = before[each]
+
+        self._save("the in-sync replicas", restore)
+
+    # -- producer ids -----------------------------------------------------------------------------------------
 
     def next_producer_id(self) -> int:
         """A producer id never given before, not even by an earlier run (blocks of 1000 are written down first)."""
@@ -136,114 +256,70 @@ class Controller:
             return producer_id
         first = self._store.next_producer_id
         self._store.next_producer_id = first + PRODUCER_ID_BLOCK
-        try:
-            self._store.save()
-        except OSError as error:
-            self._store.next_producer_id = first
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot reserve producer ids: {error}") from error
+        self._save("a block of producer ids", lambda: setattr(self._store, "next_producer_id", first))
         self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
         return next(self._producer_ids)
 
-    def _publish(self, topic: TopicState) -> None:
-        """Open the logs, lead them, and let clients see the topic."""
-        log_manager = self._replica_manager.log_manager
-        log_manager.set_topic_overrides(topic.name, topic.configs)
-        for number, partition in topic.partitions.items():
-            self._replica_manager.become_leader(
-                TopicPartition(topic.name, number),
-                leader_epoch=partition.leader_epoch,
-                replicas=partition.replicas,
-            )
-        self._cache.topics[topic.name] = topic
+    # -- how --------------------------------------------------------------------------------------------------
+
+    def _save(self, what: str, undo: Callable[[], object]) -> None:
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) when `what` could not be written down, and has been undone."""
+        try:
+            self._store.save()
+        except OSError as error:
+            undo()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {what} down: {error}") from error
+
+    def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:
+        """Leader and in-sync replicas: only this broker is alive.
+
+        Who was in sync before a restart still is. As kafka 2.0.1, whose controller leaves it to the leader to drop,
+        after replica.lag.time.max.ms, who does not fetch (seen after kill -9).
+        """
+        me = self._config.broker_id
+        if me not in replicas:
+            return NO_LEADER, []
+        in_sync = [broker_id for broker_id in last_in_sync if broker_id in replicas]
+        return me, in_sync if me in in_sync else [me]
+
+    def _new_partition(self, replicas: Sequence[int]) -> PartitionState:
+        leader, in_sync_replicas = self._elect(replicas)
+        return PartitionState(leader, 0, list(replicas), in_sync_replicas)
+
+    def _publish(self, topic: TopicState, only: Iterable[int] | None = None) -> None:
+        """Open the logs (of the partitions in `only`), lead them, and let clients see the topic."""
+        self._replica_manager.log_manager.set_topic_overrides(topic.name, topic.configs)
+        for number in sorted(topic.partitions if only is None else only):
+            partition = topic.partitions[number]
+            if partition.leader != NO_LEADER:
+                self._replica_manager.become_leader(
+                    TopicPartition(topic.name, number),
+                    leader_epoch=partition.leader_epoch,
+                    replicas=partition.replicas,
+                    in_sync_replicas=partition.in_sync_replicas,
+                )
+        self._show(topic)
+
+    def _show(self, topic: TopicState) -> None:
+        seen = topic.with_leaders()
+        if seen is not None:
+            self._cache.topics[topic.name] = seen
 
     def _check_new_name(self, name: str) -> None:
         check_topic_name(name)
-        if name in self._cache.topics:
+        if name in self._store.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        colliding = self._cache.colliding_topics(name)
+        colliding = colliding_names(name, self._store.topics)
         if colliding:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
             )
 
-    def _assign(
-        self, partition_count: int, replication_factor: int, assignment: Mapping[int, Sequence[int]] | None
-    ) -> list[Sequence[int]]:
-        """The replicas of each partition (as kafka 2.0.1 AdminManager.createTopics and AdminUtils)."""
-        if assignment:
-            return self._check_assignment(partition_count, replication_factor, assignment)
-        if partition_count <= 0:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-        if partition_count > MAX_PARTITIONS_PER_TOPIC:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{partition_count} partitions: a topic may have {MAX_PARTITIONS_PER_TOPIC} here at most.",
-            )
-        if replication_factor <= 0:
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
-        if replication_factor > 1:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor: {replication_factor} larger than available brokers: 1.",
-            )
-        return [[self._config.broker_id]] * partition_count
-
-    def _check_assignment(
-        self, partition_count: int, replication_factor: int, assignment: Mapping[int, Sequence[int]]
-    ) -> list[Sequence[int]]:
+    def _check_no_counts(self, partition_count: int, replication_factor: int) -> None:
         if partition_count != -1 or replication_factor != -1:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
-        if sorted(assignment) != list(range(len(assignment))):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions should be a consecutive 0-based integer sequence",
-            )
-        for brokers in assignment.values():
-            if len(set(brokers)) != len(brokers):
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"Duplicate replica assignment found: {list(brokers)}",
-                )
-            if not brokers or len(brokers) != len(assignment[0]):
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "All partitions should have the same number of replicas",
-                )
-            if self._config.broker_id not in brokers:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"no replica of {list(brokers)} is on this broker ({self._config.broker_id})",
-                )
-        return [assignment[number] for number in range(len(assignment))]
-
-
-def internal_topics(config: KafkaConfig) -> dict[str, tuple[int, dict[str, str]]]:
-    """Partitions and configs of the coordinators' topics.
-
-    As kafka 2.0.1 GroupMetadataManager.offsetsTopicConfigs and TransactionStateManager.transactionTopicConfigs.
-    """
-    return {
-        GROUP_METADATA_TOPIC: (
-            config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-                "compression.type": "producer",
-            },
-        ),
-        TRANSACTION_STATE_TOPIC: (
-            config.transaction_state_log_num_partitions,
-            {
-                "unclean.leader.election.enable": "false",
-                "compression.type": "uncompressed",
-                "cleanup.policy": "compact",
-                "min.insync.replicas": "1",
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            },
-        ),
-    }

@@ -14,7 +14,7 @@ import trio
 from minibroker.broker.clock import Clock
 from minibroker.purgatory.timing_wheel import Timer
 
-MAX_EXPIRIES_PER_PASS = 256
+MAX_EXPIRIES_PER_PASS = 8
 
 
 class TimerLoop:

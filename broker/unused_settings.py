@@ -24,17 +24,12 @@ ONE_BROKER = Reason("this broker is the whole cluster", False)
 NO_ENCRYPTION = Reason("connections are neither encrypted nor authenticated here", True)
 NO_PLUGINS = Reason("Java classes cannot be loaded here", True)
 NO_REPORTERS = Reason("metrics are asked of the broker, it does not push them", False)
-NO_COMPACTION = Reason("compaction is still to come", True)
-NO_GROUPS = Reason("group coordination is still to come", False)
-NO_TRANSACTIONS = Reason("transactions are still to come", False)
 NO_QUOTAS = Reason("quotas are still to come", True)
 
 NOT_YET = {
-    "log.cleaner.": NO_COMPACTION,
-    "group.": NO_GROUPS,
-    "offset.": NO_GROUPS,
-    "offsets.": NO_GROUPS,
-    "transaction.": NO_TRANSACTIONS,
+    "offsets.topic.replication.factor": ONE_BROKER,
+    "transaction.state.log.replication.factor": ONE_BROKER,
+    "transaction.state.log.min.isr": ONE_BROKER,
     "quota.": NO_QUOTAS,
 }
 

@@ -10,17 +10,24 @@ import atexit
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minibroker.administration import Connection
 
 START_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
+DEATH_SECONDS = 0.5
+OF_ITS_ADDRESS = {"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"}
 LOG_LINES_SHOWN = 20
 
 
@@ -32,8 +39,11 @@ class Broker:
     """A broker process; `start` and `close` it, or use it in a `with`.
 
     `data_dir=None` uses a temporary directory that goes with `close`; any other is kept. `settings` are Kafka's
-    broker settings by their names: `{"num.partitions": 3}`. Stopped or killed, it can be started again: on the
-    same data and at the same address. One thread at a time.
+    broker settings by their names: `{"num.partitions": 3}`. `act_as` is the release of Apache Kafka it shall be for
+    its clients: "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None has all it can do. `environment` has settings
+    as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` win over it, its listeners are
+    left to `listen`, and this process's own KAFKA_* variables have no part in it. `log_file`, if given, is kept.
+    Stopped or killed, it can be started again: on the same data and at the same address. One thread at a time.
     """
 
     def __init__(
@@ -42,13 +52,19 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
+        act_as: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        log_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self.data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
-        self.log_file = self._work_dir / "broker.log"
+        self.log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
         self.bootstrap_servers = ""  # host:port, once started
         self._listen = listen
         self._settings = dict(settings or {})
+        self._act_as = act_as
+        self._environment = dict(environment or {})
+        self._was_ended = False  # by us
         self._process: subprocess.Popen[bytes] | None = None
         self._owner_pid = os.getpid()
         atexit.register(self.close)
@@ -64,9 +80,10 @@ class Broker:
             raise BrokerError("the broker was closed, and what was temporary is gone; make another Broker")
         ready_file = self._work_dir / "ready"
         ready_file.unlink(missing_ok=True)
+        self._was_ended = False
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command(ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._variables()
             )
         try:
             self.bootstrap_servers = self._wait_until_ready(self._process, ready_file, timeout_seconds)
@@ -81,6 +98,7 @@ class Broker:
         """Stop in order (SIGTERM); the exit status, 0 when all went well. Raises BrokerError if it does not stop."""
         if self._process is None:
             return 0
+        self._was_ended = True
         self._process.terminate()
         try:
             return self._process.wait(STOP_TIMEOUT_SECONDS)
@@ -93,6 +111,7 @@ class Broker:
     def kill(self) -> None:
         """Kill without warning (SIGKILL), as a crash would."""
         if self._process is not None:
+            self._was_ended = True
             self._process.kill()
             self._process.wait()
 
@@ -120,6 +139,41 @@ class Broker:
             raise BrokerError("the broker was not started; call start(), or use it in a `with`")
         return self._process.pid
 
+    @property
+    def has_died(self) -> bool:
+        """Whether its process has ended though nobody called `stop`, `kill` or `close`."""
+        return self._process is not None and not self._was_ended and self._process.poll() is not None
+
+    def obituary(self) -> str:
+        """How it ended, and its last log lines."""
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return "the broker runs" if self._process is not None else "the broker was not started"
+        how = f"ended with status {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
+        return f"the broker at {self.bootstrap_servers} (process {self.pid}) {how}; its last log lines:\n" + (
+            self.last_log_lines() or "(nothing was logged)"
+        )
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, by default with the broker's `num.partitions`. Raises BrokerError."""
+        from minibroker.administration import create_topic
+
+        with self._administered() as connection:
+            create_topic(connection, name, partitions=partitions, configs=configs or {})
+
+    def reset(self) -> None:
+        """Delete all topics and groups: milliseconds, where a new broker takes a third of a second. Raises BrokerError.
+
+        A member that a test has left in a group is put out of it. Settings that were changed while the broker ran
+        stay, and so do transactional ids; clients that still run may make their topics again.
+        """
+        from minibroker.administration import empty
+
+        with self._administered() as connection:
+            empty(connection)
+
     def get_bootstrap_server(self) -> str:
         """`host:port`, by the name testcontainers gives it."""
         return self.bootstrap_servers
@@ -138,10 +192,41 @@ class Broker:
     ) -> None:
         self.close()
 
+    @contextlib.contextmanager
+    def _administered(self) -> Iterator[Connection]:
+        """A connection for administration. Raises BrokerError, also for what it refuses."""
+        from minibroker.administration import connected
+        from minibroker.protocol.errors import KafkaError
+
+        if not self.is_running:
+            raise BrokerError(self.obituary())
+        try:
+            with connected(self.bootstrap_servers) as connection:
+                yield connection
+        except KafkaError as error:
+            raise BrokerError(f"the broker refuses: {error.message}") from error
+        except OSError as error:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert self._process is not None
+                self._process.wait(DEATH_SECONDS)  # the connection breaks a moment before the process is gone
+            reason = f"no answer from the broker ({error})" if self.is_running else self.obituary()
+            raise BrokerError(reason) from error
+
+    def _variables(self) -> dict[str, str]:
+        """The process's environment: ours, and of KAFKA_* only what was given."""
+        if not self._environment:
+            return dict(os.environ)
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        return ours | {name: value for name, value in self._environment.items() if name not in OF_ITS_ADDRESS}
+
     def _command(self, ready_file: Path) -> list[str]:
         # -P: a `minibroker` or `json.py` in the current directory is not ours.
         command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
         command += ["--listen", self._listen, "--data-dir", str(self.data_dir), "--ready-file", str(ready_file)]
+        if self._act_as is not None:
+            command += ["--act-as", self._act_as]
+        if self._environment:
+            command.append("--environment")
         for name, value in self._settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]

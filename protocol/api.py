@@ -7,13 +7,13 @@ Both halves of an API have the same versions, checked here at import. What a bro
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages import fetch, metadata, produce, topics, transactions
+from minibroker.protocol.messages import cluster, configs, fetch, groups, metadata, produce, topics, transactions
 from minibroker.protocol.schema import Message
 
 
@@ -24,13 +24,40 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
 
 
 class Api(NamedTuple):
@@ -50,6 +77,10 @@ class Api(NamedTuple):
         """First and last."""
         return self.request.first_version, self.request.last_version
 
+    def until(self, last: int) -> Api:
+        """The same without the versions after `last`."""
+        return Api(self.key, self.request.until(last), self.response.until(last))
+
 
 API_TABLE: dict[int, Api] = {
     api.key: api
@@ -58,13 +89,56 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
         Api(ApiKey.LIST_OFFSETS, fetch.ListOffsetsRequest, fetch.ListOffsetsResponse),
         Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
-        Api(ApiKey.FIND_COORDINATOR, metadata.FindCoordinatorRequest, metadata.FindCoordinatorResponse),
+        Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
+        Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
+        Api(ApiKey.FIND_COORDINATOR, groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
+        Api(ApiKey.JOIN_GROUP, groups.JoinGroupRequest, groups.JoinGroupResponse),
+        Api(ApiKey.HEARTBEAT, groups.HeartbeatRequest, groups.HeartbeatResponse),
+        Api(ApiKey.LEAVE_GROUP, groups.LeaveGroupRequest, groups.LeaveGroupResponse),
+        Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
+        Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
+        Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
         Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
         Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
         Api(ApiKey.DELETE_RECORDS, topics.DeleteRecordsRequest, topics.DeleteRecordsResponse),
         Api(ApiKey.INIT_PRODUCER_ID, transactions.InitProducerIdRequest, transactions.InitProducerIdResponse),
-        Api(ApiKey.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, fetch.OffsetForLeaderEpochRequest, fetch.OffsetForLeaderEpochResponse),
+        Api(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            transactions.AddPartitionsToTxnRequest,
+            transactions.AddPartitionsToTxnResponse,
+        ),
+        Api(ApiKey.ADD_OFFSETS_TO_TXN, transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
+        Api(ApiKey.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse),
+        Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
+        Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
+        Api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
+        Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
+        Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+        Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
+        Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
+        Api(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            configs.IncrementalAlterConfigsRequest,
+            configs.IncrementalAlterConfigsResponse,
+        ),
+        Api(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            cluster.ListPartitionReassignmentsRequest,
+            cluster.ListPartitionReassignmentsResponse,
+        ),
+        Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
+        Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
+        Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
+        Api(
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            transactions.DescribeTransactionsRequest,
+            transactions.DescribeTransactionsResponse,
+        ),
+        Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
     )
 }
 for _api in API_TABLE.values():
@@ -88,8 +162,8 @@ class Request:
         self.body = body
 
 
-def decode_request(frame: bytearray | bytes) -> Request:
-    """Raises KafkaProtocolError; trailing bytes are ignored, as kafka 2.0.1 does."""
+def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE) -> Request:
+    """A request of one of `apis`. Raises KafkaProtocolError; trailing bytes are ignored, as kafka 2.0.1 does."""
     try:
         key, version, correlation_id, size = HEADER.unpack_from(frame)
     except struct.error:
@@ -106,14 +180,15 @@ def decode_request(frame: bytearray | bytes) -> Request:
         position += size
     elif size != -1:
         raise KafkaProtocolError(f"the client id's length is {size}")
-    api = API_TABLE.get(key)
+    api = apis.get(key)
     if api is None:
-        raise KafkaProtocolError(f"unknown API key {key} (version {version})")
+        known = f"{API_TABLE[key].name} is not served" if key in API_TABLE else f"unknown API key {key}"
+        raise KafkaProtocolError(f"{known} (version {version})")
     message = api.request
     if not message.first_version <= version <= message.last_version:
         if key == ApiKey.API_VERSIONS:
             return Request(key, version, correlation_id, client_id, None)
-        raise KafkaProtocolError(f"{api.name} has no version {version}")
+        raise KafkaProtocolError(f"{api.name} has no version {version}, the last is {message.last_version}")
     if version >= message.first_flexible:
         position = skip_header_tags(frame, position)
     return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from minibroker.protocol.compression import Codec, codec_of, corrupt
+from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, corrupt
 from minibroker.protocol.message_set import (
     MESSAGE_OVERHEAD_V0,
     iter_message_records,
@@ -214,6 +214,11 @@ def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> b
     if end < RECORD_BATCH_OVERHEAD or rest < 0:
         return False
     return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
+
+
+def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:
+    """Return whether the first batch is of magic 2 and packed with zstd. (No older format has zstd.)"""
+    return len(records) >= RECORD_BATCH_OVERHEAD and records[16] == 2 and records[22] & CODEC_MASK == Codec.ZSTD
 
 
 def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:

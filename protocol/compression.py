@@ -2,6 +2,7 @@
 
 gzip: one or more gzip members.  lz4: a frame of independent 64 KiB blocks.  snappy: xerial's framing,
 `\\x82SNAPPY\\0 | version: int32 | compatible: int32 | (size: int32 | raw snappy block)*`, or one raw block.
+zstd: one or more frames, with windows of 128 MiB at most; in batches of magic 2 only.
 
 `decompress` never holds more than `max_size` bytes of output: what a stream claims of itself is checked
 before memory is asked for. The libraries are imported at first use; most brokers never look inside a batch.
@@ -41,6 +42,10 @@ GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
 # With many members or empty blocks a stream may cost time and yield nothing; no writer makes more than these.
 GZIP_MAX_MEMBERS = 10_000
 
+ZSTD_LEVEL = 3  # the default of Kafka's producers
+ZSTD_HAS_NO_ROOM = "failed to write whole buffer"  # how cramjam says that the output is too small
+FIRST_MAGIC_WITH_ZSTD = 2
+
 _int32 = struct.Struct(">i")
 
 
@@ -51,7 +56,7 @@ class Codec(IntEnum):
     GZIP = 1
     SNAPPY = 2
     LZ4 = 3
-    ZSTD = 4  # came with Kafka 2.1; refused here
+    ZSTD = 4  # came with Kafka 2.1
 
     @property
     def kafka_name(self) -> str:
@@ -68,7 +73,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: bytes | bytearray, *, magic: int = 2) -> bytes:
-    """Compress `data` for a batch of that magic. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd."""
+    """Compress `data` for a batch of that magic. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE): zstd below 2."""
     return _COMPRESSORS[codec](data, magic)
 
 
@@ -76,7 +81,7 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview, *, max_size: 
     """Return what `data` holds, `max_size` bytes at most.
 
     Raises KafkaError: CORRUPT_MESSAGE if the stream is damaged or ends early, MESSAGE_TOO_LARGE if there is
-    more in it than `max_size`, UNSUPPORTED_COMPRESSION_TYPE for zstd.
+    more in it than `max_size`, UNSUPPORTED_COMPRESSION_TYPE for zstd below magic 2.
     """
     return _DECOMPRESSORS[codec](data, max_size, magic)
 
@@ -89,8 +94,11 @@ def _too_large(max_size: int) -> KafkaError:
     return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records are over {max_size} bytes once decompressed")
 
 
-def _unsupported() -> KafkaError:
-    return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is not supported by Kafka 2.0")
+def _check_knows_zstd(magic: int) -> None:
+    if magic < FIRST_MAGIC_WITH_ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"ZStandard compression is not supported for magic {magic}"
+        )
 
 
 def _keep(data: bytes | bytearray, magic: int) -> bytes:
@@ -246,12 +254,30 @@ def _xxh32_of_short(data: bytes) -> int:
     return value ^ value >> 16
 
 
-def _compress_zstd(data: bytes | bytearray, magic: int) -> bytes:
-    raise _unsupported()
+def _zstd(data: bytes | bytearray, magic: int) -> bytes:
+    from cramjam import zstd
+
+    _check_knows_zstd(magic)
+    return bytes(zstd.compress(data, ZSTD_LEVEL))
 
 
-def _decompress_zstd(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
-    raise _unsupported()
+def _unzstd(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> bytes:
+    import mmap
+
+    from cramjam import DecompressionError, zstd
+
+    _check_knows_zstd(magic)
+    # How much there is in it is not known before. A mapping costs only the pages that are written.
+    with mmap.mmap(-1, max(1, max_size), flags=mmap.MAP_PRIVATE) as room:
+        try:
+            written = zstd.decompress_into(data, room)
+        except DecompressionError as error:
+            if str(error) == ZSTD_HAS_NO_ROOM:
+                raise _too_large(max_size) from None
+            raise corrupt(f"the zstd frame is damaged: {error}") from None
+        if written > max_size:
+            raise _too_large(max_size)
+        return room[:written]
 
 
 _COMPRESSORS: dict[Codec, Callable[[bytes | bytearray, int], bytes]] = {
@@ -259,12 +285,12 @@ _COMPRESSORS: dict[Codec, Callable[[bytes | bytearray, int], bytes]] = {
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snap,
     Codec.LZ4: _lz4,
-    Codec.ZSTD: _compress_zstd,
+    Codec.ZSTD: _zstd,
 }
 _DECOMPRESSORS: dict[Codec, Callable[[bytes | bytearray | memoryview, int, int], bytes]] = {
     Codec.NONE: _bounded_copy,
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnap,
     Codec.LZ4: _unlz4,
-    Codec.ZSTD: _decompress_zstd,
+    Codec.ZSTD: _unzstd,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record_batch import (
     NO_LEADER_EPOCH,
@@ -88,7 +89,8 @@ def down_convert(
     batches, records before `first_offset` are left out too: in old formats each is a message of its own, and
     some clients count on getting none they did not ask for.
 
-    Raises KafkaError: CORRUPT_MESSAGE, or MESSAGE_TOO_LARGE over `max_decompressed_bytes` in one batch.
+    Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE over `max_decompressed_bytes` in one batch, or
+    UNSUPPORTED_COMPRESSION_TYPE for zstd, which the older formats never had.
     """
     converted = bytearray()
     for view in scan_batches(buffer, start, end):
@@ -106,6 +108,11 @@ def _down_convert_batch(
     buffer: ReadableBuffer, view: BatchView, to_magic: int, first_offset: int, max_decompressed_bytes: int
 ) -> bytes | bytearray:
     codec = view.codec
+    if codec is Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "Down-conversion of zstandard-compressed batches is not supported",
+        )
     records = [
         record
         for record in iter_all_records(buffer, view, max_decompressed_bytes=max_decompressed_bytes)

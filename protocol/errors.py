@@ -6,6 +6,7 @@ API has one; `KafkaProtocolError` is a frame nobody can answer, and closes the c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -104,6 +105,10 @@ class ErrorCode(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
     THROTTLING_QUOTA_EXCEEDED = 89
     PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 class KafkaError(Exception):
@@ -113,6 +118,14 @@ class KafkaError(Exception):
         super().__init__(message if message is not None else code.name)
         self.code = code
         self.message = message
+
+
+class InvalidRecordsError(KafkaError):
+    """A refusal because of some of the records: `record_errors` has their places in their batch, and why."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
 
 
 class KafkaProtocolError(Exception):

@@ -60,6 +60,11 @@ class FrameDecoder:
         frame = self._frame
         return None if frame is None or self._filled == len(frame) else memoryview(frame)[self._filled :]
 
+    @property
+    def has_buffered(self) -> bool:
+        """Whether something was fed that no frame was cut of yet."""
+        return self._position < len(self._buffer)
+
     def advance(self, received: int) -> None:
         """`received` bytes were written to the start of `pending_view()`."""
         self._filled += received

@@ -5,14 +5,17 @@ billion in a frame of fifty bytes is an error, not an allocation.
 
 Three types are written one way before a message's flexible version and another way after it (KIP-482): strings,
 bytes and arrays have fixed-size prefixes at first, then unsigned varints of length + 1, 0 meaning null. Schemas name
-the type; `schema.py` asks it for the construct of a version.
+the type; `schema.py` asks it for the construct of a version. Fields with a tag follow at the end of their struct, and
+only those that are not at their defaults.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from construct import Bytes as FixedBytes
 from construct import (
     Construct,
     Flag,
@@ -26,18 +29,20 @@ from construct import (
     RangeError,
     StreamError,
     StringError,
-    VarInt,
     stream_read,
     stream_write,
 )
 
 __all__ = [
     "Boolean", "Bytes", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb",
-    "NullableBytes", "NullableString", "Records", "String", "TopicPartition", "UnsignedVarInt",
+    "NullableBytes", "NullableString", "Records", "String", "TopicPartition", "UnsignedVarInt", "Uuid",
 ]  # fmt: skip
 
 Boolean = Flag
-UnsignedVarInt = VarInt
+# Its 16 bytes, as `uuid.UUID.bytes` has them.
+Uuid = FixedBytes(16)
+ZERO_UUID = bytes(16)
+LARGEST_VARINT = 2**31
 
 
 class TopicPartition(NamedTuple):
@@ -78,13 +83,37 @@ def bytes_left(stream: io.BytesIO) -> int:
     return int(stream.getbuffer().nbytes - stream.tell())
 
 
+class UnsignedVarIntConstruct(Construct):  # type: ignore[misc]
+    """Seven bits a byte, the lowest first; at most five bytes, and no more than a length + 1 can be."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte: int = stream_read(stream, 1, path)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value > LARGEST_VARINT:
+                    raise RangeError(f"varint {value} out of range", path=path)
+                return value
+        raise RangeError("varint too long", path=path)
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        left = obj
+        while left > 0x7F:
+            stream_write(stream, bytes((left & 0x7F | 0x80,)), 1, path)
+            left >>= 7
+        stream_write(stream, bytes((left,)), 1, path)
+        return obj
+
+
+UnsignedVarInt = UnsignedVarIntConstruct()
+
+
 class CompactLength(Construct):  # type: ignore[misc]
     """An unsigned varint holding length + 1; 0 is null, here -1."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         value: int = UnsignedVarInt._parse(stream, context, path)
-        if value > 2**31:
-            raise RangeError(f"length {value} out of range", path=path)
         return value - 1
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
@@ -159,23 +188,61 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
         return obj
 
 
-class TaggedFieldsConstruct(Construct):  # type: ignore[misc]
-    """The end of every struct of a flexible version: fields by tag. Unknown ones are skipped, none are written yet."""
+class TaggedField(NamedTuple):
+    """A field that is on the wire only where it is not at its default."""
 
-    def _parse(self, stream: Any, context: Any, path: str) -> None:
+    name: str
+    construct: Construct
+    default: Any
+
+    def is_at_default(self, value: Any) -> bool:
+        """An empty array is, whatever holds it."""
+        return bool((tuple(value) if isinstance(value, list) else value) == self.default)
+
+
+class TaggedFieldsConstruct(Construct):  # type: ignore[misc]
+    """The end of every struct of a flexible version: its fields with a tag, by name. Unknown tags are skipped."""
+
+    def __init__(self, fields: Mapping[int, TaggedField]) -> None:
+        super().__init__()
+        self._fields = fields
+
+    def _parse(self, stream: Any, context: Any, path: str) -> dict[str, Any]:
+        values = {field.name: field.default for field in self._fields.values()}
         for _ in range(UnsignedVarInt._parsereport(stream, context, path)):
-            UnsignedVarInt._parsereport(stream, context, path)
+            tag = UnsignedVarInt._parsereport(stream, context, path)
             size = UnsignedVarInt._parsereport(stream, context, path)
             if size > bytes_left(stream):
                 raise StreamError(f"tagged field of {size} bytes, {bytes_left(stream)} left", path=path)
-            stream_read(stream, size, path)
+            data = stream_read(stream, size, path)
+            field = self._fields.get(tag)
+            if field is not None:
+                values[field.name] = self._parse_whole(field, data, context, path)
+        return values
 
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> None:
-        UnsignedVarInt._build(0, stream, context, path)
+    def _parse_whole(self, field: TaggedField, data: bytes, context: Any, path: str) -> Any:
+        stream = io.BytesIO(data)
+        value = field.construct._parsereport(stream, context, f"{path} -> {field.name}")
+        if bytes_left(stream):
+            raise StreamError(f"{bytes_left(stream)} bytes follow the tagged field {field.name}", path=path)
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        fields = sorted(self._fields.items())
+        given = [(tag, field) for tag, field in fields if not field.is_at_default(obj[field.name])]
+        UnsignedVarInt._build(len(given), stream, context, path)
+        for tag, field in given:
+            data = field.construct.build(obj[field.name])
+            UnsignedVarInt._build(tag, stream, context, path)
+            UnsignedVarInt._build(len(data), stream, context, path)
+            stream_write(stream, data, len(data), path)
+        return obj
 
 
 def format_of(fixed: Construct) -> str | None:
-    """The `struct` format character of a fixed-size field, or None."""
+    """The `struct` format of a fixed-size field, or None."""
     if isinstance(fixed, FormatField):
         return str(fixed.fmtstr[1:])
+    if fixed is Uuid:
+        return "16s"
     return "?" if fixed is Boolean else None

@@ -220,14 +220,17 @@ def iter_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_
     it than `max_decompressed_bytes`. What the header or the codec shows to be wrong is raised at the call.
     """
     header = read_header(buffer, position)
-    data = _records_section(buffer, position, header, max_decompressed_bytes)
+    data = read_records_section(buffer, position, header, max_decompressed_bytes)
     count = header.records_count
     if not 0 <= count * SMALLEST_RECORD_BYTES <= len(data):
         raise corrupt(f"Found invalid record count {count} in a batch with {len(data)} bytes of records")
     return _decode_records(data, count, _origin_of(header))
 
 
-def _records_section(buffer: ReadableBuffer, position: int, header: BatchHeader, max_decompressed_bytes: int) -> bytes:
+def read_records_section(
+    buffer: ReadableBuffer, position: int, header: BatchHeader, max_decompressed_bytes: int
+) -> bytes:
+    """Return the bytes of all records, decompressed. Raises KafkaError as `iter_records`."""
     with memoryview(buffer) as view:
         end = position + header.size_bytes
         if header.magic != 2 or header.size_bytes < RECORD_BATCH_OVERHEAD or end > len(view):
@@ -319,6 +322,17 @@ def build_empty_batch(header: BatchHeader) -> bytearray:
     length = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
     empty = header._replace(batch_length=length, attributes=kept, base_timestamp=NO_TIMESTAMP, records_count=0)
     return _assemble(empty, b"")
+
+
+def build_filtered_batch(header: BatchHeader, records: bytes, *, max_timestamp: int, records_count: int) -> bytearray:
+    """Return the batch that compaction leaves: its place, its producer and these of its records, byte for byte."""
+    section = records if header.codec is Codec.NONE else compress(header.codec, records)
+    fewer = header._replace(
+        batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(section),
+        max_timestamp=max_timestamp,
+        records_count=records_count,
+    )
+    return _assemble(fewer, section)
 
 
 def _assemble(header: BatchHeader, section: bytes | bytearray) -> bytearray:

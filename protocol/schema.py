@@ -4,28 +4,35 @@
         "replica_id" / Int32sb,
         "max_bytes" / Int32sb @ since(3, default=2**31 - 1),
         "topics" / array("topic" / String, "partitions" / array(...)),
+        "cluster_id" / NullableString @ tagged(0, since=12),
+        flexible=12,
     )
 
 `message.struct(version)` is the construct of a version: the readable truth. What runs is generated from the same
-fields by `codegen.py`, for a version when it is first used; a test holds both against each other. Values are
-NamedTuples with every field of every version: an absent one decodes to its default, and is not encoded.
+fields by `codegen_decoder.py` and `codegen_encoder.py`, for a version when it is first used; a test holds both against
+each other. Values are NamedTuples with every field of every version: an absent one decodes to its default, and is not
+encoded.
 """
 
 from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from construct import Construct, Renamed, Struct
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import (
+    ZERO_UUID,
     ArrayConstruct,
     CompactLength,
     Int32sb,
     Sized,
+    TaggedField,
     TaggedFieldsConstruct,
+    Uuid,
     format_of,
 )
 
@@ -35,17 +42,28 @@ MAX_EXPLAINED_BYTES = 8 * 1024
 
 
 class Life:
-    """In which versions a field is on the wire, and what it is where it is not."""
+    """In which versions a field is on the wire, and what it is where it is not; its tag, if it has one; since when
+    it may be null."""
 
-    def __init__(self, first: int, last: int, default: Any) -> None:
+    def __init__(self, first: int, last: int, default: Any, *, tag: int | None = None, null_first: int = 0) -> None:
         self.first = first
         self.last = last
         self.default = default
+        self.tag = tag
+        self.null_first = null_first
 
     def __rmatmul__(self, declared: Any) -> Field:
         field = as_field(declared)
         default = field.default if self.default is None else self.default
-        return Field(field.name, field.kind, max(field.first, self.first), min(field.last, self.last), default)
+        return Field(
+            field.name,
+            field.kind,
+            max(field.first, self.first),
+            min(field.last, self.last),
+            default,
+            tag=field.tag if self.tag is None else self.tag,
+            null_first=max(field.null_first, self.null_first),
+        )
 
 
 def since(first: int, *, default: Any = None, until: int = FOREVER) -> Life:
@@ -56,6 +74,33 @@ def since(first: int, *, default: Any = None, until: int = FOREVER) -> Life:
 def until(last: int, *, default: Any = None) -> Life:
     """On the wire up to version `last`; later `default`."""
     return Life(0, last, default)
+
+
+def tagged(tag: int, *, since: int, default: Any = None, until: int = FOREVER) -> Life:
+    """Of the flexible versions from `since` on: at the end of its struct, and only if it is not `default`.
+
+    A tagged field that this broker neither reads nor sends needs no declaration: unknown tags are skipped.
+    """
+    return Life(since, until, default, tag=tag)
+
+
+def null_since(first: int) -> Life:
+    """Of a nullable kind: before version `first` it may not be null yet."""
+    return Life(0, FOREVER, None, null_first=first)
+
+
+class Row:
+    """Fields that belong together, once. As a tagged field it is None where it is absent."""
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+
+    def __rtruediv__(self, name: str) -> Field:
+        return as_field((name, self))
+
+
+def row(*fields: Any) -> Row:
+    return Row(tuple(map(as_field, fields)))
 
 
 class Array:
@@ -84,16 +129,28 @@ def array_of(element: Any, *, is_nullable: bool = False) -> Array:
 
 
 class Field:
-    """One field: `kind` is a fixed-size construct, a Sized or an Array."""
+    """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row."""
 
-    __slots__ = ("default", "first", "kind", "last", "name")
+    __slots__ = ("default", "first", "kind", "last", "name", "null_first", "tag")
 
-    def __init__(self, name: str, kind: Any, first: int, last: int, default: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: Any,
+        first: int,
+        last: int,
+        default: Any,
+        *,
+        tag: int | None = None,
+        null_first: int = 0,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.first = first
         self.last = last
         self.default = default
+        self.tag = tag
+        self.null_first = null_first
 
     def __matmul__(self, life: Life) -> Field:
         return life.__rmatmul__(self)
@@ -101,8 +158,17 @@ class Field:
     def is_in(self, version: int) -> bool:
         return self.first <= version <= self.last
 
+    def kind_in(self, version: int) -> Any:
+        """Its kind, without null where that may not be yet."""
+        kind = self.kind
+        if version >= self.null_first:
+            return kind
+        if isinstance(kind, Array):
+            return Array(kind.fields, kind.element, is_nullable=False)
+        return Sized(kind.kind, is_nullable=False)
+
     def construct(self, version: int, *, is_flexible: bool) -> Renamed:
-        return self.name / construct_of(self.kind, version, is_flexible=is_flexible)
+        return self.name / construct_of(self.kind_in(version), version, is_flexible=is_flexible)
 
 
 def as_field(declared: Any) -> Field:
@@ -114,10 +180,14 @@ def as_field(declared: Any) -> Field:
 
 
 def default_of(kind: Any) -> Any:
+    if isinstance(kind, Row):
+        return None
     if isinstance(kind, Array):
         return None if kind.is_nullable else ()
     if isinstance(kind, Sized):
         return None if kind.is_nullable else "" if kind.kind == "string" else b""
+    if kind is Uuid:
+        return ZERO_UUID
     return False if format_of(kind) == "?" else 0
 
 
@@ -131,13 +201,23 @@ def construct_of(kind: Any, version: int, *, is_flexible: bool) -> Construct:
         else:
             element = struct_of(kind.fields, version, is_flexible=is_flexible)
         return ArrayConstruct(count, element, is_nullable=kind.is_nullable)
+    if isinstance(kind, Row):
+        return struct_of(kind.fields, version, is_flexible=is_flexible)
     return kind
 
 
 def struct_of(fields: Sequence[Field], version: int, *, is_flexible: bool) -> Struct:
-    parts = [field.construct(version, is_flexible=is_flexible) for field in fields if field.is_in(version)]
+    live = [field for field in fields if field.is_in(version)]
+    parts = [field.construct(version, is_flexible=is_flexible) for field in live if field.tag is None]
     if is_flexible:
-        parts.append("_tagged_fields" / TaggedFieldsConstruct())
+        by_tag = {
+            field.tag: TaggedField(
+                field.name, construct_of(field.kind_in(version), version, is_flexible=is_flexible), field.default
+            )
+            for field in live
+            if field.tag is not None
+        }
+        parts.append("_tagged_fields" / TaggedFieldsConstruct(by_tag))
     return Struct(*parts)
 
 
@@ -170,7 +250,7 @@ class Message:
         return self.row("")
 
     def row(self, path: str) -> Any:
-        """The NamedTuple of an array's rows, by path: `row("topics.partitions")`."""
+        """The NamedTuple of an array's rows, or of a Row, by path: `row("topics.partitions")`."""
         row = self._rows.get(path)
         if row is None:
             row = self._rows[path] = self._make_row(path)
@@ -178,6 +258,12 @@ class Message:
 
     def is_flexible(self, version: int) -> bool:
         return version >= self.first_flexible
+
+    def until(self, last: int) -> Message:
+        """The same message without the versions after `last`: the same types, and the same codecs."""
+        limited = copy(self)
+        limited.last_version = last
+        return limited
 
     def struct(self, version: int) -> Struct:
         """The construct of one version: the truth the generated codecs are tested against."""
@@ -210,7 +296,8 @@ class Message:
         return encoder(value)
 
     def _generate(self, version: int) -> tuple[Decoder, Encoder]:
-        from minibroker.protocol.codegen import generate_decoder, generate_encoder
+        from minibroker.protocol.codegen_decoder import generate_decoder
+        from minibroker.protocol.codegen_encoder import generate_encoder
 
         if not self.first_version <= version <= self.last_version:
             raise KafkaProtocolError(f"{self.name} has no version {version}")
@@ -248,7 +335,7 @@ def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Fie
     for field in fields:
         path = f"{prefix}.{field.name}" if prefix else field.name
         yield path, field
-        if isinstance(field.kind, Array):
+        if isinstance(field.kind, Array | Row):
             yield from walk_fields(path, field.kind.fields)
 
 

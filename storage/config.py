@@ -7,7 +7,7 @@ place. Texts are parsed and refused as Kafka's ConfigDef does, with its messages
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 Value = int | float | bool | str | tuple[str, ...]
-Check = Callable[[Value], None]  # raises ValueError with what is wrong
+Check = Callable[[Value], None]  # raises ValueError with what is wrong, before it the part of the value that is
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -66,6 +66,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _LONG_MAX
     file_delete_delay_ms: int = 60_000
     min_cleanable_dirty_ratio: float = 0.5
     cleanup_policy: tuple[str, ...] = ("delete",)
@@ -82,8 +83,14 @@ class LogConfig:
 
     @classmethod
     def from_props(cls, overrides: Mapping[str, str], defaults: LogConfig) -> LogConfig:
-        """Return the defaults with the overrides on top. Raises KafkaError(INVALID_CONFIG)."""
+        """Return the defaults with the overrides on top. Raises KafkaError(INVALID_CONFIG), names before values."""
+        check_names(overrides)
         values = {_row(name).attribute: parse_value(name, text) for name, text in overrides.items()}
+        least_ms, most_ms = values.get("min_compaction_lag_ms", 0), values.get("max_compaction_lag_ms", _LONG_MAX)
+        if least_ms > most_ms:  # type: ignore[operator]
+            raise _invalid(
+                f"conflict topic config setting min.compaction.lag.ms ({least_ms}) > max.compaction.lag.ms ({most_ms})"
+            )
         return replace(defaults, **values)  # type: ignore[arg-type]
 
     @property
@@ -94,6 +101,11 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """Whether old segments go by age and size."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is closed: what is in the active one cannot be compacted."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def is_log_append_time(self) -> bool:
@@ -114,6 +126,12 @@ class LogConfig:
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG) for a name that is no setting of a topic."""
+    for name in names:
+        _row(name)
+
+
 def parse_value(name: str, text: str) -> Value:
     """Return the typed value of a setting. Raises KafkaError(INVALID_CONFIG), the message Kafka's."""
     row = _row(name)
@@ -122,7 +140,8 @@ def parse_value(name: str, text: str) -> Value:
         if row.check is not None:
             row.check(value)
     except ValueError as error:
-        raise _invalid(f"Invalid value {text.strip()} for configuration {name}: {error}") from error
+        shown, problem = error.args if len(error.args) > 1 else (text.strip(), error)
+        raise _invalid(f"Invalid value {shown} for configuration {name}: {problem}") from error
     return value
 
 
@@ -189,8 +208,9 @@ def _ratio(value: Value) -> None:
 def _one_of(*allowed: str) -> Check:
     def check(value: Value) -> None:
         words = value if isinstance(value, tuple) else (value,)
-        if any(word not in allowed for word in words):
-            raise ValueError("String must be one of: " + ", ".join(allowed))
+        for word in words:
+            if word not in allowed:
+                raise ValueError(word, "String must be one of: " + ", ".join(allowed))
 
     return check
 
@@ -200,13 +220,17 @@ def _format_version(value: Value) -> None:
         raise ValueError(f"Version `{value}` is not a valid version")
 
 
-def _throttled_replicas(value: Value) -> None:
-    assert isinstance(value, tuple)
-    if value[:1] != ("*",) and any(re.fullmatch(r"(\d+:\d+)?", word, re.ASCII) is None for word in value):
-        raise ValueError(
-            "must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-        )
+def _throttled_replicas(name: str) -> Check:
+    def check(value: Value) -> None:
+        assert isinstance(value, tuple)
+        if value[:1] != ("*",) and any(re.fullmatch(r"(\d+:\d+)?", word, re.ASCII) is None for word in value):
+            raise ValueError(
+                f"[{', '.join(value)}]",
+                f"{name} must be the literal '*' or a list of replicas in the following format: "
+                "[partitionId],[brokerId]:[partitionId],[brokerId]:...",
+            )
+
+    return check
 
 
 def _config(name: str, kind: ConfigType, check: Check | None, server_names: str, doc: str) -> tuple[str, TopicConfig]:
@@ -243,6 +267,8 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict([
             "How long compaction keeps delete markers, for consumers that read from the start."),
     _config("min.compaction.lag.ms", _LONG, _at_least(0), "log.cleaner.min.compaction.lag.ms",
             "How long a message stays out of reach of compaction."),
+    _config("max.compaction.lag.ms", _LONG, _at_least(1), "log.cleaner.max.compaction.lag.ms",
+            "How long a message may stay uncompacted, whatever the dirty ratio; Kafka has it from 2.3 on."),
     _config("file.delete.delay.ms", _LONG, _at_least(0), "log.segment.delete.delay.ms",
             "How long a file stays on disk after it has left the log."),
     _config("min.cleanable.dirty.ratio", _DOUBLE, _ratio, "log.cleaner.min.cleanable.ratio",
@@ -253,7 +279,7 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict([
             "Whether a replica that is not in sync may become leader as a last resort, losing data."),
     _config("min.insync.replicas", _INT, _at_least(1), "min.insync.replicas",
             "Replicas that must be in sync for a write with acks=all to be accepted."),
-    _config("compression.type", _STRING, _one_of("uncompressed", "snappy", "lz4", "gzip", "producer"),
+    _config("compression.type", _STRING, _one_of("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer"),
             "compression.type", "Codec of the stored batches; 'producer' keeps the one they came with."),
     _config("preallocate", _BOOLEAN, None, "log.preallocate",
             "Whether a new segment takes its full size on disk at once."),
@@ -264,9 +290,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = dict([
     _config("message.timestamp.difference.max.ms", _LONG, _at_least(0),
             "log.message.timestamp.difference.max.ms",
             "Largest distance of a producer's timestamp from the broker's clock; not for LogAppendTime."),
-    _config("leader.replication.throttled.replicas", _LIST, _throttled_replicas, "",
+    _config("leader.replication.throttled.replicas", _LIST,
+            _throttled_replicas("leader.replication.throttled.replicas"), "",
             "Replicas throttled where they are leader: partition:broker,... or * for all."),
-    _config("follower.replication.throttled.replicas", _LIST, _throttled_replicas, "",
+    _config("follower.replication.throttled.replicas", _LIST,
+            _throttled_replicas("follower.replication.throttled.replicas"), "",
             "Replicas throttled where they follow: partition:broker,... or * for all."),
     _config("message.downconversion.enable", _BOOLEAN, None, "log.message.downconversion.enable",
             "Whether older consumers get batches converted to their format, or an error."),

@@ -75,22 +75,24 @@ class LeaderEpochCache:
             )
         self._write([*kept, EpochEntry(epoch, start_offset)])
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+    def end_offset_for(self, epoch: int, log_end_offset: int, *, led_in: int = UNDEFINED_EPOCH) -> EpochEndOffset:
         """Return the newest known epoch up to the one asked for, and the offset at which it ended.
 
         Below the first known epoch that is the asked one, ended where the known ones begin; (-1, -1) for an
-        undefined epoch or one beyond the latest.
+        undefined epoch or one beyond the latest. The epoch the log is `led_in` is known too, and begins at the
+        log's end until something is written in it (as kafka 2.0.1 LeaderEpochFileCache.endOffsetFor).
         """
-        if epoch == UNDEFINED_EPOCH:
+        latest = max(self.latest_epoch, led_in)
+        if epoch == UNDEFINED_EPOCH or epoch > latest:
             return EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
-        if epoch == self.latest_epoch:
+        if epoch == latest:
             return EpochEndOffset(epoch, log_end_offset)
         known = epoch
         for entry in self._entries:
             if entry.epoch > epoch:
                 return EpochEndOffset(known, entry.start_offset)
             known = entry.epoch
-        return EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET)
+        return EpochEndOffset(known, log_end_offset)
 
     def epoch_for(self, offset: int) -> int:
         """The epoch an offset was, or would be, written in; -1 if none is known."""

@@ -3,7 +3,8 @@
 Knows batches only as bytes at offsets; who may append, and what a reader may see, is `Log`'s business. One thread
 owns it, except for `flush`, which may run in another at the same time. A failed append or roll leaves the files
 as they were. Segments that leave the log are renamed `.deleted` and removed after `file.delete.delay.ms`, so that
-a reader in the middle of one gets to its end.
+a reader in the middle of one gets to its end. What compaction puts in their place is `.swap` until they are gone:
+a start completes that, so anything else that changes the log in between takes the `.swap` away first.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from pathlib import Path
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file,
@@ -50,7 +53,7 @@ class LocalLog:
     __slots__ = (
         "_deleted",
         "_end_metadata",
-        "_truncations",
+        "_replacement",
         "config",
         "directory",
         "end_offset",
@@ -58,6 +61,7 @@ class LocalLog:
         "refusal",
         "segments",
         "start_offset",
+        "truncations",
     )
 
     def __init__(
@@ -78,8 +82,9 @@ class LocalLog:
         self.recovery_point = recovery_point
         self.refusal: tuple[ErrorCode, str] | None = None
         self._end_metadata: LogOffsetMetadata | None = None
-        self._truncations = 0
+        self.truncations = 0  # how often something was cut off at the end
         self._deleted: list[tuple[LogSegment, int]] = []  # with the time to remove its files
+        self._replacement: tuple[LogSegment, tuple[LogSegment, ...]] | None = None  # what is `.swap`, and for which
 
     def check_usable(self) -> None:
         """Raise the KafkaError of a log whose disk failed, or that was closed or deleted."""
@@ -196,13 +201,13 @@ class LocalLog:
         """
         if offset <= self.recovery_point:
             return
-        truncations, active = self._truncations, self.segments.active
+        truncations, active = self.truncations, self.segments.active
         try:
             self._flush_segments(self.recovery_point, offset, active)
         except OSError as error:
             raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
-        if truncations == self._truncations:
+        if truncations == self.truncations:
             reached = offset if active is self.segments.active else min(offset, active.base_offset)
             self.recovery_point = max(self.recovery_point, reached)
 
@@ -218,7 +223,7 @@ class LocalLog:
                 else:
                     segment.flush()
             except FileNotFoundError:
-                if segment in self.segments:
+                if segment in self.segments and self.refusal is None:
                     raise
             if segment.base_offset <= start:
                 break
@@ -239,7 +244,7 @@ class LocalLog:
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Cut everything from the offset on; it must not be below the first segment."""
-        self._truncations += 1
+        self.truncations += 1
         for segment in self.segments.segments[self.segments.floor_slot(offset) + 1 :]:
             self._take_out(segment, now_ms)
         self.segments.active.truncate_to(offset, now_ms=now_ms)
@@ -249,7 +254,7 @@ class LocalLog:
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Give up all segments and begin with an empty one at the offset."""
-        self._truncations += 1
+        self.truncations += 1
         for segment in self.segments:
             self._take_out(segment, now_ms)
         self.segments.add(self._create_segment(offset, now_ms))
@@ -263,29 +268,70 @@ class LocalLog:
             self._take_out(segment, now_ms)
 
     def _take_out(self, segment: LogSegment, now_ms: int) -> None:
-        segment.release_maps()
+        self.abandon_replacement()
         self.segments.remove(segment)  # before its files: `flush` must not miss one that is still in the log
+        self._give_up(segment, now_ms)
+
+    def _give_up(self, segment: LogSegment, now_ms: int) -> None:
+        segment.release_maps()
         segment.change_suffixes("", DELETED_SUFFIX)
         self._deleted.append((segment, now_ms + self.config.file_delete_delay_ms))
 
-    def delete_pending(self, now_ms: int) -> int:
-        """Remove the files of segments whose time has come; return how many segments."""
+    def take_deleted(self, now_ms: int) -> list[LogSegment]:
+        """Return the segments whose time has come: removing their files is the caller's now, and may take long."""
         due = [segment for segment, due_ms in self._deleted if due_ms <= now_ms]
-        for segment in due:
-            segment.delete_if_exists()
-            logger.info("%s: deleted segment %d", self.directory.name, segment.base_offset)
         self._deleted = [entry for entry in self._deleted if entry[1] > now_ms]
-        return len(due)
+        return due
+
+    # -- replacing --------------------------------------------------------------------------------------------
+
+    def begin_replacement(self, new: LogSegment, old: Sequence[LogSegment]) -> None:
+        """Name a finished `.cleaned` segment `.swap`, to replace neighbours that begin at its base offset.
+
+        Nothing of it shows yet, but a start would complete it. Raises OSError.
+        """
+        self._replacement = (new, tuple(old))
+        new.change_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
+
+    def complete_replacement(self, *, now_ms: int) -> bool:
+        """Have it take effect, its `.swap` names being on the disk; False if it was abandoned. Raises OSError.
+
+        The old files go in the order of their offsets, so that those a crash leaves are the last of them.
+        """
+        replacement, self._replacement = self._replacement, None
+        if replacement is None:
+            return False
+        new, old = replacement
+        self.segments.replace(old, new)
+        for segment in old:
+            self._give_up(segment, now_ms)
+        new.change_suffixes(SWAP_SUFFIX, "")
+        return True
+
+    def abandon_replacement(self) -> None:
+        """Remove what was to replace something, if that has not taken effect. Raises OSError."""
+        replacement, self._replacement = self._replacement, None
+        if replacement is not None:
+            replacement[0].delete_if_exists()
+
+    # -- maps and names ---------------------------------------------------------------------------------------
+
+    def release_idle_maps(self) -> None:
+        """Give back the maps of all segments but the active one: a scan or a look-up may be long ago."""
+        for segment in self.segments.segments[:-1]:
+            segment.release_maps()
 
     def update_directory(self, directory: Path) -> None:
         """Follow the directory, which was renamed; maps and their descriptors are given back."""
         self.directory = directory
+        self._replacement = None
         for segment in self.segments:
             segment.update_directory(directory)
             segment.release_maps()
 
     def close(self) -> None:
-        """Leave all files as Kafka does at a clean stop, on disk. Raises LogFlushError."""
+        """Leave all files as Kafka does at a clean stop, on disk. Raises LogFlushError, OSError."""
+        self.abandon_replacement()
         for segment in self.segments:
             segment.close()
         if self.recovery_point < self.end_offset:

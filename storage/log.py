@@ -22,6 +22,7 @@ from minibroker.storage.log_writer import LogAppendInfo as LogAppendInfo
 from minibroker.storage.log_writer import LogWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from minibroker.protocol.primitives import TopicPartition
@@ -47,7 +48,9 @@ class Log:
         "_writer",
         "append_as_follower",
         "append_as_leader",
+        "cleaned_offset",
         "high_watermark",
+        "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
         "producer_state",
@@ -68,6 +71,8 @@ class Log:
         self.producer_state = producer_state
         self.high_watermark = local.start_offset
         self.last_flush_ms = now_ms
+        self.cleaned_offset: int | None = None  # the log has been compacted up to here
+        self.is_being_cleaned = False  # then retention waits
         self._local = local
         self._writer = LogWriter(topic_partition, local, leader_epochs, producer_state)
         self.append_as_leader = self._writer.append_as_leader
@@ -106,6 +111,11 @@ class Log:
     @property
     def recovery_point(self) -> int:
         return self._local.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """How often something was cut off at the end since the log was opened."""
+        return self._local.truncations
 
     @property
     def unflushed_messages(self) -> int:
@@ -189,6 +199,12 @@ class Log:
             log_end_offset=local.end_offset,
         )
 
+    def fetch_offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """Return the first of the youngest records; None if there are none. Raises as `fetch_offset_by_timestamp`."""
+        local = self._local
+        local.check_usable()
+        return log_offsets.offset_of_max_timestamp(local.segments, local.config, local.start_offset, local.end_offset)
+
     def legacy_fetch_offsets_before(self, timestamp_ms: int, max_offsets: int, *, now_ms: int) -> list[int]:
         """Return where segments begin that were last written before the time, newest first (ListOffsets v0)."""
         local = self._local
@@ -251,6 +267,7 @@ class Log:
         logger.info("%s: truncating to offset %d", self.topic_partition, offset)
         self._writer.truncate_to(offset, now_ms=now_ms)
         self.high_watermark = min(self.high_watermark, offset)
+        self._limit_cleaned_offset(offset)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
@@ -258,6 +275,12 @@ class Log:
         logger.info("%s: starting anew at offset %d", self.topic_partition, offset)
         self._writer.truncate_fully_and_start_at(offset, now_ms=now_ms)
         self.high_watermark = offset
+        self._limit_cleaned_offset(offset)
+
+    def _limit_cleaned_offset(self, offset: int) -> None:
+        # What will be written behind the offset is not compacted.
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, offset)
 
     # -- deleting ---------------------------------------------------------------------------------------------
 
@@ -296,7 +319,7 @@ class Log:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Take out what is too old, too much or below the start; return how many segments. Raises OSError."""
-        if not self.config.is_deleted:
+        if not self.config.is_deleted or self.is_being_cleaned:
             return 0
         segments = self.segments
         may_go = Retention(self.config, self.high_watermark, self.log_end_offset, now_ms)
@@ -316,13 +339,42 @@ class Log:
         self.maybe_increment_log_start_offset(self.segments.first.base_offset)
         return len(segments)
 
-    def delete_pending(self, now_ms: int) -> int:
-        """Remove the files of segments that left the log long enough ago; return how many segments."""
-        return self._local.delete_pending(now_ms)
+    def take_deleted(self, now_ms: int) -> list[LogSegment]:
+        """Return the segments that left the log long enough ago: removing their files is the caller's now."""
+        return self._local.take_deleted(now_ms)
 
-    def delete_snapshots_below_recovery_point(self) -> None:
-        """Remove the snapshots no recovery can need: the recovery point has been written down."""
-        self.producer_state.delete_snapshots_before(self._local.oldest_offset_to_recover)
+    # -- compacting (LogCleaning's) ---------------------------------------------------------------------------
+
+    def begin_replacement(self, new: LogSegment, old: Sequence[LogSegment]) -> None:
+        """Prepare to have a compacted segment replace others: as `LocalLog.begin_replacement`."""
+        self._local.begin_replacement(new, old)
+
+    def complete_replacement(self, *, now_ms: int) -> bool:
+        """Have it take effect; return False if it was abandoned: as `LocalLog.complete_replacement`."""
+        return self._local.complete_replacement(now_ms=now_ms)
+
+    def abandon_replacement(self) -> None:
+        """Forget about one that has not taken effect. Raises OSError."""
+        self._local.abandon_replacement()
+
+    # -- maps, snapshots, closing -----------------------------------------------------------------------------
+
+    def release_idle_maps(self) -> None:
+        """Give back the maps of segments that are no longer written; the next look-up makes them again."""
+        self._local.release_idle_maps()
+
+    @property
+    def oldest_snapshot_needed(self) -> int:
+        """Below this no recovery needs a producer snapshot, once the recovery point has been written down."""
+        return self._local.oldest_offset_to_recover
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Remove producer snapshots; may run in another thread. Raises OSError."""
+        try:
+            self.producer_state.delete_snapshots_before(offset)
+        except FileNotFoundError:
+            if not self.is_refusing:  # else the directory was renamed, for deletion
+                raise
 
     def close(self) -> None:
         """Leave all files as a clean stop does: trimmed, on disk, with a snapshot. Raises OSError."""
@@ -333,6 +385,13 @@ class Log:
 
     def rename_and_refuse(self, directory: Path) -> None:
         """Rename the directory, for deletion: from now on the partition is unknown. Raises OSError."""
-        os.rename(self._local.directory, directory)
-        self._local.update_directory(directory)
+        refusal = self._local.refusal
+        # First: who works on the files in another thread must find out why they are gone.
         self.refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
+        try:
+            os.rename(self._local.directory, directory)
+        except OSError:
+            self._local.refusal = refusal
+            self._writer.update_config()
+            raise
+        self._local.update_directory(directory)

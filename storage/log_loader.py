@@ -210,7 +210,8 @@ class LogLoader:
             new = self._open_segment(base_offset, SWAP_SUFFIX)
             logger.info("%s: completing an interrupted replacement", new.path)
             self._recover(new, None)
-            for old in self._segments.between(base_offset, new.next_offset()):
+            # Where nothing was left, the new one is empty, and has its place all the same.
+            for old in self._segments.between(base_offset, max(new.next_offset(), base_offset + 1)):
                 if old.base_offset >= base_offset or old.next_offset() > base_offset:
                     self._segments.remove(old)
                     old.delete_if_exists()

@@ -2,7 +2,7 @@
 
     <log dir>/.lock                            one broker at a time
     <log dir>/meta.properties                  whose directory it is
-    <log dir>/recovery-point-offset-checkpoint, log-start-offset-checkpoint, replication-offset-checkpoint
+    <log dir>/*-checkpoint                     see `log_checkpoints`
     <log dir>/.kafka_cleanshutdown             only between a clean stop and the next start
     <log dir>/<topic>-<partition>/             a log;  ....<uuid>-delete/  one on its way out
 
@@ -17,7 +17,8 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -28,13 +29,9 @@ from minibroker.storage.directory_lock import DirectoryLock
 from minibroker.storage.directory_lock import LogDirectoryError as LogDirectoryError
 from minibroker.storage.files import (
     CLEAN_SHUTDOWN_MARKER,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
     META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
     CorruptFileError,
     MetaProperties,
-    OffsetCheckpointFile,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
@@ -44,7 +41,9 @@ from minibroker.storage.files import (
 )
 from minibroker.storage.local_log import LogFlushError
 from minibroker.storage.log import Log
+from minibroker.storage.log_checkpoints import LogCheckpoints, read_offsets, write_cleaner_offsets
 from minibroker.storage.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
+from minibroker.storage.pending_deletions import PendingDeletions
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ def map_storage_errors(log_manager: LogManager | None = None) -> StorageErrorMap
 class LogManager:
     """The logs of one directory. `lock`, `load`, then everything else; `close` last.
 
-    One thread owns it; `flush_dirty_logs` alone may run in another at the same time.
+    One thread owns it; `flush_dirty_logs`, and what the methods return to be called, may run in another.
     """
 
     def __init__(
@@ -111,9 +110,7 @@ class LogManager:
         self._lock = DirectoryLock(log_dir)
         # Partitions that a checkpoint may still know from a former life.
         self._forgotten: set[TopicPartition] = set()
-        self._recovery_points = OffsetCheckpointFile(log_dir / RECOVERY_POINT_CHECKPOINT)
-        self._log_start_offsets = OffsetCheckpointFile(log_dir / LOG_START_OFFSET_CHECKPOINT)
-        self._high_watermarks = OffsetCheckpointFile(log_dir / HIGH_WATERMARK_CHECKPOINT)
+        self._checkpoints = LogCheckpoints.of(log_dir)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -160,9 +157,7 @@ class LogManager:
     def _load_logs(self, now_ms: int) -> None:
         marker = self.log_dir / CLEAN_SHUTDOWN_MARKER
         is_after_clean_stop = marker.exists()
-        recovery_points = _read_offsets(self._recovery_points)
-        log_start_offsets = _read_offsets(self._log_start_offsets)
-        high_watermarks = _read_offsets(self._high_watermarks)
+        recovery_points, log_start_offsets, high_watermarks, cleaner_offsets = map(read_offsets, self._checkpoints)
         for topic_partition in self.partitions_on_disk():
             log = load_log(
                 topic_partition,
@@ -175,8 +170,11 @@ class LogManager:
                 producer_expiration_ms=self._producer_expiration_ms,
             )
             log.update_high_watermark(high_watermarks.get(topic_partition, 0))
+            if topic_partition in cleaner_offsets:
+                log.cleaned_offset = min(cleaner_offsets[topic_partition], log.log_end_offset)
             self._logs[topic_partition] = log
-        self._forgotten = (recovery_points.keys() | log_start_offsets.keys()) - self._logs.keys()
+        known = recovery_points.keys() | log_start_offsets.keys() | cleaner_offsets.keys()
+        self._forgotten = known - self._logs.keys()
         for entry in os.scandir(self.log_dir):
             if entry.is_dir() and is_deleted_directory(entry.name):
                 self._deleted.append((Path(entry.path), None))
@@ -205,8 +203,9 @@ class LogManager:
         self._check_online()
         if topic_partition in self._forgotten:
             # After a crash the new log must not be opened with the old one's offsets.
-            self.checkpoint_recovery_points()
-            self.checkpoint_log_start_offsets()
+            self.checkpoint_recovery_points()()
+            self.checkpoint_log_start_offsets()()
+            self.checkpoint_cleaner_offsets()()
             self._forgotten.clear()
         directory = self.log_dir / partition_directory_name(topic_partition)
         directory.mkdir()
@@ -225,7 +224,7 @@ class LogManager:
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Rename the log's directory away; `delete_pending` removes it later. Raises OSError."""
+        """Rename the log's directory away; `take_due_deletions` has it removed later. Raises OSError."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
@@ -245,6 +244,12 @@ class LogManager:
         for topic_partition, log in self._logs.items():
             if topic_partition.topic == topic:
                 log.update_config(config)
+
+    def set_default_config(self, config: LogConfig) -> None:
+        """Give all logs, present and future, the broker's changed settings below what their topics set."""
+        self.default_config = config
+        for topic_partition, log in self._logs.items():
+            log.update_config(self._config_of(topic_partition.topic))
 
     def _config_of(self, topic: str) -> LogConfig:
         return LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
@@ -275,54 +280,65 @@ class LogManager:
 
     @property
     def delete_check_interval_ms(self) -> int:
-        """How often `delete_pending` is worth calling."""
+        """How often `take_due_deletions` is worth calling."""
         delay_ms = self.default_config.file_delete_delay_ms
         return min(max(delay_ms, _LEAST_DELETE_CHECK_INTERVAL_MS), _MOST_DELETE_CHECK_INTERVAL_MS)
 
-    def delete_pending(self, now_ms: int) -> int:
-        """Remove files and directories given up at least `file.delete.delay.ms` ago; return how many."""
-        count = 0
+    def take_due_deletions(self, now_ms: int) -> PendingDeletions:
+        """Return the files and directories given up at least `file.delete.delay.ms` ago, to be removed elsewhere."""
         delay_ms = self.default_config.file_delete_delay_ms
-        waiting: list[tuple[Path, int | None]] = []
-        for directory, due_ms in self._deleted:
-            if due_ms is None:
-                due_ms = now_ms + delay_ms
-            if due_ms > now_ms:
-                waiting.append((directory, due_ms))
-                continue
-            shutil.rmtree(directory, onerror=_log_failed_removal)
-            count += 1
-        self._deleted = waiting
-        for log in self._usable_logs():
-            count += log.delete_pending(now_ms)
-        return count
-
-    def checkpoint_recovery_points(self) -> None:
-        """Write down from where recovery must read each log. Raises OSError."""
-        self._check_online()
-        self._recovery_points.write({key: log.recovery_point for key, log in self._logs.items()})
-        for log in self._usable_logs():
-            log.delete_snapshots_below_recovery_point()
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write down which logs begin within their first segment. Raises OSError."""
-        self._check_online()
-        self._log_start_offsets.write(
-            {
-                key: log.log_start_offset
-                for key, log in self._logs.items()
-                if log.log_start_offset > log.segments.first.base_offset
-            }
+        dated = [(path, now_ms + delay_ms if due_ms is None else due_ms) for path, due_ms in self._deleted]
+        self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
+        return PendingDeletions(
+            [path for path, due_ms in dated if due_ms <= now_ms],
+            [segment for log in self._usable_logs() for segment in log.take_deleted(now_ms)],
         )
+
+    def release_idle_maps(self) -> None:
+        """Give back what scans and look-ups in segments that are no longer written have mapped."""
+        for log in self._usable_logs():
+            log.release_idle_maps()
+
+    # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
+
+    def checkpoint_recovery_points(self) -> Callable[[], None]:
+        """Write down from where recovery must read each log. The write raises OSError."""
+        self._check_online()
+        offsets = {key: log.recovery_point for key, log in self._logs.items()}
+        needed = [(log, log.oldest_snapshot_needed) for log in self._usable_logs()]
+
+        def write() -> None:
+            self._checkpoints.recovery_points.write(offsets)
+            for log, offset in needed:
+                log.delete_snapshots_before(offset)
+
+        return write
+
+    def checkpoint_log_start_offsets(self) -> Callable[[], None]:
+        """Write down which logs begin within their first segment. The write raises OSError."""
+        self._check_online()
+        offsets = {
+            key: log.log_start_offset
+            for key, log in self._logs.items()
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        return partial(self._checkpoints.log_start_offsets.write, offsets)
+
+    def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
+        """Write down how far logs are compacted. The write raises OSError."""
+        self._check_online()
+        cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
+        offsets = {key: offset for key, offset in cleaned if offset is not None}
+        return partial(write_cleaner_offsets, self._checkpoints.cleaner_offsets, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write down how far each log is committed. Raises OSError."""
         self._check_online()
-        self._high_watermarks.write(offsets)
+        self._checkpoints.high_watermarks.write(offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         """Return what was written down last, nothing if that cannot be read."""
-        return _read_offsets(self._high_watermarks)
+        return read_offsets(self._checkpoints.high_watermarks)
 
     # -- failing and stopping -----------------------------------------------------------------------------------
 
@@ -351,8 +367,9 @@ class LogManager:
             if self.is_offline:
                 return
             failures = [failure for failure in map(_close, self._logs.values()) if failure is not None]
-            self.checkpoint_recovery_points()
-            self.checkpoint_log_start_offsets()
+            self.checkpoint_recovery_points()()
+            self.checkpoint_log_start_offsets()()
+            self.checkpoint_cleaner_offsets()()
             if failures:
                 raise failures[0]
             (self.log_dir / CLEAN_SHUTDOWN_MARKER).touch()
@@ -374,15 +391,3 @@ def _close(log: Log) -> OSError | None:
         logger.error("cannot close the log of %s: %s", log.topic_partition, error)
         return error
     return None
-
-
-def _read_offsets(file: OffsetCheckpointFile) -> dict[TopicPartition, int]:
-    try:
-        return file.read()
-    except CorruptFileError as error:
-        logger.warning("%s; doing without it", error)
-        return {}
-
-
-def _log_failed_removal(function: object, path: str, exception_info: object) -> None:
-    logger.error("cannot remove %s: %s", path, exception_info)

@@ -23,17 +23,35 @@ def offset_by_timestamp(
         return TimestampOffset(NO_TIMESTAMP, log_start_offset)
     if timestamp_ms == LATEST_TIMESTAMP:
         return TimestampOffset(NO_TIMESTAMP, log_end_offset)
+    check_has_timestamps(config)
+    # Kafka 2.0.1 looks into a segment below the log start offset too, and then no further.
+    for segment in segments.between(log_start_offset, log_end_offset):
+        if segment.largest_timestamp_ms >= timestamp_ms:
+            return segment.find_offset_by_timestamp(timestamp_ms, log_start_offset)
+    return None
+
+
+def offset_of_max_timestamp(
+    segments: LogSegments, config: LogConfig, log_start_offset: int, log_end_offset: int
+) -> TimestampOffset | None:
+    """Return the first of the youngest records; None if there are none. Raises as `offset_by_timestamp`."""
+    check_has_timestamps(config)
+    largest_ms = max(segment.max_timestamp_so_far for segment in segments.segments)
+    if largest_ms < 0:
+        return None
+    return offset_by_timestamp(
+        segments, config, largest_ms, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+    )
+
+
+def check_has_timestamps(config: LogConfig) -> None:
+    """Raises KafkaError(UNSUPPORTED_FOR_MESSAGE_FORMAT)."""
     if config.magic == 0:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"Cannot search offsets based on timestamp because message format version is "
             f"{config.message_format_version} which is earlier than the minimum required version 0.10.0-IV0",
         )
-    # Kafka 2.0.1 looks into a segment below the log start offset too, and then no further.
-    for segment in segments.between(log_start_offset, log_end_offset):
-        if segment.largest_timestamp_ms >= timestamp_ms:
-            return segment.find_offset_by_timestamp(timestamp_ms, log_start_offset)
-    return None
 
 
 def segment_offsets_before(

@@ -100,7 +100,8 @@ class LogSegment:
         self._index_interval_bytes = config.index_interval_bytes
         self._max_segment_bytes = config.segment_bytes
         # The jitter keeps logs that began together from rolling together.
-        self._max_segment_ms = config.segment_ms - random.randint(0, min(config.segment_jitter_ms, config.segment_ms))
+        max_segment_ms = config.max_segment_ms
+        self._max_segment_ms = max_segment_ms - random.randint(0, min(config.segment_jitter_ms, max_segment_ms))
 
     @classmethod
     def open(
@@ -189,14 +190,17 @@ class LogSegment:
     def time_waited_for_roll(self, now_ms: int, message_timestamp_ms: int) -> int:
         """Return the age that counts for rolling: in record time, or since its creation without any."""
         first = self.rolling_based_timestamp
-        if first is None and self.records.size_bytes > 0:
-            first = self.rolling_based_timestamp = self._first_timestamp_ms()
+        if first is None:
+            first = self.first_batch_timestamp_ms()
         return message_timestamp_ms - first if first is not None and first >= 0 else now_ms - self.created_ms
 
-    def _first_timestamp_ms(self) -> int | None:
-        first = next(self._batches(0), None)
-        self.records.unmap()
-        return None if first is None else first.max_timestamp_ms
+    def first_batch_timestamp_ms(self) -> int | None:
+        """Return the time of the first batch, None for an empty segment."""
+        if self.rolling_based_timestamp is None and self.records.size_bytes > 0:
+            first = next(self._batches(0), None)
+            self.records.unmap()
+            self.rolling_based_timestamp = None if first is None else first.max_timestamp_ms
+        return self.rolling_based_timestamp
 
     def _batches(self, start: int) -> Iterator[BatchView]:
         """Yield the batches from a position on; positions in the views are those of the file."""

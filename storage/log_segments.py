@@ -7,7 +7,7 @@ Every offset of the log is in the last segment whose base offset is not beyond i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from minibroker.storage.log_segment import LogSegment
 
@@ -55,6 +55,15 @@ class LogSegments:
         del self.bases[slot], self.segments[slot]
         if self.segments:
             self.active = self.segments[-1]
+
+    def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
+        """Put one segment in the place of neighbours, which begin at its base offset. Raises ValueError."""
+        slot = bisect_left(self.bases, new.base_offset)
+        if self.segments[slot : slot + len(old)] != list(old):
+            raise ValueError(f"{new} cannot replace {old}")
+        self.bases[slot : slot + len(old)] = [new.base_offset]
+        self.segments[slot : slot + len(old)] = [new]
+        self.active = self.segments[-1]
 
     def floor_slot(self, offset: int) -> int:
         """Return the place of the last segment whose base offset is not beyond `offset`; -1 for none."""

@@ -16,7 +16,6 @@ from minibroker.protocol.batches import (
     HEADER_SIZE_UP_TO_MAGIC,
     BatchView,
     batch_is_valid,
-    iter_all_records,
     scan_batches,
 )
 from minibroker.protocol.checksums import crc32c
@@ -29,25 +28,26 @@ from minibroker.protocol.record_batch import (
     LOG_OVERHEAD,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_FLAG,
     TimestampType,
     stamp,
 )
 from minibroker.storage.config import LogConfig
+from minibroker.storage.record_checks import MAX_DECOMPRESSED_BYTES as MAX_DECOMPRESSED_BYTES
+from minibroker.storage.record_checks import checked_records
 
 _CRC_COVERS_FROM = 21
-_NOT_PLAIN = ~0x13  # all attributes but codecs up to lz4, and transactional
+_PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 
 NO_OFFSET = -1
 UNBOUNDED_MS = 2**63 - 1
-
-# No produce request may unpack to more than the largest one (socket.request.max.bytes) could carry unpacked.
-MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 
 _TARGET_CODECS = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
     "snappy": Codec.SNAPPY,
     "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
 }
 
 Buffer = bytearray | memoryview
@@ -111,7 +111,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
         magic == 2
         and length == len(records) - LOG_OVERHEAD
         and base_offset == 0
-        and not attributes & _NOT_PLAIN
+        and attributes in _PLAIN_ATTRIBUTES
         and count == last_delta + 1
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
@@ -195,8 +195,7 @@ def assign_offsets(
     has_headers, is_compressed = False, not target_codec == analysis.source_codec == Codec.NONE
     for batch in analysis.batches:
         _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
-        for record in iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
-            _check_record(record, config, now_ms)
+        for record in checked_records(records, batch, config, now_ms):
             has_headers = has_headers or bool(record.headers)
             if not is_compressed:
                 _check_headers(has_headers, config)
@@ -278,8 +277,7 @@ def _count_records(
     for batch in analysis.batches:
         _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
         count, first_offset = 0, NO_OFFSET
-        for record in iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
-            _check_record(record, config, now_ms)
+        for record in checked_records(records, batch, config, now_ms):
             if count == 0:
                 first_offset = record.offset
             if record.offset - first_offset != count:
@@ -287,21 +285,6 @@ def _count_records(
             count += 1
         counts.append(count)
     return counts
-
-
-def _check_record(record: Record, config: LogConfig, now_ms: int) -> None:
-    """As kafka 2.0.1 LogValidator.validateRecord."""
-    if config.is_compacted and record.key is None:
-        raise _corrupt("Compacted topic cannot accept message without key.")
-    bound_ms = config.message_timestamp_difference_max_ms
-    if config.is_log_append_time or record.timestamp_ms == NO_TIMESTAMP:
-        return
-    if abs(record.timestamp_ms - now_ms) > bound_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamp {record.timestamp_ms} of message with offset {record.offset} is out of range. "
-            f"The timestamp should be within [{now_ms - bound_ms}, {now_ms + bound_ms}]",
-        )
 
 
 def _check_headers(has_headers: bool, config: LogConfig) -> None:
@@ -380,8 +363,8 @@ def _assigned(
 
 def _codec(attributes: int) -> Codec:
     number = attributes & CODEC_MASK
-    if number > Codec.LZ4:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {number} is not one of Kafka 2.0's")
+    if number > Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {number}")
     return Codec(number)
 
 

@@ -4,6 +4,10 @@ Each part that is there already is left alone; a part that cannot be had is repo
 
     .venvs/kafka-python-2.3     an environment of its own: 2.3 and 3.0 share a module name
     .deps/kafka-clients-3.9.0   Kafka's Java client, the version Spark 4.0's connector brings, through Maven
+    .deps/kafka-clients-0.10.2.2, .deps/kafka-clients-0.11.0.3   the same before and with record batches of magic 2
+    .deps/kafka-clients-1.1.1   the same with fetch sessions
+    .deps/kafkajs               the client of node, through npm
+    .deps/franz-go              the client of Go, and the driver that is built with it
     kcat                        the Debian package, when this runs as root
 """
 
@@ -14,13 +18,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLD_KAFKA_PYTHON = ROOT / ".venvs" / "kafka-python-2.3"
-JAVA_CLIENT = ROOT / ".deps" / "kafka-clients-3.9.0"
-JAVA_CLIENT_JARS = (
-    "org.apache.kafka:kafka-clients:3.9.0",
+# xxhash: lz4 as it was framed for brokers of 0.9
+OLD_KAFKA_PYTHON_PACKAGES = ("kafka-python==2.3.*", "python-snappy", "lz4", "zstandard", "crc32c", "xxhash")
+OLD_KAFKA_PYTHON_CHECK = "import kafka, snappy, lz4, crc32c, xxhash"
+JAVA_CLIENT_VERSIONS = ("3.9.0", "0.10.2.2", "0.11.0.3", "1.1.1")
+JAVA_DRIVER_JARS = (
     "com.fasterxml.jackson.core:jackson-databind:2.16.2",
     "org.slf4j:slf4j-simple:1.7.36",
 )
@@ -28,6 +35,11 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 <groupId>minibroker</groupId><artifactId>test-clients</artifactId><version>1</version>
 <dependencies>{dependencies}</dependencies></project>
 """
+KAFKAJS = ROOT / ".deps" / "kafkajs"
+KAFKAJS_PACKAGE = "kafkajs@2.2.4"
+FRANZ_GO = ROOT / ".deps" / "franz-go"
+FRANZ_GO_SOURCE = ROOT / "tests" / "integration" / "drivers" / "franz_go"
+GO_BUILD_SECONDS = 300.0
 HOW_TO_PREPARE = "run `python tests/setup_clients.py`"
 
 
@@ -35,27 +47,25 @@ def prepare_old_kafka_python() -> str:
     python = OLD_KAFKA_PYTHON / "bin" / "python"
     if not python.exists():
         run(sys.executable, "-m", "venv", str(OLD_KAFKA_PYTHON))
-        run(
-            str(python),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "kafka-python==2.3.*",
-            "python-snappy",
-            "lz4",
-            "crc32c",
-        )
+    if subprocess.run([str(python), "-c", OLD_KAFKA_PYTHON_CHECK], stderr=subprocess.DEVNULL, check=False).returncode:
+        run(str(python), "-m", "pip", "install", "--quiet", *OLD_KAFKA_PYTHON_PACKAGES)
     return str(python)
 
 
-def prepare_java_client() -> str:
-    if not JAVA_CLIENT.is_dir():
+def java_client(version: str) -> Path:
+    """The folder of the jars of one version of Kafka's Java client, and of its driver."""
+    return ROOT / ".deps" / f"kafka-clients-{version}"
+
+
+def prepare_java_client(version: str) -> str:
+    folder = java_client(version)
+    if not folder.is_dir():
         need("mvn", "install a JDK and Maven (Debian: default-jdk-headless, maven)")
-        work = JAVA_CLIENT.with_name(JAVA_CLIENT.name + ".partial")
+        work = folder.with_name(folder.name + ".partial")
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        (work / "pom.xml").write_text(POM.format(dependencies="".join(map(dependency, JAVA_CLIENT_JARS))))
+        jars = (f"org.apache.kafka:kafka-clients:{version}", *JAVA_DRIVER_JARS)
+        (work / "pom.xml").write_text(POM.format(dependencies="".join(map(dependency, jars))))
         run(
             "mvn",
             "-q",
@@ -65,9 +75,52 @@ def prepare_java_client() -> str:
             "dependency:copy-dependencies",
             f"-DoutputDirectory={work}",
         )
-        work.rename(JAVA_CLIENT)
+        work.rename(folder)
     need("java", "install a JDK (Debian: default-jdk-headless)")
-    return str(JAVA_CLIENT)
+    return str(folder)
+
+
+def prepare_kafkajs() -> str:
+    need("node", "install Node.js (Debian: nodejs)")
+    if not (KAFKAJS / "node_modules" / "kafkajs").is_dir():
+        need("npm", "install npm (Debian: npm)")
+        KAFKAJS.mkdir(parents=True, exist_ok=True)
+        run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(KAFKAJS), KAFKAJS_PACKAGE)
+    return str(KAFKAJS)
+
+
+def go_command() -> str | None:
+    """The Go compiler: where the shell finds it, or where its own installer puts it."""
+    return shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+
+
+def prepare_franz_go() -> str:
+    build_franz_go(is_online=True)
+    return str(FRANZ_GO)
+
+
+def build_franz_go(*, is_online: bool) -> Path:
+    """Build the driver from its source; what has not changed is not built again. Raises RuntimeError."""
+    go = go_command()
+    if go is None:
+        raise RuntimeError("no `go`: install Go (Debian: golang-go)")
+    driver = FRANZ_GO / "driver"
+    environment = os.environ | {"GOPATH": str(FRANZ_GO), "GOFLAGS": "-modcacherw -buildvcs=false"}
+    if not is_online:
+        environment["GOPROXY"] = "off"
+    command = [go, "build", "-o", str(driver), "."]
+    done = subprocess.run(
+        command,
+        cwd=FRANZ_GO_SOURCE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=GO_BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"`go build` failed: {done.stderr.strip()}")
+    return driver
 
 
 def prepare_kcat() -> str:
@@ -99,7 +152,9 @@ def run(*command: str) -> None:
 def main() -> int:
     parts: dict[str, Callable[[], str]] = {
         "kafka-python 2.3": prepare_old_kafka_python,
-        "Java client 3.9.0": prepare_java_client,
+        **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
+        "kafkajs": prepare_kafkajs,
+        "franz-go": prepare_franz_go,
         "kcat": prepare_kcat,
     }
     for name, prepare in parts.items():

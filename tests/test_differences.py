@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
 from minibroker.broker.apis.registry import handlers
 from minibroker.protocol.api import API_TABLE
@@ -26,8 +28,8 @@ class AnyHandlers:
 
 def table_of_apis() -> str:
     rows = ["| key | API | versions | Apache Kafka 2.0.1 |", "|---|---|---|---|"]
-    part = AnyHandlers()
-    for key in sorted(handlers(part, part, part, part)):  # type: ignore[arg-type]
+    parts: list[Any] = [AnyHandlers()] * len(inspect.signature(handlers).parameters)
+    for key in sorted(handlers(*parts)):
         first, last = API_TABLE[key].versions
         kafka = LAST_VERSIONS_OF_KAFKA_2_0.get(key)
         rows.append(

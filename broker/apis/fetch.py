@@ -1,38 +1,36 @@
-"""FETCH and ListOffsets: what a consumer, or a follower, reads.
+"""FETCH: what a consumer, or a follower, reads.
 
-Fetch v0-v8. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
+Fetch v0-v12. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
 unknown ones are answered without being read and come last; with too little to read the request waits in the fetch
 purgatory. In a session only what has changed is answered (replica/fetch_context.py).
 Version notes: v3 knows max_bytes, and oversize first batches get through · v4 isolation_level · v5 log start
-offsets · v6 knows KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself.
-
-ListOffsets v0-v5. Version notes: v0 answers a list of segment starts by file time · v1 one offset by record time
-· v2 isolation_level · v4 leader epochs.
+offsets · v6 knows KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses leader epochs that
+are not this leader's · v10 knows zstd · v11 racks: consumers are never sent to another replica · v12 tells where a
+reader's log parts from this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from minibroker.broker.apis.down_conversion import down_converted, has_newer, wanted_magic
+from minibroker.broker.apis.down_conversion import magic_to_convert_to
+from minibroker.broker.apis.repeated_fetch import RowAtEnd
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.client import Client
 from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.parked import Parked
 from minibroker.broker.replica.delayed import DelayedFetch
 from minibroker.broker.replica.fetch_context import FetchContext, FetchManager
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, NO_SESSION_ID
 from minibroker.broker.replica.partition import (
-    NO_OFFSET,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     FetchedPartition,
-    Partition,
     response_row,
 )
 from minibroker.broker.replica.replica_manager import (
-    DEBUGGING_REPLICA_ID,
     FetchParams,
     FetchRow,
     ReplicaManager,
@@ -40,18 +38,15 @@ from minibroker.broker.replica.replica_manager import (
 )
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
-from minibroker.protocol.messages.fetch import FetchResponse, ListOffsetsResponse
+from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice
 
 MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 LAST_VERSION_OF_OLD_FORMATS = 3
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-UNKNOWN_TIMESTAMP = -1
-UNKNOWN_EPOCH = -1
+FIRST_VERSION_WITH_ZSTD = 10
 
 FETCH_RESPONSE = FetchResponse.type
 
@@ -59,7 +54,7 @@ Body = Any
 
 
 class FetchApis:
-    """Handlers of Fetch and ListOffsets."""
+    """The handler of Fetch."""
 
     def __init__(
         self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, fetch_manager: FetchManager, clock: Clock
@@ -71,13 +66,15 @@ class FetchApis:
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
-    def fetch(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def fetch(self, request: Request, client: Client) -> Body | Parked[Body]:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
         has_session = body.session_epoch != FINAL_EPOCH or body.session_id != NO_SESSION_ID
         if not has_session and will_not_wait(body) and body.isolation_level == READ_UNCOMMITTED:
-            topics = self._replica_manager.rows_at_end(body.topics)
+            seen: list[RowAtEnd] = []
+            topics = self._replica_manager.rows_at_end(body.topics, seen)
             if topics is not None:
+                client.rows_at_end = seen
                 return FETCH_RESPONSE(topics=topics)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
         params = FetchParams(
@@ -87,6 +84,7 @@ class FetchApis:
             MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
             is_hard_limit,
             body.isolation_level,
+            knows_zstd=version >= FIRST_VERSION_WITH_ZSTD,
         )
         requested = requested_rows(body.topics)
         context = None
@@ -104,7 +102,7 @@ class FetchApis:
             return self._fetch_later(version, context, params, rows, unknown, delayed)
         return self._answer(version, context, params, rows, fetched, unknown)
 
-    async def _fetch_later(
+    def _fetch_later(
         self,
         version: int,
         context: FetchContext | None,
@@ -112,10 +110,13 @@ class FetchApis:
         rows: Sequence[FetchRow],
         unknown: Sequence[FetchedPartition],
         delayed: DelayedFetch,
-    ) -> Body:
-        await self._replica_manager.wait_for_data(delayed, rows)
-        fetched = self._replica_manager.read_from_local_log(params, rows)
-        return self._answer(version, context, params, rows, fetched, unknown)
+    ) -> Body | Parked[Body]:
+        def finish() -> Body:
+            fetched = self._replica_manager.fetched_by(delayed, rows)
+            return self._answer(version, context, params, rows, fetched, unknown)
+
+        self._replica_manager.park_fetch(delayed, rows)
+        return finish() if delayed.is_completed else Parked(delayed, finish)
 
     def _answer(
         self,
@@ -140,21 +141,19 @@ class FetchApis:
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
     ) -> FetchedPartition:
         """Convert what this client cannot read (fetch-path rows 67 and 68)."""
-        if not isinstance(result.records, FileSlice):
-            return result
-        config = self._replica_manager.partitions[row.topic_partition].log.config
-        to_magic = wanted_magic(version, config)
-        if to_magic is None:
-            return result
-        if not (config.message_downconversion_enable or params.is_from_follower):
-            if has_newer(result.records, to_magic):
-                return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
-            return result
+        partition = self._replica_manager.partitions.get(row.topic_partition)
+        if partition is None or not isinstance(result.records, FileSlice):
+            return result  # nothing to convert, or deleted after a fetch that waited was read
+        config = partition.log.config
         try:
-            records = down_converted(result.records, to_magic, row.fetch_offset)
+            to_magic = magic_to_convert_to(result.records, version, config)
+            if to_magic is None:
+                return result
+            if not (config.message_downconversion_enable or params.is_from_follower):
+                return failed_fetch(row.topic_partition, ErrorCode.UNSUPPORTED_VERSION)
+            return result._replace(records=ConvertedSlice(result.records, to_magic, row.fetch_offset))
         except KafkaError as error:
             return failed_fetch(row.topic_partition, error.code)
-        return result._replace(records=records)
 
     def _sort_out(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
         """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
@@ -169,77 +168,16 @@ class FetchApis:
                 unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         return rows, unknown
 
-    # -- ListOffsets ------------------------------------------------------------------------------------------
-
-    def list_offsets(self, request: Request, client: Client) -> Body:
-        body, version = request.body, request.api_version
-        check_isolation_level(body.isolation_level)
-        duplicates = duplicate_partitions(body.topics)
-        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: what is asked twice is answered once
-        for topic in body.topics:
-            rows = topics.setdefault(topic.topic, {})
-            for row in topic.partitions:
-                topic_partition = TopicPartition(topic.topic, row.partition)
-                if version == 0:
-                    rows[row.partition] = self._list_segments(topic_partition, row, body.replica_id)
-                elif topic_partition in duplicates:
-                    rows[row.partition] = failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
-                else:
-                    rows[row.partition] = self._list_offset(topic_partition, row.timestamp, body)
-        return ListOffsetsResponse(topics=[(name, list(rows.values())) for name, rows in topics.items() if rows])
-
-    def _list_offset(self, topic_partition: TopicPartition, timestamp: int, body: Body) -> Body:
-        try:
-            partition = self._replica_manager.leader_partition(topic_partition)
-            found = self._find_offset(partition, timestamp, body)
-        except KafkaError as error:
-            return failed_offset(topic_partition.partition, error.code)
-        if found is None:
-            return list_offsets_row(topic_partition.partition)
-        offset, found_timestamp = found
-        return list_offsets_row(
-            topic_partition.partition,
-            timestamp=found_timestamp,
-            offset=offset,
-            leader_epoch=partition.log.leader_epochs.epoch_for(offset),
-        )
-
-    def _find_offset(self, partition: Partition, timestamp: int, body: Body) -> tuple[int, int] | None:
-        """The offset and its timestamp, within what this reader may see (fetch-path row 75)."""
-        last_fetchable = partition.end_of_reading(
-            is_committed_only=body.replica_id in (-1, DEBUGGING_REPLICA_ID),
-            isolation_level=body.isolation_level,
-        ).message_offset
-        if timestamp == LATEST_TIMESTAMP:
-            return last_fetchable, UNKNOWN_TIMESTAMP
-        found = partition.log.fetch_offset_by_timestamp(timestamp)
-        if found is None:
-            return None
-        if timestamp == EARLIEST_TIMESTAMP or found.offset < last_fetchable:
-            return found.offset, found.timestamp_ms
-        return None
-
-    def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
-        """v0: the starts of the segments last written before a time, newest first (fetch-path row 74)."""
-        try:
-            partition = self._replica_manager.leader_partition(topic_partition)
-        except KafkaError as error:
-            return failed_offset(topic_partition.partition, error.code)
-        if row.max_num_offsets < 0:
-            return failed_offset(topic_partition.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-        offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
-        if replica_id == -1:
-            offsets = hide_uncommitted(offsets, partition.high_watermark.message_offset)
-        return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)
-
 
 def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
     """What is asked of each partition, as Kafka's map: of one named twice, the first place and the last wish."""
     rows = {}
     for name, partitions in topics:
-        for partition, fetch_offset, log_start_offset, max_bytes in partitions:
+        for partition, leader_epoch, fetch_offset, last_epoch, log_start_offset, max_bytes in partitions:
             topic_partition = TopicPartition(name, partition)
-            rows[topic_partition] = FetchRow(topic_partition, fetch_offset, log_start_offset, max_bytes)
+            rows[topic_partition] = FetchRow(
+                topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
+            )
     return rows
 
 
@@ -279,43 +217,3 @@ def fetch_response(
             code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
         rows.append(response_row(result, code))
     return FETCH_RESPONSE(error_code=error, session_id=session_id, topics=topics)
-
-
-def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:
-    seen: set[TopicPartition] = set()
-    duplicates: set[TopicPartition] = set()
-    for topic in topics:
-        for row in topic.partitions:
-            topic_partition = TopicPartition(topic.topic, row.partition)
-            (duplicates if topic_partition in seen else seen).add(topic_partition)
-    return duplicates
-
-
-def list_offsets_row(
-    partition: int,
-    *,
-    error: ErrorCode = ErrorCode.NONE,
-    timestamp: int = UNKNOWN_TIMESTAMP,
-    offset: int = NO_OFFSET,
-    leader_epoch: int = UNKNOWN_EPOCH,
-    old_style_offsets: Sequence[int] = (),
-) -> Body:
-    return ListOffsetsResponse.row("topics.partitions")(
-        partition=partition,
-        error_code=error,
-        old_style_offsets=old_style_offsets,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=leader_epoch,
-    )
-
-
-def failed_offset(partition: int, error: ErrorCode) -> Body:
-    return list_offsets_row(partition, error=error)
-
-
-def hide_uncommitted(offsets: Sequence[int], high_watermark: int) -> list[int]:
-    """As kafka 2.0.1 KafkaApis.handleListOffsetRequestV0: offsets past the high watermark become the high watermark."""
-    if any(offset > high_watermark for offset in offsets):
-        return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
-    return list(offsets)

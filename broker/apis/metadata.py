@@ -1,39 +1,41 @@
-"""ApiVersions, Metadata and FindCoordinator: how a client finds its way.
+"""ApiVersions and Metadata: how a client finds its way.
 
 ApiVersions v0-v3: what the handler table serves; a version that is not known is answered in v0 with
-UNSUPPORTED_VERSION and no list (as kafka 2.0.1).
-Metadata v0-v8. Version notes: v0 an empty list means all topics · v1 null does, an empty list means none, knows
-racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas · v6
-LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations.
-FindCoordinator v0-v2: this broker has no group coordinator yet and says so.
+UNSUPPORTED_VERSION and no list (as kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
+Metadata v0-v12. Version notes: v0 an empty list means all topics, replicas are live ones · v1 null does, an empty list
+means none, knows racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
+v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 tells topic ids · v11 without the cluster's
+operations · v12 topics by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from minibroker.broker.apis import authorized_operations
 from minibroker.broker.client import Client
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.controller import Controller
-from minibroker.protocol.api import API_TABLE, Request
+from minibroker.protocol.api import Api, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.messages.metadata import (
-    ApiVersionsResponse,
-    FindCoordinatorResponse,
-    MetadataResponse,
-)
+from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
+from minibroker.protocol.primitives import ZERO_UUID
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
-AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
+FIRST_VERSION_WITH_SOFTWARE = 3
+SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
+FIRST_VERSION_WITH_TOPICS_BY_ID = 12
+FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 
 Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions, Metadata and FindCoordinator. `served` is filled by the registry."""
+    """Handlers of ApiVersions and Metadata. `served` is filled by the registry."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class MetadataApis:
         self._controller = controller
         self._listen_host = listen_host
         self._listen_port = listen_port
-        self.served: Sequence[int] = ()
+        self.served: Sequence[Api] = ()
         self._offer: Body | None = None  # the same for everyone, made when first asked for
 
     # -- ApiVersions ------------------------------------------------------------------------------------------
@@ -58,8 +60,10 @@ class MetadataApis:
         if request.body is None:  # a version we do not know: the framing could not read further
             request.api_version = 0
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+        if request.api_version >= FIRST_VERSION_WITH_SOFTWARE and not is_software_named(request.body):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
-            rows = [(key, *API_TABLE[key].versions) for key in self.served]
+            rows = [(api.key, *api.versions) for api in self.served]
             self._offer = ApiVersionsResponse(api_keys=rows)
         return self._offer
 
@@ -67,13 +71,11 @@ class MetadataApis:
 
     def metadata(self, request: Request, client: Client) -> Body:
         body = request.body
-        names = None if body.topics is None else [topic.name for topic in body.topics]
-        if request.api_version < FIRST_VERSION_WITH_NULL_TOPICS and not names:
-            names = None
-        if names is None:
-            topics = [self._known(topic) for topic in self._metadata_cache.topics.values()]
-        else:
-            topics = [self._topic(name, body.allow_auto_topic_creation) for name in dict.fromkeys(names)]
+        topics = self._asked_topics(request)
+        if body.include_topic_authorized_operations:
+            topics = [topic._replace(topic_authorized_operations=authorized_operations.ON_TOPIC) for topic in topics]
+        if request.api_version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
+            topics = [without_absent_replicas(topic, self._metadata_cache.is_broker_alive) for topic in topics]
         host, port = self.address_for(client)
         broker = MetadataResponse.row("brokers")(
             node_id=self._config.broker_id, host=host, port=port, rack=self._config.broker_rack
@@ -83,21 +85,49 @@ class MetadataApis:
             cluster_id=self._metadata_cache.cluster_id,
             controller_id=self._config.broker_id,
             topics=topics,
-            cluster_authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
+            cluster_authorized_operations=(
+                authorized_operations.ON_CLUSTER
+                if body.include_cluster_authorized_operations
+                else authorized_operations.NOT_TOLD
+            ),
         )
 
     def address_for(self, client: Client) -> tuple[str, int]:
-        """Where this client shall connect: advertised.listeners, else the address it reached us by.
+        """Where this client shall connect: its listener in advertised.listeners, else the address it reached us by.
 
         Kafka advertises the listener's own host; a wildcard listener is reached by many names, and the one that
         this client used is sure to work for it.
         """
-        advertised = self._config.advertised_address
+        advertised = self._config.advertised_address(client.local_port)
         if advertised is not None:
             return advertised[0], advertised[1] or self._listen_port
         if self._listen_host in WILDCARD_HOSTS:
             return client.local_host, client.local_port
         return self._listen_host, self._listen_port
+
+    def _asked_topics(self, request: Request) -> list[Body]:
+        """The rows of the response. Raises KafkaError(INVALID_REQUEST)."""
+        asked, version = request.body.topics, request.api_version
+        if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
+            return [self._known(topic) for topic in self._metadata_cache.topics.values()]
+        topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+        if topic_ids:
+            if version < FIRST_VERSION_WITH_TOPICS_BY_ID:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in version {version}")
+            return self._topics_by_id(topic_ids)
+        if any(topic.name is None for topic in asked):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with neither a name nor an id")
+        may_create = request.body.allow_auto_topic_creation
+        return [self._topic(name, may_create) for name in dict.fromkeys(topic.name for topic in asked)]
+
+    def _topics_by_id(self, topic_ids: Iterable[bytes]) -> list[Body]:
+        """Those that are not known first; names beside ids are not looked at (as kafka 2.8)."""
+        known = {topic.topic_id.bytes: topic for topic in self._metadata_cache.topics.values()}
+        unknown = [each for each in topic_ids if each not in known]
+        return [
+            *(topic_row(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=each) for each in unknown),
+            *(self._known(known[each]) for each in topic_ids if each in known),
+        ]
 
     def _topic(self, name: str, may_create: bool) -> Body:
         topic = self._metadata_cache.topics.get(name)
@@ -128,25 +158,35 @@ class MetadataApis:
             )
             for number, state in topic.partitions.items()
         ]
-        return topic_row(topic.name, ErrorCode.NONE, partitions)
-
-    # -- FindCoordinator --------------------------------------------------------------------------------------
-
-    def find_coordinator(self, request: Request, client: Client) -> Body:
-        return FindCoordinatorResponse(
-            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            error_message=None,
-            node_id=-1,
-            host="",
-            port=-1,
-        )
+        return topic_row(topic.name, ErrorCode.NONE, partitions, topic_id=topic.topic_id.bytes)
 
 
-def topic_row(name: str, error: ErrorCode, partitions: Sequence[Body] = ()) -> Body:
+def is_software_named(body: Body) -> bool:
+    """Whether a client says what it is, in words that may be written down (as kafka 2.4 ApiVersionsRequest.isValid)."""
+    return all(SOFTWARE_NAME.fullmatch(each) for each in (body.client_software_name, body.client_software_version))
+
+
+def topic_row(
+    name: str | None, error: ErrorCode, partitions: Sequence[Body] = (), *, topic_id: bytes = ZERO_UUID
+) -> Body:
     return MetadataResponse.row("topics")(
         error_code=error,
         name=name,
+        topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
+        topic_authorized_operations=authorized_operations.NOT_TOLD,
     )
+
+
+def without_absent_replicas(topic: Body, is_alive: Callable[[int], bool]) -> Body:
+    """v0: replicas that are not up are left out, and REPLICA_NOT_AVAILABLE says so (as kafka 2.0.1 MetadataCache)."""
+    return topic._replace(partitions=[partition_without_absent_replicas(row, is_alive) for row in topic.partitions])
+
+
+def partition_without_absent_replicas(row: Body, is_alive: Callable[[int], bool]) -> Body:
+    replicas = [each for each in row.replica_nodes if is_alive(each)]
+    in_sync = [each for each in row.isr_nodes if is_alive(each)]
+    is_whole = len(replicas) == len(row.replica_nodes) and len(in_sync) == len(row.isr_nodes)
+    error = row.error_code if is_whole or row.error_code else ErrorCode.REPLICA_NOT_AVAILABLE
+    return row._replace(error_code=error, replica_nodes=replicas, isr_nodes=in_sync)

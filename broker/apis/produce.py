@@ -1,9 +1,10 @@
-"""Produce and InitProducerId: what a producer writes.
+"""Produce: what a producer writes.
 
-Produce v0-v8. Behavior: each partition stands alone; acks=1 is answered after the append, acks=all after the
+Produce v0-v9. Behavior: each partition stands alone; acks=1 is answered after the append, acks=all after the
 in-sync replicas have it, acks=0 never. A failed acks=0 produce closes the connection, which is all the client
 can notice. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
-v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v8 error messages.
+v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
+and which records are wrong.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from typing import Any
 from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
-from minibroker.broker.controller import Controller
+from minibroker.broker.parked import Parked
 from minibroker.broker.replica.append_result import NO_OFFSET, AppendResult, failed_append, with_errors
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
-from minibroker.protocol.batches import is_one_batch_of_magic_2
+from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
-from minibroker.protocol.messages.transactions import InitProducerIdResponse
 from minibroker.protocol.primitives import TopicPartition
 
 ACKS_NONE = 0
 ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
+FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_RECORD_ERRORS = 8
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
@@ -35,14 +37,13 @@ Body = Any
 
 
 class ProduceApis:
-    """Handlers of Produce and InitProducerId."""
+    """The handler of Produce."""
 
-    def __init__(self, replica_manager: ReplicaManager, controller: Controller) -> None:
+    def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
-        self._controller = controller
 
-    def produce(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
-        """Appends at once; a coroutine comes back when an fsync or other replicas must be waited for."""
+    def produce(self, request: Request, client: Client) -> Body | Parked[Body] | Coroutine[Any, Any, Body]:
+        """Appends at once; answers later when other replicas, or (a coroutine) an fsync, must be waited for."""
         body = request.body
         acks = body.acks
         entries, refused = self._sort_out(request)
@@ -54,11 +55,10 @@ class ProduceApis:
         logs = replica_manager.logs_to_flush(results)
         if logs:
             return self._produce_after_flush(request, results, refused, logs)
-        replica_manager.after_append(results)
         if acks == ACKS_ALL:
             delayed = replica_manager.delayed_produce(results, body.timeout_ms)
             if not delayed.try_complete():
-                return self._produce_after_replication(request, results, refused, delayed)
+                return self._produce_later(request, results, refused, delayed)
             results = with_errors(results, delayed.errors)
         return answer(request, results, refused)
 
@@ -69,15 +69,20 @@ class ProduceApis:
         except KafkaError as error:
             failed = {topic_partition: failed_append(error.code) for topic_partition in results}
             return answer(request, failed, refused)
-        self._replica_manager.after_append(results)
+        self._replica_manager.after_flush(results)
         if request.body.acks != ACKS_ALL:
             return answer(request, results, refused)
         delayed = self._replica_manager.delayed_produce(results, request.body.timeout_ms)
-        return await self._produce_after_replication(request, results, refused, delayed)
-
-    async def _produce_after_replication(self, request: Request, results: Any, refused: Any, delayed: Any) -> Body:
-        await self._replica_manager.wait_for_replicas(delayed, list(results))
+        self._replica_manager.park_produce(delayed, list(results))
+        await delayed.wait()
         return answer(request, with_errors(results, delayed.errors), refused)
+
+    def _produce_later(self, request: Request, results: Any, refused: Any, delayed: Any) -> Body | Parked[Body]:
+        def finish() -> Body:
+            return answer(request, with_errors(results, delayed.errors), refused)
+
+        self._replica_manager.park_produce(delayed, list(results))
+        return finish() if delayed.is_completed else Parked(delayed, finish)
 
     def _sort_out(self, request: Request) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, AppendResult]]:
         """What to append, and what is refused before it reaches a log."""
@@ -94,6 +99,8 @@ class ProduceApis:
                     )
                 if is_internal and topic_partition in self._replica_manager.partitions:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                elif request.api_version < FIRST_VERSION_WITH_ZSTD and is_zstd_batch(records):
+                    refused[topic_partition] = failed_append(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
                 else:
                     entries[topic_partition] = records
         return entries, refused
@@ -107,16 +114,6 @@ class ProduceApis:
             )
             for topic_partition in asked
         }
-
-    def init_producer_id(self, request: Request, client: Client) -> Body:
-        """Idempotent producers only; transactional ids belong to the transaction coordinator."""
-        if request.body.transactional_id is not None:
-            return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        try:
-            producer_id = self._controller.next_producer_id()
-        except KafkaError as error:
-            return InitProducerIdResponse(error_code=error.code)
-        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def answer(
@@ -137,11 +134,14 @@ def answer(
             result = results.pop((topic, partition), None)  # type: ignore[call-overload]
             if result is None:
                 continue  # named twice
-            error, info, log_start_offset, message = result
+            error, info, log_start_offset, message, record_errors = result
             rows = topics.setdefault(topic, [])
             if error is ErrorCode.NONE and info is not None:
                 rows.append((partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None))
             else:
                 code = error_for_version(error, version, PRODUCE_WITHOUT_STORAGE_ERROR)
-                rows.append((partition, code, NO_OFFSET, NO_OFFSET, log_start_offset, [], message))
+                if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
+                    code = ErrorCode.INVALID_RECORD  # as kafka 2.4: sending it again would not help
+                appended = (NO_OFFSET, NO_OFFSET) if info is None else (info.first_offset, info.log_append_time_ms)
+                rows.append((partition, code, *appended, log_start_offset, record_errors, message))
     return ProduceResponse(topics=list(topics.items()))

@@ -11,72 +11,147 @@ answered UNKNOWN_SERVER_ERROR with one traceback in the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from types import CoroutineType
 from typing import Any
 
-from minibroker.broker.apis import failures
+from minibroker.broker.apis import admin_failures, failures, group_failures
+from minibroker.broker.apis.cluster import ClusterApis
+from minibroker.broker.apis.configs import ConfigApis
+from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
+from minibroker.broker.apis.groups import GroupApis
+from minibroker.broker.apis.known_errors import KnownErrors
+from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
+from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
+from minibroker.broker.apis.repeated_fetch import RepeatedFetch
 from minibroker.broker.apis.topics import TopicApis
+from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.client import Client, CloseConnectionError
-from minibroker.protocol.api import ApiKey, Request, decode_request, encode_response
+from minibroker.broker.parked import Parked
+from minibroker.broker.profiles import EVERYTHING, Profile
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request, decode_request, encode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 
 logger = logging.getLogger(__name__)
 
 Body = Any
 Encoded = list[Any] | None
-Handler = Callable[[Request, Client], Body | Coroutine[Any, Any, Body]]
+Handler = Callable[[Request, Client], Body | Parked[Body] | Coroutine[Any, Any, Body]]
 Failure = Callable[[Request, KafkaError], Body]
 
 
 def handlers(
-    produce: ProduceApis, fetch: FetchApis, metadata: MetadataApis, topics: TopicApis
+    produce: ProduceApis,
+    fetch: FetchApis,
+    log_offsets: LogOffsetApis,
+    metadata: MetadataApis,
+    topics: TopicApis,
+    configs: ConfigApis,
+    cluster: ClusterApis,
+    groups: GroupApis,
+    offsets: OffsetApis,
+    transactions: TransactionApis,
+    describe_transactions: DescribeTransactionApis,
 ) -> dict[int, tuple[Handler, Failure]]:
     """Every API this broker serves. Versions come from `protocol.api`, so nothing is said twice."""
     return {
         ApiKey.PRODUCE: (produce.produce, failures.produce),
         ApiKey.FETCH: (fetch.fetch, failures.fetch),
-        ApiKey.LIST_OFFSETS: (fetch.list_offsets, failures.list_offsets),
+        ApiKey.LIST_OFFSETS: (log_offsets.list_offsets, failures.list_offsets),
         ApiKey.METADATA: (metadata.metadata, failures.metadata),
-        ApiKey.FIND_COORDINATOR: (metadata.find_coordinator, failures.find_coordinator),
+        ApiKey.OFFSET_COMMIT: (offsets.offset_commit, group_failures.offset_commit),
+        ApiKey.OFFSET_FETCH: (offsets.offset_fetch, group_failures.offset_fetch),
+        ApiKey.FIND_COORDINATOR: (groups.find_coordinator, group_failures.find_coordinator),
+        ApiKey.JOIN_GROUP: (groups.join_group, group_failures.join_group),
+        ApiKey.HEARTBEAT: (groups.heartbeat, group_failures.heartbeat),
+        ApiKey.LEAVE_GROUP: (groups.leave_group, group_failures.leave_group),
+        ApiKey.SYNC_GROUP: (groups.sync_group, group_failures.sync_group),
+        ApiKey.DESCRIBE_GROUPS: (groups.describe_groups, group_failures.describe_groups),
+        ApiKey.LIST_GROUPS: (groups.list_groups, group_failures.list_groups),
         ApiKey.API_VERSIONS: (metadata.api_versions, failures.api_versions),
-        ApiKey.CREATE_TOPICS: (topics.create_topics, failures.create_topics),
-        ApiKey.DELETE_TOPICS: (topics.delete_topics, failures.delete_topics),
-        ApiKey.DELETE_RECORDS: (topics.delete_records, failures.delete_records),
-        ApiKey.INIT_PRODUCER_ID: (produce.init_producer_id, failures.init_producer_id),
-        ApiKey.DESCRIBE_CONFIGS: (topics.describe_configs, failures.describe_configs),
+        ApiKey.CREATE_TOPICS: (topics.create_topics, admin_failures.create_topics),
+        ApiKey.DELETE_TOPICS: (topics.delete_topics, admin_failures.delete_topics),
+        ApiKey.DELETE_RECORDS: (topics.delete_records, admin_failures.delete_records),
+        ApiKey.INIT_PRODUCER_ID: (transactions.init_producer_id, failures.init_producer_id),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: (log_offsets.offset_for_leader_epoch, failures.offset_for_leader_epoch),
+        ApiKey.ADD_PARTITIONS_TO_TXN: (transactions.add_partitions_to_txn, failures.add_partitions_to_txn),
+        ApiKey.ADD_OFFSETS_TO_TXN: (transactions.add_offsets_to_txn, failures.add_offsets_to_txn),
+        ApiKey.END_TXN: (transactions.end_txn, failures.end_txn),
+        ApiKey.WRITE_TXN_MARKERS: (transactions.write_txn_markers, failures.write_txn_markers),
+        ApiKey.TXN_OFFSET_COMMIT: (transactions.txn_offset_commit, failures.txn_offset_commit),
+        ApiKey.DESCRIBE_PRODUCERS: (describe_transactions.describe_producers, failures.describe_producers),
+        ApiKey.DESCRIBE_TRANSACTIONS: (describe_transactions.describe_transactions, failures.describe_transactions),
+        ApiKey.LIST_TRANSACTIONS: (describe_transactions.list_transactions, failures.list_transactions),
+        ApiKey.DELETE_GROUPS: (groups.delete_groups, group_failures.delete_groups),
+        ApiKey.OFFSET_DELETE: (offsets.offset_delete, group_failures.offset_delete),
+        ApiKey.DESCRIBE_CONFIGS: (configs.describe_configs, admin_failures.describe_configs),
+        ApiKey.ALTER_CONFIGS: (configs.alter_configs, admin_failures.alter_configs),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: (cluster.alter_replica_log_dirs, admin_failures.alter_replica_log_dirs),
+        ApiKey.DESCRIBE_LOG_DIRS: (cluster.describe_log_dirs, admin_failures.describe_log_dirs),
+        ApiKey.CREATE_PARTITIONS: (topics.create_partitions, admin_failures.create_partitions),
+        ApiKey.ELECT_LEADERS: (cluster.elect_leaders, admin_failures.elect_leaders),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: (
+            configs.incremental_alter_configs,
+            admin_failures.incremental_alter_configs,
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: (
+            cluster.list_partition_reassignments,
+            admin_failures.list_partition_reassignments,
+        ),
+        ApiKey.DESCRIBE_CLUSTER: (cluster.describe_cluster, admin_failures.describe_cluster),
     }
 
 
 class ApiRegistry:
     """Decodes a frame, runs its handler, encodes the answer."""
 
-    def __init__(self, table: dict[int, tuple[Handler, Failure]], metadata: MetadataApis) -> None:
+    def __init__(
+        self, table: dict[int, tuple[Handler, Failure]], metadata: MetadataApis, profile: Profile = EVERYTHING
+    ) -> None:
         self._table = table
-        metadata.served = sorted(table)
+        self._apis = offered(table, profile)
+        self._known_errors = KnownErrors(self._apis.values(), profile.error_said)
+        self._encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        metadata.served = list(self._apis.values())
 
-    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Coroutine[Any, Any, Encoded]:
-        """The encoded response, None when there is none, or a coroutine when the request has to wait.
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]:
+        """The encoded response, None when there is none; when the request has to wait, a Parked or a coroutine.
 
         Raises KafkaProtocolError and CloseConnectionError, which close the connection.
         """
-        request = decode_request(frame)
+        repeated = client.repeated_fetch
+        if repeated is not None and (answer := repeated.answer(frame)) is not None:
+            return [answer]
+        request = decode_request(frame, self._apis)
         client.client_id = request.client_id
-        row = self._table.get(request.api_key)
-        if row is None:
-            raise KafkaProtocolError(f"{ApiKey(request.api_key).name} is not served by this broker")
         try:
-            body = row[0](request, client)
+            body = self._table[request.api_key][0](request, client)
         except (KafkaProtocolError, CloseConnectionError):
             raise
         except Exception as error:
             body = self._failed(request, client, error)
+        if type(body) is Parked:
+            return Parked(body.operation, partial(self._finish_parked, request, client, body.finish))
         if type(body) is CoroutineType:
             return self._finish_later(request, client, body)
-        return encoded(request, client, body)
+        response = self._encoded(request, client, body)
+        if client.rows_at_end is not None and response is not None:
+            client.repeated_fetch = RepeatedFetch(frame, client.rows_at_end, response[0])
+            client.rows_at_end = None
+        return response
+
+    def _finish_parked(self, request: Request, client: Client, finish: Callable[[], Body]) -> Encoded:
+        try:
+            body = finish()
+        except (KafkaProtocolError, CloseConnectionError):
+            raise
+        except Exception as error:
+            body = self._failed(request, client, error)
+        return self._encoded(request, client, body)
 
     async def _finish_later(self, request: Request, client: Client, waiting: Coroutine[Any, Any, Body]) -> Encoded:
         try:
@@ -85,7 +160,11 @@ class ApiRegistry:
             raise
         except Exception as error:
             body = self._failed(request, client, error)
-        return encoded(request, client, body)
+        return self._encoded(request, client, body)
+
+    def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
+        known = None if body is None else self._known_errors.said(request.api_key, body)
+        return encoded(request, client, known)
 
     def _failed(self, request: Request, client: Client, error: Exception) -> Body:
         """What is answered when the whole request failed."""
@@ -102,6 +181,17 @@ class ApiRegistry:
         if body is None:
             raise CloseConnectionError(f"{describe(request, client)} failed and has no response to say so")
         return body
+
+
+def offered(table: Iterable[int], profile: Profile) -> dict[int, Api]:
+    """The APIs there are handlers for, in the versions that the release has which this broker acts as."""
+    apis = {}
+    for key in sorted(table):
+        api = API_TABLE[key]
+        last = profile.last_version_of(key, api.versions[1])
+        if last is not None:
+            apis[key] = api.until(last)
+    return apis
 
 
 def encoded(request: Request, client: Client, body: Body) -> Encoded:

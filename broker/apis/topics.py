@@ -1,37 +1,51 @@
-"""CreateTopics, DeleteTopics, DeleteRecords and DescribeConfigs: what an administrator does with topics.
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: what an administrator does with topics.
 
-CreateTopics v0-v4. Version notes: v1 error messages, validate_only · v4 default partitions and replication.
-DeleteTopics v0-v3. DeleteRecords v0-v1. DescribeConfigs v0-v2. Version notes: v1 synonyms and where a value comes from.
+CreateTopics v0-v7. Version notes: v1 error messages, validate_only · v4 default partitions and replication · v5
+flexible, tells partitions, replication and configs of what was made · v7 topic ids.
+DeleteTopics v0-v6. Version notes: v4 flexible · v5 error messages · v6 by id.
+CreatePartitions v0-v3, DeleteRecords v0-v2: flexible from v2.
+
+All of it is done when it is answered. A timeout of zero or less is answered REQUEST_TIMED_OUT all the same, as kafka
+2.0.1 AdminManager does; so is the creation of partitions that stay without a leader, without the wait.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
+from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.client import Client
-from minibroker.broker.cluster.metadata_cache import MetadataCache, check_topic_name
+from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
 from minibroker.broker.config import KafkaConfig
 from minibroker.broker.controller import Controller
+from minibroker.broker.profiles import Habit
+from minibroker.broker.replica.delete_records import (
+    DeleteRecordsResult,
+    DeleteRecordsResults,
+    delete_records_of,
+    failed_deletion,
+    wait_for_deletion,
+)
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.topics import (
+    CreatePartitionsResponse,
     CreateTopicsResponse,
     DeleteRecordsResponse,
     DeleteTopicsResponse,
-    DescribeConfigsResponse,
 )
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 
 FIRST_VERSION_WITH_DEFAULTS = 4
-RESOURCE_TOPIC = 2
-RESOURCE_BROKER = 4
-RESOURCE_UNKNOWN = 0
-RESOURCES = (RESOURCE_TOPIC, RESOURCE_BROKER)
-NO_LOW_WATERMARK = -1
+FIRST_VERSION_WITH_CONFIGS = 5
+FIRST_VERSION_THAT_DELETES_BY_ID = 6
+FIRST_VERSION_THAT_SAYS_WHY = 3  # that deletion is switched off
+DEFAULT = -1
+NO_TOPIC_ID = ZERO_UUID
 
 Body = Any
 
@@ -39,17 +53,9 @@ Body = Any
 class TopicApis:
     """Handlers of topic administration."""
 
-    def __init__(
-        self,
-        *,
-        config: KafkaConfig,
-        metadata_cache: MetadataCache,
-        controller: Controller,
-        replica_manager: ReplicaManager,
-    ) -> None:
+    def __init__(self, *, config: KafkaConfig, controller: Controller, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
         self._config = config
-        self._metadata_cache = metadata_cache
         self._controller = controller
 
     # -- CreateTopics -----------------------------------------------------------------------------------------
@@ -59,119 +65,167 @@ class TopicApis:
         duplicates = duplicate_topics(request.client_id, [name for name, count in times.items() if count > 1])
         rows = []
         for topic in {topic.name: topic for topic in request.body.topics}.values():
-            error = self._create(topic, request) if times[topic.name] == 1 else duplicates
-            rows.append((topic.name, error.code, error.message) if error else (topic.name, ErrorCode.NONE, None))
+            try:
+                if times[topic.name] > 1:
+                    raise duplicates
+                rows.append(self._created_row(self._create(topic, request), request))
+            except KafkaError as error:
+                rows.append(failed_row(topic.name, error))
         return CreateTopicsResponse(topics=rows)
 
-    def _create(self, topic: Body, request: Request) -> KafkaError | None:
+    def _create(self, topic: Body, request: Request) -> TopicState:
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
         if request.api_version >= FIRST_VERSION_WITH_DEFAULTS and not topic.assignments:
-            if partition_count == -1:
+            if partition_count == DEFAULT:
                 partition_count = self._config.num_partitions
-            if replication_factor == -1:
+            if replication_factor == DEFAULT:
                 replication_factor = self._config.default_replication_factor
-        try:
-            self._controller.create_topic(
-                topic.name,
-                partition_count=partition_count,
-                replication_factor=replication_factor,
-                assignment={row.partition: row.broker_ids for row in topic.assignments},
-                configs=checked_configs(topic.configs),
-                validate_only=request.body.validate_only,
-            )
-        except KafkaError as error:
-            return error
-        return None
+        made = self._controller.create_topic(
+            topic.name,
+            partition_count=partition_count,
+            replication_factor=replication_factor,
+            assignment={row.partition: row.broker_ids for row in topic.assignments},
+            configs=checked_configs(topic.configs),
+            validate_only=request.body.validate_only,
+        )
+        if not request.body.validate_only:
+            check_in_time(request, (state.leader for state in made.partitions.values()))
+        return made
+
+    def _created_row(self, topic: TopicState, request: Request) -> Body:
+        make_config = CreateTopicsResponse.row("topics.configs")
+        configs = []
+        if request.api_version >= FIRST_VERSION_WITH_CONFIGS:
+            configs = [
+                make_config(
+                    name=row.name,
+                    value=row.value,
+                    read_only=row.read_only,
+                    config_source=row.config_source,
+                    is_sensitive=row.is_sensitive,
+                )
+                for row in describe_topic(topic.configs, self._config, None, with_synonyms=False)
+            ]
+        return CreateTopicsResponse.row("topics")(
+            name=topic.name,
+            topic_id=NO_TOPIC_ID if request.body.validate_only else topic.topic_id.bytes,
+            error_code=ErrorCode.NONE,
+            num_partitions=len(topic.partitions),
+            replication_factor=len(topic.partitions[0].replicas),
+            configs=configs,
+        )
+
+    # -- CreatePartitions -------------------------------------------------------------------------------------
+
+    def create_partitions(self, request: Request, client: Client) -> Body:
+        times = Counter(topic.name for topic in request.body.topics)
+        rows: list[Body] = []
+        for topic in {topic.name: topic for topic in request.body.topics}.values():
+            try:
+                if times[topic.name] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+                self._add_partitions(topic, request)
+                rows.append((topic.name, ErrorCode.NONE, None))
+            except KafkaError as error:
+                rows.append((topic.name, error.code, error.message))
+        return CreatePartitionsResponse(results=rows)
+
+    def _add_partitions(self, topic: Body, request: Request) -> None:
+        assignment = None if topic.assignments is None else [row.broker_ids for row in topic.assignments]
+        self._controller.create_partitions(
+            topic.name, topic.count, assignment, validate_only=request.body.validate_only
+        )
+        if not request.body.validate_only:
+            grown = self._controller.topic(topic.name)
+            check_in_time(request, (state.leader for state in grown.partitions.values()) if grown is not None else ())
 
     # -- DeleteTopics -----------------------------------------------------------------------------------------
 
     def delete_topics(self, request: Request, client: Client) -> Body:
+        make_row = DeleteTopicsResponse.row("topics")
         rows = []
-        for name in dict.fromkeys(request.body.topic_names):
+        for name, topic_id in self._to_delete(request):
+            code, message = ErrorCode.NONE, None
             try:
-                self._controller.delete_topic(name)
-                rows.append((name, ErrorCode.NONE))
+                self._delete(name, request)
             except KafkaError as error:
-                rows.append((name, error.code))
+                code, message = error.code, error.message
+            rows.append(make_row(name=name, topic_id=topic_id, error_code=code, error_message=message))
         return DeleteTopicsResponse(topics=rows)
+
+    def _delete(self, name: str | None, request: Request) -> None:
+        if name is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        try:
+            self._controller.delete_topic(name)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_DELETION_DISABLED:
+                raise
+            raise self._deletion_disabled(name, request.api_version, error) from error
+        check_in_time(request)
+
+    def _deletion_disabled(self, name: str, version: int, error: KafkaError) -> KafkaError:
+        """As kafka 2.1; or as earlier releases, if this broker acts as one, where the topic is never seen to go."""
+        if Habit.DELETION_TIMES_OUT in self._config.profile.habits:
+            is_there = self._controller.topic(name) is not None
+            return KafkaError(ErrorCode.REQUEST_TIMED_OUT if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if version >= FIRST_VERSION_THAT_SAYS_WHY:
+            return error
+        return KafkaError(ErrorCode.INVALID_REQUEST, error.message)
+
+    def _to_delete(self, request: Request) -> list[tuple[str | None, bytes]]:
+        """Name and id of each topic, once; no name for an id that is not known.
+
+        Raises KafkaError(INVALID_REQUEST) for a topic given by both or by neither.
+        """
+        if request.api_version < FIRST_VERSION_THAT_DELETES_BY_ID:
+            return [(name, NO_TOPIC_ID) for name in dict.fromkeys(request.body.topic_names)]
+        asked: dict[tuple[str | None, bytes], None] = {}
+        for name, topic_id in request.body.topics:
+            if (name is None) == (topic_id == NO_TOPIC_ID):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is deleted by its name or its id, one of the two.")
+            if name is None:
+                known = self._controller.topic_by_id(uuid.UUID(bytes=bytes(topic_id)))
+                asked[known.name if known is not None else None, topic_id] = None
+            else:
+                known = self._controller.topic(name)
+                asked[name, NO_TOPIC_ID if known is None else known.topic_id.bytes] = None
+        return list(asked)
 
     # -- DeleteRecords ----------------------------------------------------------------------------------------
 
-    def delete_records(self, request: Request, client: Client) -> Body:
+    def delete_records(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        """A coroutine comes back when live followers have to delete as well."""
         # As Kafka's map: of a partition named twice the last offset counts, and it is answered once.
         offsets = {
             TopicPartition(topic.name, partition): offset
             for topic in request.body.topics
             for partition, offset in topic.partitions
         }
-        topics: dict[str, list[Body]] = {}
-        for topic_partition, offset in offsets.items():
-            try:
-                row = (topic_partition.partition, self._replica_manager.delete_records(topic_partition, offset), 0)
-            except KafkaError as error:
-                row = (topic_partition.partition, NO_LOW_WATERMARK, error.code)
-            topics.setdefault(topic_partition.topic, []).append(row)
-        return DeleteRecordsResponse(topics=list(topics.items()))
+        results = {each: self._delete_records_of(each, offset) for each, offset in offsets.items()}
+        if any(result.is_open for result in results.values()):
+            return self._delete_records_later(results, request.body.timeout_ms)
+        return delete_records_answer(results)
 
-    # -- DescribeConfigs --------------------------------------------------------------------------------------
+    def _delete_records_of(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsResult:
+        if topic_partition.topic in INTERNAL_TOPICS and topic_partition in self._replica_manager.partitions:
+            return failed_deletion(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        return delete_records_of(self._replica_manager, topic_partition, offset)
 
-    def describe_configs(self, request: Request, client: Client) -> Body:
-        # As Kafka's map: of a resource named twice the last wish counts, and it is answered once.
-        resources = {
-            (kind, resource.resource_name): resource._replace(resource_type=kind)
-            for resource in request.body.resources
-            for kind in (resource.resource_type if resource.resource_type in RESOURCES else RESOURCE_UNKNOWN,)
-        }
-        return DescribeConfigsResponse(
-            results=[self._describe(resource, request.body.include_synonyms) for resource in resources.values()]
-        )
+    async def _delete_records_later(self, results: DeleteRecordsResults, timeout_ms: int) -> Body:
+        return delete_records_answer(await wait_for_deletion(self._replica_manager, results, timeout_ms))
 
-    def _describe(self, resource: Body, with_synonyms: bool) -> Body:
-        make_result = DescribeConfigsResponse.row("results")
-        kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
-        try:
-            configs = self._configs_of(kind, name, keys, with_synonyms)
-        except KafkaError as error:
-            return make_result(
-                error_code=error.code,
-                error_message=error.message,
-                resource_type=kind,
-                resource_name=name,
-                configs=[],
-            )
-        return make_result(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            resource_type=kind,
-            resource_name=name,
-            configs=configs,
-        )
 
-    def _configs_of(self, kind: int, name: str, keys: Sequence[str] | None, with_synonyms: bool) -> list[Body]:
-        if kind == RESOURCE_TOPIC:
-            check_topic_name(name)
-            topic = self._metadata_cache.topics.get(name)
-            if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(topic.configs, self._config, keys, with_synonyms=with_synonyms)
-        if kind == RESOURCE_BROKER:
-            self._check_broker_id(name)
-            if not name:
-                return []  # what AlterConfigs has set for all brokers of the cluster
-            return describe_broker(self._config, keys, with_synonyms=with_synonyms)
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN for resource {name}")
+def failed_row(name: str, error: KafkaError) -> Body:
+    return CreateTopicsResponse.row("topics")(
+        name=name, topic_id=NO_TOPIC_ID, error_code=error.code, error_message=error.message
+    )
 
-    def _check_broker_id(self, name: str) -> None:
-        try:
-            is_right = not name or int(name) == self._config.broker_id
-        except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-        if not is_right:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {self._config.broker_id} or empty string, but received "
-                f"ConfigResource(type=BROKER, name='{name}').name",
-            )
+
+def check_in_time(request: Request, leaders: Iterable[int] = ()) -> None:
+    """Raises KafkaError(REQUEST_TIMED_OUT), without a message as Kafka."""
+    if request.body.timeout_ms <= 0 or NO_LEADER in leaders:
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
 
 def duplicate_topics(client_id: str | None, names: Sequence[str]) -> KafkaError:
@@ -188,3 +242,10 @@ def checked_configs(rows: Sequence[Body]) -> dict[str, str]:
         if row.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs : {row.name}")
     return {row.name: row.value for row in rows}
+
+
+def delete_records_answer(results: DeleteRecordsResults) -> Body:
+    topics: dict[str, list[Body]] = {}
+    for (topic, partition), result in results.items():
+        topics.setdefault(topic, []).append((partition, result.low_watermark, result.error))
+    return DeleteRecordsResponse(topics=list(topics.items()))

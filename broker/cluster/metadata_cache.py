@@ -6,7 +6,8 @@ Read by every API; written only by the controller. Topic names are checked here,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -16,12 +17,13 @@ GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 MAX_TOPIC_NAME_LENGTH = 249
+NO_LEADER = -1
 LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition as the cluster sees it. `leader` is -1 while there is none."""
+    """One partition as the cluster sees it. `leader` is NO_LEADER while no replica is on a live broker."""
 
     leader: int
     leader_epoch: int
@@ -31,35 +33,45 @@ class PartitionState:
 
 @dataclass(slots=True)
 class TopicState:
-    """A topic: its partitions by number, and the configs set on it (Kafka's names and spellings)."""
+    """A topic: its partitions by number, the configs set on it (Kafka's names and spellings), and its id (KIP-516)."""
 
     name: str
     partitions: dict[int, PartitionState]
     configs: dict[str, str] = field(default_factory=dict)
+    topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
 
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 
+    def with_leaders(self) -> TopicState | None:
+        """The topic with the partitions that have leaders only, which it shares; None if there are none."""
+        led = {number: state for number, state in self.partitions.items() if state.leader != NO_LEADER}
+        if len(led) == len(self.partitions):
+            return self
+        return TopicState(self.name, led, self.configs, self.topic_id) if led else None
+
 
 class MetadataCache:
-    """Topics by name, in order of creation."""
+    """Topics by name, in order of creation: what clients see, partitions without a leader are not in it."""
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.topics: dict[str, TopicState] = {}
 
+    def is_broker_alive(self, broker_id: int) -> bool:
+        """This broker is the whole cluster: others that an assignment names are not up."""
+        return broker_id == self.broker_id
+
     def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
         return (TopicPartition(topic.name, partition) for partition in topic.partitions)
 
-    def colliding_topics(self, name: str) -> list[str]:
-        """Topics whose metric names are the same: Kafka refuses `a.b` beside `a_b`."""
-        collision_key = name.replace(".", "_")
-        return [other for other in self.topics if other != name and other.replace(".", "_") == collision_key]
 
-    def configs(self) -> Mapping[str, Mapping[str, str]]:
-        return {topic.name: topic.configs for topic in self.topics.values()}
+def colliding_names(name: str, others: Iterable[str]) -> list[str]:
+    """Topics whose metric names are the same: Kafka refuses `a.b` beside `a_b`."""
+    collision_key = name.replace(".", "_")
+    return [other for other in others if other != name and other.replace(".", "_") == collision_key]
 
 
 def check_topic_name(name: str) -> None:

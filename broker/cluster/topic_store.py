@@ -1,8 +1,10 @@
 """The file that keeps what Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
-One JSON object: the cluster id, the next block of producer ids, and per topic its configs and partitions. It is
-written whole, to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores
-it; where it is missing (a data directory that Apache Kafka wrote) topics are read off the partition directories.
+One JSON object: the cluster id, the next block of producer ids, the broker settings that were changed while it ran
+(by broker id, those for every broker under ""), and per topic its id, configs and partitions. It is written whole,
+to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; where it is
+missing (a data directory that Apache Kafka wrote) topics are read off the partition directories. A topic of an older
+file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -28,8 +30,17 @@ class TopicStoreError(Exception):
 
 
 def new_cluster_id() -> str:
-    """22 characters, base64url of a random UUID, as Kafka makes them."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    return kafka_id_text(uuid.uuid4())
+
+
+def kafka_id_text(identity: uuid.UUID) -> str:
+    """22 characters, base64url, as Kafka writes cluster and topic ids."""
+    return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode()
+
+
+def parse_kafka_id(text: str) -> uuid.UUID:
+    """Raises ValueError."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 class TopicStore:
@@ -41,6 +52,7 @@ class TopicStore:
         self.cluster_id = new_cluster_id()
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
 
     def load(self, partitions_on_disk: Iterable[TopicPartition]) -> None:
         """Read the file, and add topics that only have directories. Raises TopicStoreError."""
@@ -64,6 +76,7 @@ class TopicStore:
             "version": FORMAT_VERSION,
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
+            "broker_configs": self.broker_configs,
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
         }
         write_atomically(self._path, json.dumps(document, indent=1).encode())
@@ -76,11 +89,15 @@ class TopicStore:
             raise ValueError(f"format version {document['version']}, expected {FORMAT_VERSION}")
         self.cluster_id = str(document["cluster_id"])
         self.next_producer_id = int(document["next_producer_id"])
+        self.broker_configs = {
+            str(broker): text_pairs(configs) for broker, configs in document.get("broker_configs", {}).items()
+        }
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:
     return {
+        "topic_id": kafka_id_text(topic.topic_id),
         "configs": topic.configs,
         "partitions": {
             str(number): {
@@ -104,4 +121,11 @@ def parse_topic(name: str, document: dict[str, Any]) -> TopicState:
         )
         for number, partition in document["partitions"].items()
     }
-    return TopicState(name, partitions, {str(key): str(value) for key, value in document["configs"].items()})
+    topic = TopicState(name, partitions, text_pairs(document["configs"]))
+    if "topic_id" in document:
+        topic.topic_id = parse_kafka_id(document["topic_id"])
+    return topic
+
+
+def text_pairs(document: dict[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in document.items()}

@@ -1,12 +1,13 @@
 """One client: reads frames, has each answered, writes the responses in the order of the requests.
 
 One task a connection and one request at a time, which is what Kafka gets by muting the channel. The answers of
-all requests that one read brought are joined into one send. A handler returns its response, or a coroutine when
-it has to wait; what was answered before is sent before the wait begins.
+all requests that one read brought are joined into one send. What was answered before a request that has to wait is
+sent before the wait begins.
 
-The task sleeps while nothing has to wait: a request that can be answered, and whose answer fits into the socket, is
-served in the poller's call (`on_readable`). What is left over, a handler's coroutine, a slice of a file, a full
-socket, an end, is the task's: it is woken, and until it sleeps again the poller's calls do nothing.
+The task sleeps while there is nothing for it to do: a request that can be answered, and whose answer fits into the
+socket, is served in the poller's call (`on_readable`), and a parked one in the call of what completes it
+(`on_parked_ready`). What is left over, a handler's coroutine, a slice of a file, a full socket, an end, is the task's:
+it is woken, and until it sleeps again those calls leave everything to it.
 
 A parked client that disconnects is noticed when its answer is due, as in Kafka, where its channel is muted.
 """
@@ -24,10 +25,12 @@ import trio
 
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.network.poller import Poller
-from minibroker.broker.network.response import READ_INSTEAD_BYTES, Chunk, PeerGoneError, send_chunks
+from minibroker.broker.network.response import READ_INSTEAD_BYTES, Chunk, PeerGoneError, send_chunks, send_now
+from minibroker.broker.parked import Parked
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
+from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ JOINED_SEND_BYTES = 64 * 1024
 READS_PER_TURN = 16
 
 Encoded = list[Chunk] | None
-Dispatch = Callable[[bytearray, "Client"], Encoded | Coroutine[Any, Any, Encoded]]
+Dispatch = Callable[[bytearray, "Client"], Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]]
 
 
 class Connection(TimerTask):
@@ -48,11 +51,13 @@ class Connection(TimerTask):
         "_decoder",
         "_dispatch",
         "_max_idle_ms",
+        "_may_have_more",
         "_must_read_to_end",
         "_must_send_slices",
         "_now_ms",
         "_out",
         "_out_bytes",
+        "_parked",
         "_poller",
         "_receive_buffer",
         "_sleeper",
@@ -95,7 +100,9 @@ class Connection(TimerTask):
         self.cancel_scope = trio.CancelScope()
         self._must_read_to_end = False
         self._must_send_slices = False
-        self._waiting: Coroutine[Any, Any, Encoded] | None = None  # the request in hand, if it has to wait
+        self._waiting: Coroutine[Any, Any, Encoded] | None = None  # the request in hand, if the task has to wait for it
+        self._parked: Parked[Encoded] | None = None  # the request in hand, if nothing has to be done until it is ready
+        self._may_have_more = False  # something may have arrived behind the parked request
         self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
         self.has_ended = False  # the client closed its side
         self.is_stopping = False
@@ -128,6 +135,8 @@ class Connection(TimerTask):
         except OSError as error:
             logger.warning("closing the connection of %s: %s", self.client.address, error)
         finally:
+            if self._parked is not None:
+                self._parked.operation.abandon()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
             self._sock.close()
@@ -143,7 +152,7 @@ class Connection(TimerTask):
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True
-        if self._sleeper is not None:
+        if self._sleeper is not None and self._parked is None:
             self.cancel_scope.cancel()
 
     def on_readable(self, is_end: bool) -> None:
@@ -152,18 +161,27 @@ class Connection(TimerTask):
         `is_end`: behind what has arrived is the end of the stream, of which there will be no further word.
         """
         self._must_read_to_end = self._must_read_to_end or is_end
-        sleeper = self._sleeper
-        if sleeper is None:
-            return  # the task is at work, and reads before it sleeps again
-        result: outcome.Outcome[None]
+        if self._parked is not None:
+            self._may_have_more = True
+        elif self._sleeper is not None:  # else the task is at work, and reads before it sleeps again
+            self._attempt(self._serve_without_waiting)
+
+    def on_parked_ready(self) -> None:
+        """Answer the parked request, in the call of what it waited for; wake the task for what is left over."""
+        if self._sleeper is not None:
+            self._attempt(self._answer_parked)
+        # Else the task is sending what was answered before, and comes to this when that is done.
+
+    def _attempt(self, step: Callable[[], bool]) -> None:
+        """Take a step that need not wait; wake the task if it says False, or with what it raised."""
+        result: outcome.Outcome[None] = outcome.Value(None)
         try:
-            if self._serve_without_waiting():
+            if step():
                 return
-            result = outcome.Value(None)
         except Exception as error:
             result = outcome.Error(error)
-        self._sleeper = None
-        trio.lowlevel.reschedule(sleeper, result)
+        sleeper, self._sleeper = self._sleeper, None
+        trio.lowlevel.reschedule(sleeper, result)  # type: ignore[arg-type]
 
     async def _serve(self) -> None:
         while not (self.has_ended or self.is_stopping):
@@ -194,14 +212,33 @@ class Connection(TimerTask):
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. False when the task has to go on."""
+        if self._parked is not None and not self._take_parked():
+            return True
         for _ in range(READS_PER_TURN):
             may_be_more = self._receive()
             if not self._answer_frames():
                 return False
-            if not may_be_more:
+            if self._parked is not None or not may_be_more:
+                self._may_have_more = may_be_more
                 self.last_active_ms = self._now_ms()
-                return self._send_at_once() and not self.has_ended
+                return self._send_at_once() and (self._parked is not None or not self.has_ended)
         return False
+
+    def _take_parked(self) -> bool:
+        """Have the parked request's answer among those to send, if it is ready."""
+        parked = self._parked
+        if parked is None or not parked.operation.is_completed:
+            return False
+        self._parked = None
+        self._keep(parked.finish())
+        return True
+
+    def _answer_parked(self) -> bool:
+        """Send the parked request's answer. What came behind it is the task's: no call goes deeper for it."""
+        self._take_parked()
+        self.last_active_ms = self._now_ms()
+        is_all = not (self._may_have_more or self._decoder.has_buffered or self.is_stopping)
+        return self._send_at_once() and is_all
 
     def _receive(self) -> bool:
         """Read once what has arrived. True if there may be more; sets `has_ended` when the client closed its side."""
@@ -228,6 +265,10 @@ class Connection(TimerTask):
             if type(answer) is CoroutineType:  # isinstance would look for an abstract class, at every request
                 self._waiting = answer
                 return False
+            if type(answer) is Parked:
+                self._parked = answer
+                answer.operation.on_ready = self.on_parked_ready
+                return True
             self._keep(answer)  # type: ignore[arg-type]
             if self._out_bytes > JOINED_SEND_BYTES:
                 return False
@@ -236,7 +277,7 @@ class Connection(TimerTask):
     def _keep(self, encoded: Encoded) -> None:
         """An answer to be sent with the next send."""
         for chunk in encoded or ():
-            if type(chunk) is FileSlice:
+            if type(chunk) is FileSlice or type(chunk) is ConvertedSlice:
                 if chunk.size_bytes > READ_INSTEAD_BYTES:
                     self._must_send_slices = True
                     self._out_bytes += chunk.size_bytes
@@ -251,7 +292,11 @@ class Connection(TimerTask):
         if not self._out:
             return True
         if self._must_send_slices:
-            return False
+            self._out = send_now(self._sock, self._out)
+            if self._out:
+                return False
+            self._out_bytes, self._must_send_slices = 0, False
+            return True
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)  # type: ignore[arg-type]
         try:
             sent = self._sock.send(data)  # type: ignore[arg-type]

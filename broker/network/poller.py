@@ -14,7 +14,7 @@ import trio
 
 END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass: then the loop looks at everything else there is to do.
-MAX_CALLS_PER_PASS = 256
+MAX_CALLS_PER_PASS = 64
 
 
 class Poller:
@@ -40,7 +40,11 @@ class Poller:
         """Call until cancelled. The epoll closes with this object: connections may outlive the task by a step."""
         while True:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
-            for fd, events in self._epoll.poll(0, MAX_CALLS_PER_PASS):
-                callee = self._callees.get(fd)
-                if callee is not None:  # it may have been unregistered by one called before it
-                    callee(events & END_EVENTS != 0)
+            calls_left = MAX_CALLS_PER_PASS
+            # Looked at again at once: a pass of the loop costs as much as two small requests.
+            while calls_left > 0 and (ready := self._epoll.poll(0, calls_left)):
+                calls_left -= len(ready)
+                for fd, events in ready:
+                    callee = self._callees.get(fd)
+                    if callee is not None:  # it may have been unregistered by one called before it
+                        callee(events & END_EVENTS != 0)

@@ -2,7 +2,8 @@
 
 Bytes in front of a slice go with MSG_MORE, so that header and records share a packet. Slices go in pieces of
 `SENDFILE_PIECE_BYTES` with a checkpoint between them: other clients wait for one piece, not for a megabyte.
-A slice too small to be worth a system call of its own is read and joined to its neighbours.
+A slice too small to be worth a system call of its own is read and joined to its neighbours. Records that are
+converted for an old client are converted piece by piece, as the client takes them.
 
 The 200 ms trap: sendfile corks the tail of what it sent when the next call meets a full socket. Setting
 TCP_NODELAY again pushes it out; only then may the task wait.
@@ -16,24 +17,51 @@ from collections.abc import Sequence
 
 import trio
 
+from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice
 
 SENDFILE_PIECE_BYTES = 256 * 1024
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
 READ_INSTEAD_BYTES = 8 * 1024
 
-Chunk = bytes | bytearray | memoryview | FileSlice
+Slice = FileSlice | ConvertedSlice
+Chunk = bytes | bytearray | memoryview | Slice
 
 
 class PeerGoneError(Exception):
     """The other side of a connection no longer takes what we send."""
 
 
+def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Send what goes without waiting, up to a piece of the first slice; return what is left. Raises as `send_chunks`.
+
+    An answer with records is most often a header and one slice: begun here, it need not wait for its turn. There is a
+    slice among `chunks`.
+    """
+    first = next(index for index, chunk in enumerate(chunks) if isinstance(chunk, Slice))
+    head, chunk, rest = b"".join(chunks[:first]), chunks[first], chunks[first + 1 :]  # type: ignore[arg-type]
+    if not isinstance(chunk, FileSlice):
+        return list(chunks)  # made while it is sent: that is not for now
+    try:
+        sent = sock.send(head, socket.MSG_MORE)
+        if sent < len(head):
+            return [memoryview(head)[sent:], chunk, *rest]
+        head = b""
+        sent = os.sendfile(sock.fileno(), chunk.fd, chunk.position, min(chunk.size_bytes, SENDFILE_PIECE_BYTES))
+    except BlockingIOError:
+        return [head, *chunks[first:]] if head else list(chunks[first:])
+    except (BrokenPipeError, ConnectionError) as error:
+        raise PeerGoneError(str(error)) from error
+    if sent < chunk.size_bytes:
+        return [FileSlice(chunk.file, chunk.position + sent, chunk.size_bytes - sent), *rest]
+    return list(rest)
+
+
 async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
     """Send all chunks in order. Raises PeerGoneError when the client closed, OSError when a file cannot be read."""
     pending: list[bytes | bytearray | memoryview] = []
     for chunk in chunks:
-        if not isinstance(chunk, FileSlice):
+        if not isinstance(chunk, Slice):
             pending.append(chunk)
         elif chunk.size_bytes <= READ_INSTEAD_BYTES:
             pending.append(chunk.read())
@@ -41,7 +69,7 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
             if pending:
                 await send_bytes(sock, b"".join(pending), socket.MSG_MORE)
                 pending.clear()
-            await send_file(sock, chunk)
+            await send_slice(sock, chunk)
     if pending:
         await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
 
@@ -65,6 +93,20 @@ async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, 
             continue
         except OSError as error:
             raise PeerGoneError(str(error)) from error
+
+
+async def send_slice(sock: socket.socket, chunk: Slice) -> None:
+    if isinstance(chunk, FileSlice):
+        await send_file(sock, chunk)
+    else:
+        await send_converted(sock, chunk)
+
+
+async def send_converted(sock: socket.socket, chunk: ConvertedSlice) -> None:
+    """Send records in an older format; a piece is converted once the one before is on its way."""
+    for piece in chunk.pieces():
+        await send_bytes(sock, piece)
+        await trio.lowlevel.checkpoint()
 
 
 async def send_file(sock: socket.socket, chunk: FileSlice) -> None:

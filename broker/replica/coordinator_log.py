@@ -15,6 +15,7 @@ from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.log import Log
 
 Results = dict[TopicPartition, AppendResult]
 
@@ -25,9 +26,9 @@ LOAD_BYTES = 5 * 1024 * 1024  # read at a time
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 units, as a signed 32-bit integer."""
     value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        value = (31 * value + int.from_bytes(encoded[position : position + 2])) & 0xFFFFFFFF
+    units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # in this machine's order, behind a mark
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
@@ -48,7 +49,6 @@ def append_own(
     logs = replica_manager.logs_to_flush(results)
     if logs:
         return _finish_own(replica_manager, results, logs, required_acks, timeout_ms)
-    replica_manager.after_append(results)
     if required_acks == ACKS_ALL:
         delayed = replica_manager.delayed_produce(results, timeout_ms)
         if not delayed.try_complete():
@@ -64,14 +64,15 @@ async def _finish_own(
         await replica_manager.flush(logs)
     except KafkaError as error:
         return {topic_partition: failed_append(error.code) for topic_partition in results}
-    replica_manager.after_append(results)
+    replica_manager.after_flush(results)
     if required_acks != ACKS_ALL:
         return results
     return await _wait_own(replica_manager, results, replica_manager.delayed_produce(results, timeout_ms))
 
 
 async def _wait_own(replica_manager: ReplicaManager, results: Results, delayed: Any) -> Results:
-    await replica_manager.wait_for_replicas(delayed, list(results))
+    replica_manager.park_produce(delayed, list(results))
+    await delayed.wait()
     return with_errors(results, delayed.errors)
 
 
@@ -107,6 +108,14 @@ class CoordinatorLog:
     def partitions(self) -> range:
         return range(self._existing_partitions() or 0)
 
+    def leader_epoch(self, partition: int) -> int:
+        """Of this broker's leadership of the partition. Raises KafkaError."""
+        return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).leader_epoch
+
+    def log_of(self, partition: int) -> Log:
+        """The partition's log: its format, and where the next append goes. Raises KafkaError."""
+        return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).log
+
     def append(self, partition: int, records: bytearray) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
         """Append one batch or more. The outcome, or a coroutine for it when it must be waited for."""
         topic_partition = TopicPartition(self.topic, partition)
@@ -123,12 +132,14 @@ class CoordinatorLog:
     async def _outcome(self, topic_partition: TopicPartition, waiting: Coroutine[Any, Any, Results]) -> ErrorCode:
         return (await waiting)[topic_partition].error
 
-    def read_batches(self, partition: int) -> Iterator[tuple[memoryview | bytes, BatchView]]:
+    def read_batches(
+        self, partition: int, load_bytes: int = LOAD_BYTES
+    ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
         """Every batch from the log's start to its high watermark, with the buffer it lies in. Raises KafkaError."""
-        log = self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).log
+        log = self.log_of(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
-            records = log.read(offset, LOAD_BYTES, max_offset=end, min_one_message=True).records
+            records = log.read(offset, load_bytes, max_offset=end, min_one_message=True).records
             data = records if isinstance(records, bytes) else records.read()
             if not data:
                 return

@@ -1,52 +1,27 @@
 """Operations that wait in a purgatory for the log to move: DelayedFetch and DelayedProduce.
 
-Each is an object that a connection's task is parked on. Completing one only wakes that task, which then reads
-the log afresh and answers: what it answers is never what was seen when it began to wait.
+Each is an object that a connection is parked on. Completing a fetch reads the log afresh: what it answers is never
+what was seen when it began to wait.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import trio
-
+from minibroker.broker.parked import ParkedOperation
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.delayed_operation import Ending
 from minibroker.storage.log_segment import LogOffsetMetadata
 
 if TYPE_CHECKING:
-    from minibroker.broker.replica.replica_manager import FetchParams, ReplicaManager
+    from minibroker.broker.replica.partition import FetchedPartition
+    from minibroker.broker.replica.reading import FetchParams, FetchRow
+    from minibroker.broker.replica.replica_manager import ReplicaManager
 
-
-class ParkedOperation(DelayedOperation):
-    """A delayed operation with the task that waits for it."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, delay_ms: int) -> None:
-        super().__init__(delay_ms)
-        self._task: trio.lowlevel.Task | None = None
-
-    async def wait(self, purgatory: Purgatory) -> None:
-        """Park until completed or expired; leave the purgatory when cancelled (the broker stops, the client idles)."""
-        if self.is_completed:
-            return
-
-        def leave(_: object) -> trio.lowlevel.Abort:
-            self._task = None
-            purgatory.cancel(self)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._task = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(leave)
-
-    def on_complete(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task)
+logger = logging.getLogger(__name__)
 
 
 class FetchStatus:
@@ -68,15 +43,41 @@ class DelayedFetch(ParkedOperation):
     Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
     Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
     Case E: a partition's log directory is offline
+
+    `fetched` is what there was at the end of the wait, as in Kafka: of two partitions that one request writes the
+    answer has the first, and a follower's the high watermark of before.
     """
 
-    __slots__ = ("_params", "_replica_manager", "_statuses")
+    __slots__ = ("_replica_manager", "_rows", "_statuses", "fetched", "is_counted", "params")
 
-    def __init__(self, params: FetchParams, statuses: Sequence[FetchStatus], replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self,
+        params: FetchParams,
+        rows: Sequence[FetchRow],
+        statuses: Sequence[FetchStatus],
+        replica_manager: ReplicaManager,
+    ) -> None:
         super().__init__(params.max_wait_ms)
-        self._params = params
+        self.params = params
+        self.fetched: list[FetchedPartition] | None = None
+        self.is_counted = False  # among the fetches that wait for log ends
+        self._rows = rows
         self._statuses = statuses
         self._replica_manager = replica_manager
+
+    def on_complete(self) -> None:
+        try:
+            self.fetched = self._replica_manager.read_from_local_log(self.params, self._rows)
+        except OSError as error:  # not the fault of who appends: who makes the answer tries again, and tells
+            logger.warning("reading for a fetch that waited: %s", error)
+        super().on_complete()
+
+    def _end(self, ending: Ending) -> bool:
+        if not super()._end(ending):
+            return False
+        if self.is_counted:
+            self._replica_manager.fetches_waiting_for_log_ends -= 1
+        return True
 
     def try_complete(self) -> bool:
         accumulated_bytes = 0
@@ -88,7 +89,7 @@ class DelayedFetch(ParkedOperation):
             if available_bytes is None:  # Case C
                 return self.force_complete()
             accumulated_bytes += available_bytes
-        if accumulated_bytes >= self._params.min_bytes:  # Case D
+        if accumulated_bytes >= self.params.min_bytes:  # Case D
             return self.force_complete()
         return False
 
@@ -96,7 +97,7 @@ class DelayedFetch(ParkedOperation):
         """Bytes that this partition could add; None when reading must begin at once (Case C)."""
         partition = self._replica_manager.leader_partition(status.topic_partition)
         end = partition.end_of_reading(
-            is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
+            is_committed_only=self.params.is_committed_only, isolation_level=self.params.isolation_level
         )
         start = status.start
         # Equal offsets first: just after a roll, the same offset lies on two segments and is no Case C.
@@ -113,7 +114,7 @@ class DelayedProduce(ParkedOperation):
     """An acks=all append that waits for the in-sync replicas (as kafka 2.0.1 DelayedProduce).
 
     `required` maps each partition to the offset its high watermark must reach; `errors` is filled per partition:
-    NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT for what was open at expiry.
+    NONE, NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT for what was open in the end.
     """
 
     __slots__ = ("_replica_manager", "_required", "errors")
@@ -135,6 +136,7 @@ class DelayedProduce(ParkedOperation):
                 del self._required[topic_partition]
         return not self._required and self.force_complete()
 
-    def on_expiration(self) -> None:
+    def on_complete(self) -> None:
         for topic_partition in self._required:
             self.errors[topic_partition] = ErrorCode.REQUEST_TIMED_OUT
+        super().on_complete()

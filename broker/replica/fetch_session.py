@@ -86,17 +86,18 @@ class FetchSession:
             partitions.pop(topic_partition, None)
 
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
-        """Those with records, an error, or another high watermark or log start than the fetcher was told."""
+        """Those with records, an error, another past, or another high watermark or log start than was told."""
         partitions = self.partitions
         chosen = []
         for result in results:
-            topic_partition, error, high_watermark, _, log_start_offset, _, records, _ = result
+            topic_partition, error, high_watermark, _, log_start_offset, _, records, _, diverging_epoch = result
             cached = partitions[topic_partition]
             if (
                 high_watermark != cached.high_watermark
                 or log_start_offset != cached.log_start_offset
                 or error is not ErrorCode.NONE
                 or (records and result.size_bytes)
+                or diverging_epoch is not None
             ):
                 chosen.append(result)
         return chosen

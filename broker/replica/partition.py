@@ -1,18 +1,22 @@
 """One partition on this broker: its log, who replicates it, and how far it is committed.
 
-The high watermark is the smallest log end offset of the in-sync replicas (as kafka 2.0.1
-Partition.maybeIncrementLeaderHW). It is kept with its segment and position, because DelayedFetch counts the
-bytes between an offset and the high watermark without reading. It never moves back while this broker leads.
+The high watermark is the smallest log end offset of the in-sync replicas, and of those that are about to be: who was
+caught up within replica.lag.time.max.ms (as kafka 2.0.1 Partition.maybeIncrementLeaderHW). It is kept with its
+segment and position, because DelayedFetch counts the bytes between an offset and the high watermark without reading.
+It never moves back while this broker leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice
+from minibroker.storage.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from minibroker.storage.log import Log, LogAppendInfo
 from minibroker.storage.log_segment import LogOffsetMetadata
 from minibroker.storage.transaction_index import AbortedTxn
@@ -21,6 +25,11 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_OFFSET = -1
 NO_RECORDS = b""
+NO_EPOCH = -1
+NO_PREFERRED_REPLICA = -1  # consumers read from the leader
+ZSTD = "zstd"
+
+FetchedRecords = FileSlice | ConvertedSlice | bytes
 
 
 class FetchedPartition(NamedTuple):
@@ -32,16 +41,20 @@ class FetchedPartition(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: Sequence[AbortedTxn] | None
-    records: FileSlice | bytes
-    start: LogOffsetMetadata | None  # where the fetch stood; None when it failed
+    records: FetchedRecords
+    start: LogOffsetMetadata | None  # where the fetch stood; None when it failed, or its log parts from this one
+    diverging_epoch: EpochEndOffset | None = None
 
     @property
     def size_bytes(self) -> int:
         return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
 
 
-# partition, error code, high watermark, last stable offset, log start offset, aborted transactions, records
-FetchResponseRow = tuple[int, ErrorCode, int, int, int, list[tuple[int, int]] | None, FileSlice | bytes]
+# partition, error code, high watermark, last stable offset, log start offset, aborted transactions,
+# preferred read replica, records, diverging epoch
+FetchResponseRow = tuple[
+    int, ErrorCode, int, int, int, list[tuple[int, int]] | None, int, FetchedRecords, EpochEndOffset | None
+]
 
 
 def response_row(result: FetchedPartition, error: ErrorCode) -> FetchResponseRow:
@@ -54,30 +67,27 @@ def response_row(result: FetchedPartition, error: ErrorCode) -> FetchResponseRow
         result.last_stable_offset,
         result.log_start_offset,
         None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted],
+        NO_PREFERRED_REPLICA,
         result.records,
+        result.diverging_epoch,
     )
 
 
-class Replica:
-    """What the leader knows of a follower: the offset it has fetched to, -1 before it has."""
-
-    __slots__ = ("broker_id", "log_end_offset")
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.log_end_offset = -1
-
-
 class Partition:
-    """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included."""
+    """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included; `Followers` changes it.
+
+    A follower that is in sync when this broker begins to lead has `max_lag_ms` from then on to prove it.
+    """
 
     __slots__ = (
         "_answer_at_end",
+        "_max_lag_ms",
         "_row_at_end",
         "broker_id",
         "high_watermark",
         "in_sync_replicas",
         "leader_epoch",
+        "leader_epoch_start_offset",
         "log",
         "remote_replicas",
         "topic_partition",
@@ -91,13 +101,21 @@ class Partition:
         leader_epoch: int,
         replicas: Sequence[int],
         in_sync_replicas: Sequence[int],
+        max_lag_ms: int,
+        now_ms: int,
     ) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.broker_id = broker_id
         self.leader_epoch = leader_epoch
-        self.remote_replicas = {replica: Replica(replica) for replica in replicas if replica != broker_id}
+        self.leader_epoch_start_offset = log.log_end_offset
+        self.remote_replicas = {
+            replica: Replica(replica, last_caught_up_ms=now_ms if replica in in_sync_replicas else NEVER_MS)
+            for replica in replicas
+            if replica != broker_id
+        }
         self.in_sync_replicas = list(in_sync_replicas)
+        self._max_lag_ms = max_lag_ms
         self._answer_at_end: FetchedPartition | None = None
         self._row_at_end: FetchResponseRow | None = None
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
@@ -119,24 +137,41 @@ class Partition:
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, is_from_client=is_from_client
         )
 
-    def maybe_increment_high_watermark(self, durable_to: int | None = None) -> bool:
-        """Move the high watermark to the smallest end offset of the in-sync replicas. True if it moved.
+    # -- how far it is committed ------------------------------------------------------------------------------
 
-        `durable_to` is how far this replica's own log counts, where that is not its end.
+    def maybe_increment_high_watermark(self, now_ms: int, durable_to: int | None = None) -> bool:
+        """Move the high watermark to what all have who count. True if it moved.
+
+        `durable_to` is how far this replica's own log counts, where that is not its end. Without followers
+        `now_ms` says nothing.
         """
         committed = self.log.log_end_offset_metadata
         if durable_to is not None and durable_to < committed.message_offset:
             committed = self.log.convert_to_offset_metadata(max(durable_to, self.log.log_start_offset))
-        for broker_id in self.in_sync_replicas:
-            if broker_id != self.broker_id:
-                end_offset = self.remote_replicas[broker_id].log_end_offset
-                if end_offset < committed.message_offset:
-                    committed = self.log.convert_to_offset_metadata(max(end_offset, self.log.log_start_offset))
-        if committed.message_offset <= self.high_watermark.message_offset:
+        if self.remote_replicas:
+            committed = self._least_end(committed, now_ms)
+        before = self.high_watermark
+        if committed.message_offset <= before.message_offset and not is_on_newer_segment(committed, before):
             return False
         self.high_watermark = committed
         self.log.update_high_watermark(committed.message_offset)
         return True
+
+    def maybe_increment_replicated_high_watermark(self, now_ms: int) -> bool:
+        """`maybe_increment_high_watermark` after a change of the followers: what flush.messages wants on the disk,
+        and is not there yet, does not count."""
+        log = self.log
+        is_flush_due = log.unflushed_messages >= log.config.flush_messages
+        return self.maybe_increment_high_watermark(now_ms, log.recovery_point if is_flush_due else None)
+
+    def _least_end(self, own_end: LogOffsetMetadata, now_ms: int) -> LogOffsetMetadata:
+        least = own_end
+        for broker_id, replica in self.remote_replicas.items():
+            if replica.log_end_offset.message_offset < least.message_offset and (
+                broker_id in self.in_sync_replicas or replica.is_caught_up(now_ms, self._max_lag_ms)
+            ):
+                least = replica.log_end_offset
+        return least
 
     def has_replicated_to(self, required_offset: int) -> ErrorCode | None:
         """Whether an acks=all append up to `required_offset` is committed: None while it is not.
@@ -148,6 +183,92 @@ class Partition:
         if len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
+
+    # -- followers --------------------------------------------------------------------------------------------
+
+    def note_follower_fetch(
+        self, replica_id: int, result: FetchedPartition, log_start_offset: int, now_ms: int
+    ) -> bool:
+        """Take from a follower's fetch, just read, how far it is. True if its log start offset is a higher one."""
+        replica = self.remote_replicas[replica_id]
+        if result.diverging_epoch is not None:
+            return False  # it has to cut its log first (as later Kafka)
+        if result.start is None:
+            replica.note_failed_fetch()
+            return False
+        before = replica.log_start_offset
+        replica.note_fetch(
+            result.start,
+            log_start_offset=log_start_offset,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+        )
+        return log_start_offset > before
+
+    def isr_with(self, replica_id: int) -> list[int] | None:
+        """The in-sync replicas once this follower has joined; None if it has, or may not yet.
+
+        It must have all that is committed, and be past where this leader began: before that its log may differ
+        (KAFKA-7128). As kafka 2.0.1 Partition.maybeExpandIsr.
+        """
+        end_offset = self.remote_replicas[replica_id].log_end_offset.message_offset
+        is_in_sync = end_offset >= max(self.high_watermark.message_offset, self.leader_epoch_start_offset)
+        if replica_id in self.in_sync_replicas or not is_in_sync:
+            return None
+        return [*self.in_sync_replicas, replica_id]
+
+    def isr_without_laggards(self, now_ms: int) -> list[int] | None:
+        """The in-sync replicas without who lags; None if none does. As kafka 2.0.1 Partition.getOutOfSyncReplicas."""
+        in_sync = [
+            broker_id
+            for broker_id in self.in_sync_replicas
+            if broker_id == self.broker_id or self.remote_replicas[broker_id].is_caught_up(now_ms, self._max_lag_ms)
+        ]
+        return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """Below this no live replica has anything. As kafka 2.0.1 Partition.lowWatermarkIfLeader."""
+        starts = [replica.log_start_offset for replica in self.remote_replicas.values() if is_alive(replica.broker_id)]
+        return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
+
+    # -- leader epochs ----------------------------------------------------------------------------------------
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raises KafkaError: FENCED_LEADER_EPOCH for an epoch older than this leader's, UNKNOWN_LEADER_EPOCH for a
+        newer one. -1 is not checked (as kafka 2.1 Partition.checkCurrentLeaderEpoch)."""
+        if current_leader_epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        is_old = current_leader_epoch < self.leader_epoch
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic_partition} is led in epoch {self.leader_epoch}, not {current_leader_epoch}",
+        )
+
+    def end_offset_of_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Where an epoch, or the newest known one before it, ended; (-1, -1) where nobody knows.
+
+        As kafka 2.0.1 Partition.lastOffsetForLeaderEpoch.
+        """
+        log = self.log
+        return log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset, led_in=self.leader_epoch)
+
+    def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
+        """Up to where a reader's log is this one, if it is another before the fetch offset; None if it is not.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an epoch that is not known, or an offset below the log's start.
+        As kafka 2.7 Partition.readRecords.
+        """
+        if last_fetched_epoch < 0:
+            return None
+        end = self.end_offset_of_epoch(last_fetched_epoch)
+        if end.end_offset == UNDEFINED_EPOCH_OFFSET:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"nobody knows where epoch {last_fetched_epoch} ended")
+        if fetch_offset < self.log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {fetch_offset} is below the log's start")
+        is_same = end.epoch == last_fetched_epoch and end.end_offset >= fetch_offset
+        return None if is_same else end
+
+    # -- reading ----------------------------------------------------------------------------------------------
 
     def answer_at_end(self, fetch_offset: int) -> FetchedPartition | None:
         """The answer to a read_uncommitted fetch at the log's end; None if it is not there.
@@ -164,6 +285,8 @@ class Partition:
             or answer.high_watermark != self.high_watermark.message_offset
             or answer.log_start_offset != log.log_start_offset
         ):
+            if log.config.compression_type == ZSTD:
+                return None  # it depends on the client: see `reading.py`
             answer = self._answer_at_end = FetchedPartition(
                 self.topic_partition,
                 ErrorCode.NONE,
@@ -193,3 +316,8 @@ class Partition:
         if isolation_level == READ_COMMITTED:
             return self.last_stable_offset_metadata()
         return self.high_watermark if is_committed_only else self.log.log_end_offset_metadata
+
+
+def is_on_newer_segment(offset: LogOffsetMetadata, other: LogOffsetMetadata) -> bool:
+    """Whether the same offset now lies on a segment that was rolled meanwhile."""
+    return offset.message_offset == other.message_offset and offset.segment_base_offset > other.segment_base_offset

@@ -1,43 +1,44 @@
 """The partitions of this broker: appends to them, reads from them, and wakes those who wait for them.
 
-Reads and appends are plain functions: they never wait. A fetch that finds too little and a produce that must
-wait for replicas come back as a delayed operation, which the API parks on (`fetch_messages`, `append_records`).
+Reads and appends are plain functions: they never wait. What must wait, a fetch that finds too little, a produce or a
+deletion of records that others must follow, comes back as a delayed operation which the API parks on.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import trio
 
 from minibroker.broker.clock import Clock
 from minibroker.broker.config import KafkaConfig
+from minibroker.broker.parked import ParkedOperation
 from minibroker.broker.replica.append_result import AppendResult
 from minibroker.broker.replica.delayed import DelayedFetch, DelayedProduce, FetchStatus
+from minibroker.broker.replica.followers import Followers, IsrChangeListener
 from minibroker.broker.replica.partition import (
+    NO_EPOCH,
     NO_OFFSET,
-    NO_RECORDS,
     READ_COMMITTED,
     FetchedPartition,
     FetchResponseRow,
     Partition,
 )
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.broker.replica.reading import DEBUGGING_REPLICA_ID as DEBUGGING_REPLICA_ID
+from minibroker.broker.replica.reading import FUTURE_REPLICA_ID as FUTURE_REPLICA_ID
+from minibroker.broker.replica.reading import FetchParams as FetchParams
+from minibroker.broker.replica.reading import FetchRow as FetchRow
+from minibroker.broker.replica.reading import failed_fetch as failed_fetch
+from minibroker.broker.replica.reading import read_partition
+from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 from minibroker.storage.log import Log
 from minibroker.storage.log_manager import LogManager, map_storage_errors
-from minibroker.storage.log_segment import LogOffsetMetadata
 
-logger = logging.getLogger(__name__)
-
-DEBUGGING_REPLICA_ID = -2
-FUTURE_REPLICA_ID = -3
-NOWHERE = LogOffsetMetadata(NO_OFFSET)
 # Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
 EXPECTED_REFUSALS = frozenset(
     {
@@ -52,75 +53,77 @@ EXPECTED_REFUSALS = frozenset(
 )
 
 
-class FetchParams(NamedTuple):
-    """What a Fetch request asks of all its partitions."""
-
-    replica_id: int
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    is_hard_limit: bool  # v0-v2: no oversize first batch, and a partial one is sent
-    isolation_level: int
-
-    @property
-    def is_from_follower(self) -> bool:
-        return self.replica_id >= 0
-
-    @property
-    def is_committed_only(self) -> bool:
-        """Followers read to the end of the log; consumers, and the debugging replica, to the high watermark."""
-        return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA_ID
-
-
-class FetchRow(NamedTuple):
-    """What a Fetch request asks of one partition."""
-
-    topic_partition: TopicPartition
-    fetch_offset: int
-    log_start_offset: int
-    max_bytes: int
-
-
 class ReplicaManager:
-    """Owns the partitions and the two purgatories that wait for them."""
+    """Owns the partitions and the three purgatories that wait for them.
 
-    def __init__(self, *, config: KafkaConfig, log_manager: LogManager, timer: Timer, clock: Clock) -> None:
+    `on_isr_change` writes down who is in sync with this broker; `is_alive` says which brokers are up.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        log_manager: LogManager,
+        timer: Timer,
+        clock: Clock,
+        on_isr_change: IsrChangeListener = lambda changes: None,
+        is_alive: Callable[[int], bool] = lambda broker_id: False,
+    ) -> None:
         self._config = config
         self.log_manager = log_manager
         self._clock = clock
+        self.is_alive = is_alive
         self.partitions: dict[TopicPartition, Partition] = {}
+        self._followers = Followers(
+            self.partitions,
+            broker_id=config.broker_id,
+            on_isr_change=on_isr_change,
+            on_progress=self.complete_delayed,
+        )
         self._flushing: defaultdict[TopicPartition, trio.Lock] = defaultdict(trio.Lock)
         self.fetch_purgatory = Purgatory("Fetch", timer, purge_interval=config.fetch_purgatory_purge_interval_requests)
+        self.fetches_waiting_for_log_ends = 0
         self.produce_purgatory = Purgatory(
             "Produce", timer, purge_interval=config.producer_purgatory_purge_interval_requests
+        )
+        self.delete_records_purgatory = Purgatory(
+            "DeleteRecords", timer, purge_interval=config.delete_records_purgatory_purge_interval_requests
         )
 
     # -- partitions -------------------------------------------------------------------------------------------
 
     def become_leader(
-        self, topic_partition: TopicPartition, *, leader_epoch: int, replicas: Sequence[int]
+        self,
+        topic_partition: TopicPartition,
+        *,
+        leader_epoch: int,
+        replicas: Sequence[int],
+        in_sync_replicas: Sequence[int] = (),
     ) -> Partition:
-        """Open or create the log and lead it. The in-sync set starts as this broker alone."""
+        """Open or create the log and lead it. Without `in_sync_replicas` this broker alone is in sync."""
         with map_storage_errors():
             log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
             # A log that has an epoch learns of a newer one with its first append: an fsync less for each at the start.
             if log.leader_epochs.latest_epoch < 0:
                 log.assign_leader_epoch(leader_epoch)
+        now_ms = self._clock.monotonic_ms() if len(replicas) > 1 else 0
         partition = Partition(
             log,
             broker_id=self._config.broker_id,
             leader_epoch=leader_epoch,
             replicas=replicas,
-            in_sync_replicas=[self._config.broker_id],
+            in_sync_replicas=in_sync_replicas or [self._config.broker_id],
+            max_lag_ms=self._config.replica_lag_time_max_ms,
+            now_ms=now_ms,
         )
-        partition.maybe_increment_high_watermark()
+        partition.maybe_increment_high_watermark(now_ms)
         self.partitions[topic_partition] = partition
         return partition
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop serving a partition; those who wait for it are answered (Case B)."""
         del self.partitions[topic_partition]
-        self._complete_delayed(topic_partition)
+        self.complete_delayed(topic_partition)
         if delete:
             with map_storage_errors():
                 self.log_manager.delete_log(topic_partition)
@@ -139,12 +142,20 @@ class ReplicaManager:
     def append_records(
         self, entries: Mapping[TopicPartition, memoryview], *, required_acks: int, is_from_client: bool = True
     ) -> dict[TopicPartition, AppendResult]:
-        """Append each partition's records; a failed one leaves the others alone. Nobody is woken yet."""
+        """Append each partition's records; a failed one leaves the others alone.
+
+        Who waits for a partition is woken before the next one is written (as kafka 2.0.1
+        Partition.appendRecordsToLeader), except for those of `logs_to_flush`.
+        """
         now_ms = self._clock.wall_ms()
-        return {
-            topic_partition: self._append_to(topic_partition, records, required_acks, now_ms, is_from_client)
-            for topic_partition, records in entries.items()
-        }
+        results = {}
+        for topic_partition, records in entries.items():
+            result = self._append_to(topic_partition, records, required_acks, now_ms, is_from_client)
+            results[topic_partition] = result
+            info = result.info
+            if info is not None and not info.needs_flush:
+                self._commit_append(topic_partition, self.partitions[topic_partition], None)
+        return results
 
     def _append_to(
         self,
@@ -165,7 +176,8 @@ class ReplicaManager:
                 self.complete_all_delayed()  # Case E
             is_expected = error.code in EXPECTED_REFUSALS
             log_start_offset = NO_OFFSET if is_expected else self.partitions[topic_partition].log.log_start_offset
-            return AppendResult(error.code, None, log_start_offset, error.message)
+            record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+            return AppendResult(error.code, None, log_start_offset, error.message, record_errors)
         return AppendResult(ErrorCode.NONE, info, info.log_start_offset)
 
     def logs_to_flush(self, results: dict[TopicPartition, AppendResult]) -> list[Log]:
@@ -188,16 +200,22 @@ class ReplicaManager:
                     with map_storage_errors(self.log_manager):
                         await trio.to_thread.run_sync(log.flush)
 
-    def after_append(self, results: dict[TopicPartition, AppendResult]) -> None:
-        """Move the high watermarks and wake those who wait for these partitions."""
+    def after_flush(self, results: dict[TopicPartition, AppendResult]) -> None:
+        """Serve and acknowledge what `flush` has brought to the disk."""
         for topic_partition, result in results.items():
             partition = self.partitions.get(topic_partition)
-            if result.info is not None and partition is not None:
+            if result.info is not None and result.info.needs_flush and partition is not None:
                 # What flush.messages wants on the disk is not served before it is there.
-                durable_to = partition.log.recovery_point if result.info.needs_flush else None
-                if partition.maybe_increment_high_watermark(durable_to):
-                    self.produce_purgatory.check_and_complete(topic_partition)
-                self.fetch_purgatory.check_and_complete(topic_partition)
+                self._commit_append(topic_partition, partition, partition.log.recovery_point)
+
+    def _commit_append(self, topic_partition: TopicPartition, partition: Partition, durable_to: int | None) -> None:
+        """Move the high watermark and wake who waits for it; before that, who reads to the log's end."""
+        if self.fetches_waiting_for_log_ends:
+            self.fetch_purgatory.check_and_complete(topic_partition)
+        now_ms = self._clock.monotonic_ms() if partition.remote_replicas else 0
+        if partition.maybe_increment_high_watermark(now_ms, durable_to):
+            self.fetch_purgatory.check_and_complete(topic_partition)
+            self.produce_purgatory.check_and_complete(topic_partition)
 
     def delayed_produce(self, results: dict[TopicPartition, AppendResult], timeout_ms: int) -> DelayedProduce:
         """What an acks=all produce waits for: each high watermark past what was appended."""
@@ -208,10 +226,9 @@ class ReplicaManager:
         }
         return DelayedProduce(timeout_ms, required, self)
 
-    async def wait_for_replicas(self, operation: DelayedProduce, topic_partitions: Sequence[TopicPartition]) -> None:
-        now_ms = self._clock.monotonic_ms()
-        self.produce_purgatory.try_complete_else_watch(operation, topic_partitions, now_ms)
-        await operation.wait(self.produce_purgatory)
+    def park_produce(self, operation: DelayedProduce, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Have it wait for the in-sync replicas of these partitions."""
+        self.watch(operation, self.produce_purgatory, topic_partitions)
 
     # -- fetch ------------------------------------------------------------------------------------------------
 
@@ -221,16 +238,16 @@ class ReplicaManager:
         """Read every partition; with a DelayedFetch to park on when there is too little and time to wait.
 
         As kafka 2.0.1 ReplicaManager.fetchMessages: answered at once when the client will not wait, when there is
-        nothing to wait for, when `min_bytes` are there, or when a partition has an error.
+        nothing to wait for, when `min_bytes` are there, or when a partition has an error or another past.
         """
         fetched = self.read_from_local_log(params, rows)
         if params.is_from_follower:
-            fetched = [self._for_follower(params.replica_id, result) for result in fetched]
+            fetched = self._followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
         if params.max_wait_ms <= 0 or not rows:
             return fetched, None
         bytes_readable = 0
         for result in fetched:
-            if result.error is not ErrorCode.NONE:
+            if result.error is not ErrorCode.NONE or result.diverging_epoch is not None:
                 return fetched, None
             bytes_readable += result.size_bytes
         if bytes_readable >= params.min_bytes:
@@ -240,18 +257,27 @@ class ReplicaManager:
             for row, result in zip(rows, fetched, strict=True)
             if result.start is not None
         ]
-        return fetched, DelayedFetch(params, statuses, self)
+        return fetched, DelayedFetch(params, rows, statuses, self)
 
-    async def wait_for_data(self, operation: DelayedFetch, rows: Sequence[FetchRow]) -> None:
-        """Park until there is something to read. Checked and watched with no await between: nothing is missed."""
-        keys = [row.topic_partition for row in rows]
-        self.fetch_purgatory.try_complete_else_watch(operation, keys, self._clock.monotonic_ms())
-        await operation.wait(self.fetch_purgatory)
+    def park_fetch(self, operation: DelayedFetch, rows: Sequence[FetchRow]) -> None:
+        """Have it wait until there is something to read.
 
-    def rows_at_end(self, topics: Iterable[tuple[str, Sequence[tuple[int, int, int, int]]]]) -> list[Any] | None:
+        What a follower has said of itself is not looked at again: it was so when it asked.
+        """
+        self.watch(operation, self.fetch_purgatory, [row.topic_partition for row in rows])
+        if not (operation.is_completed or operation.params.is_committed_only):
+            self.fetches_waiting_for_log_ends += 1
+            operation.is_counted = True
+
+    def fetched_by(self, operation: DelayedFetch, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
+        """What there was when its wait was over. Raises OSError."""
+        return self.read_from_local_log(operation.params, rows) if operation.fetched is None else operation.fetched
+
+    def rows_at_end(self, topics: Iterable[tuple[str, Sequence[tuple[int, ...]]]], seen: list[Any]) -> list[Any] | None:
         """The response to a request whose partitions are all read to their ends; None if one is not.
 
-        In one pass over the request as it was decoded: consumers that have caught up ask for little else.
+        In one pass over the request as it was decoded: consumers that have caught up ask for little else. `seen`
+        gets the partition, the offset and the row of each.
         """
         partitions = {} if self.log_manager.is_offline else self.partitions
         answers: dict[str, dict[int, FetchResponseRow]] = {}
@@ -259,12 +285,15 @@ class ReplicaManager:
             if name in answers:
                 return None  # a topic that comes twice is for the path that knows Kafka's order
             rows = answers[name] = {}
-            for number, fetch_offset, _, _ in requested:
+            for number, leader_epoch, fetch_offset, last_epoch, _, _ in requested:
                 partition = partitions.get((name, number))  # type: ignore[call-overload]
                 row = None if partition is None else partition.row_at_end(fetch_offset)
-                if row is None:
+                if row is None or last_epoch >= 0:
+                    return None
+                if leader_epoch != NO_EPOCH and leader_epoch != partition.leader_epoch:
                     return None
                 rows[number] = row
+                seen.append((partition, fetch_offset, row))
         return [(name, list(rows.values())) for name, rows in answers.items() if rows]
 
     def read_from_local_log(self, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
@@ -279,9 +308,15 @@ class ReplicaManager:
         partitions = {} if self.log_manager.is_offline else self.partitions
         fetched: list[FetchedPartition] = []
         for row in rows:
-            partition = partitions.get(row[0])
-            if partition is not None and not is_committed_read:
-                at_end = partition.answer_at_end(row[1])
+            topic_partition, fetch_offset, _, _, leader_epoch, last_epoch = row
+            partition = partitions.get(topic_partition)
+            if (
+                partition is not None
+                and not is_committed_read
+                and (leader_epoch == NO_EPOCH or leader_epoch == partition.leader_epoch)
+                and last_epoch < 0
+            ):
+                at_end = partition.answer_at_end(fetch_offset)
                 if at_end is not None:
                     fetched.append(at_end)
                     continue
@@ -292,88 +327,46 @@ class ReplicaManager:
             fetched.append(result)
         return fetched
 
-    def _for_follower(self, replica_id: int, result: FetchedPartition) -> FetchedPartition:
-        """Nothing for one that is no replica of the partition (fetch-path row 53).
-
-        Raises KafkaError(UNKNOWN_SERVER_ERROR) for one with this broker's own id, as kafka 2.0.1.
-        """
-        partition = self.partitions.get(result.topic_partition)
-        if partition is None:
-            return result
-        if replica_id == self._config.broker_id:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a follower that is broker {replica_id}, the leader")
-        if result.start is None or replica_id in partition.remote_replicas:
-            return result
-        return result._replace(records=NO_RECORDS, aborted_transactions=None, start=NOWHERE)
-
     def _read(self, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool) -> FetchedPartition:
-        topic_partition, fetch_offset, _, max_bytes = row
         try:
-            partition = self.leader_partition(topic_partition)
-            log = partition.log
-            high_watermark = partition.high_watermark.message_offset
-            is_committed_read = params.isolation_level == READ_COMMITTED
-            last_stable_offset = log.last_stable_offset if is_committed_read else NO_OFFSET
-            max_offset = None
-            if params.is_committed_only:
-                max_offset = last_stable_offset if is_committed_read else high_watermark
-            limit = min(max_bytes, bytes_left)
-            data = log.read(
-                fetch_offset,
-                max(0, limit),
-                max_offset=max_offset,
-                min_one_message=min_one_message,
-                include_aborted_txns=is_committed_read,
-            )
+            partition = self.leader_partition(row.topic_partition)
         except KafkaError as error:
-            return failed_fetch(topic_partition, error.code)
-        if limit < 0 and fetch_offset != log.log_end_offset:
-            return failed_fetch(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-        records, aborted_transactions = data.records, data.aborted_transactions
-        if data.first_entry_incomplete and not params.is_hard_limit:
-            records, aborted_transactions = NO_RECORDS, None
-        return FetchedPartition(
-            topic_partition,
-            ErrorCode.NONE,
-            high_watermark,
-            last_stable_offset,
-            log.log_start_offset,
-            aborted_transactions,
-            records,
-            data.offset_metadata,
-        )
-
-    def delete_records(self, topic_partition: TopicPartition, offset: int) -> int:
-        """Hide what is below `offset` (-1: the high watermark); the new log start offset. Raises KafkaError."""
-        partition = self.leader_partition(topic_partition)
-        with map_storage_errors(self.log_manager):
-            low_watermark = partition.log.delete_records(offset)
-        self._complete_delayed(topic_partition)
-        return low_watermark
+            return failed_fetch(row.topic_partition, error.code)
+        return read_partition(partition, params, row, bytes_left, min_one_message)
 
     def segment_offsets_before(self, partition: Partition, timestamp_ms: int, max_offsets: int) -> list[int]:
         """ListOffsets v0: where segments begin that were last written before a time."""
         return partition.log.legacy_fetch_offsets_before(timestamp_ms, max_offsets, now_ms=self._clock.wall_ms())
 
-    def _complete_delayed(self, topic_partition: TopicPartition) -> None:
-        self.produce_purgatory.check_and_complete(topic_partition)
-        self.fetch_purgatory.check_and_complete(topic_partition)
+    # -- waiting ----------------------------------------------------------------------------------------------
 
-    # -- upkeep -----------------------------------------------------------------------------------------------
+    def watch(
+        self, operation: ParkedOperation, purgatory: Purgatory, topic_partitions: Sequence[TopicPartition]
+    ) -> None:
+        """Have `operation` wait in the purgatory. Checked and watched with nothing in between: nothing is missed."""
+        purgatory.try_complete_else_watch(operation, topic_partitions, self._clock.monotonic_ms())
+
+    def complete_delayed(self, topic_partition: TopicPartition) -> None:
+        """Wake who waits for a partition: something about it has changed."""
+        for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
+            purgatory.check_and_complete(topic_partition)
 
     def complete_all_delayed(self) -> None:
         """Answer everyone who waits with what there is: the broker stops, or its disk has failed."""
         for topic_partition in list(self.partitions):
-            self.produce_purgatory.complete_all(topic_partition)
-            self.fetch_purgatory.complete_all(topic_partition)
+            for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
+                purgatory.check_and_complete(topic_partition)
+                purgatory.complete_all(topic_partition)
+
+    # -- upkeep -----------------------------------------------------------------------------------------------
+
+    def drop_lagging_replicas(self) -> None:
+        """Take those out of sync who lag for more than replica.lag.time.max.ms; every half of that time."""
+        if not self.log_manager.is_offline:
+            self._followers.drop_laggards(self._clock.monotonic_ms())
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {
             topic_partition: partition.high_watermark.message_offset
             for topic_partition, partition in self.partitions.items()
         }
-
-
-def failed_fetch(topic_partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
-    """An error's row: all offsets -1, no aborted list, no records (fetch-path row 12)."""
-    return FetchedPartition(topic_partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, NO_RECORDS, None)

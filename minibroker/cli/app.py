@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
-from minibroker.cli import dump_log, topics
+from minibroker.cli import cluster_commands, config_lint, configs, consume, dump_log, groups, produce, topics
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 
@@ -57,6 +57,16 @@ def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = 
 
 
 app.add_typer(topics.app, name="topics")
+app.command("produce", epilog=produce.EPILOG)(produce.produce)
+app.command("consume", epilog=consume.EPILOG)(consume.consume)
+app.add_typer(groups.app, name="groups")
+app.add_typer(configs.app, name="configs")
+app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
+    cluster_commands.offsets
+)
+app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
+app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
+app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 
 

@@ -20,11 +20,12 @@ from minibroker.cli.failures import CommandFailed
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function of the standard library that is deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import TopicPartition, errors
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.structs import OffsetAndMetadata
 
-__all__ = ["ConfigResource", "ConfigResourceType", "KafkaAdminClient", "OffsetSpec", "TopicPartition"]
-__all__ += ["connected", "error_name", "errors"]
+__all__ = ["ConfigResource", "ConfigResourceType", "KafkaAdminClient", "KafkaConsumer", "KafkaProducer"]
+__all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
@@ -51,12 +52,41 @@ def connected(bootstrap: Sequence[Address]) -> Iterator[Any]:
             f"what listens at {address} does not answer as a Kafka broker in PLAINTEXT (TLS and SASL listeners are "
             f"not for this command); see whether it has finished starting, correct the port, {OR_ANOTHER}"
         ) from error
-    with closing(client):
+    with closing(client), told(address):
+        yield client
+
+
+@contextmanager
+def producing(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
+    """A KafkaProducer with those settings. Raises CommandFailed."""
+    address = first_reachable(bootstrap)
+    with told(address):
+        producer = KafkaProducer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)
         try:
-            yield client
-        # RuntimeError is how kafka-python says that the controller changes faster than it can follow.
-        except (errors.KafkaError, RuntimeError) as error:
-            raise CommandFailed(explained(error, address)) from error
+            yield producer
+        finally:
+            producer.close(timeout=CONNECT_SECONDS)
+
+
+@contextmanager
+def consuming(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
+    """A KafkaConsumer with those settings. Raises CommandFailed."""
+    address = first_reachable(bootstrap)
+    with (
+        told(address),
+        closing(KafkaConsumer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """What kafka-python raises inside becomes a CommandFailed."""
+    try:
+        yield
+    # RuntimeError is how kafka-python says that the controller changes faster than it can follow.
+    except (errors.KafkaError, RuntimeError) as error:
+        raise CommandFailed(explained(error, address)) from error
 
 
 def first_reachable(addresses: Sequence[Address]) -> Address:

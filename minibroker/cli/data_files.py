@@ -6,13 +6,13 @@ before it; nothing is repaired, and nothing is written. Files are mapped, not lo
 
 from __future__ import annotations
 
-import base64
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.record_text import shown
 from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.control_records import ControlType, read_control_type, read_end_txn_marker
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from minibroker.protocol.record import Record
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-BASE64 = "base64:"
 OFFSET_CHECKPOINTS = (
     RECOVERY_POINT_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -183,17 +182,6 @@ def record_row(record: Record, *, is_control: bool) -> Row:
         "value": shown(record.value),
         "headers": [[name, shown(value)] for name, value in record.headers],
     }
-
-
-def shown(data: bytes | None) -> str | None:
-    """Text as text, anything else as base64 behind `base64:`; None stays None."""
-    if data is None:
-        return None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = BASE64
-    return BASE64 + base64.b64encode(data).decode() if text.startswith(BASE64) else text
 
 
 # -- indexes and snapshots ------------------------------------------------------------------------------------

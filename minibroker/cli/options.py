@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -31,6 +31,27 @@ def parse_bootstrap(value: str | Bootstrap) -> Bootstrap:
         return Bootstrap(tuple(parse_address(part) for part in str(value).strip().strip(",").split(",")))
     except ValueError as error:
         raise typer.BadParameter(f"{error}, such as {DEFAULT_BOOTSTRAP}") from error
+
+
+class Setting(NamedTuple):
+    key: str
+    value: str
+
+
+def parse_setting(text: str) -> Setting:
+    """KEY=VALUE in two parts."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=60000")
+    return Setting(key.strip(), value.strip())
+
+
+def parse_header(text: str) -> Setting:
+    """NAME=VALUE in two parts, the value as it stands."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE, such as source=tower")
+    return Setting(name, value)
 
 
 Output = Literal["text", "json"]

@@ -20,6 +20,7 @@ from minibroker.cli.cluster import (
     errors,
 )
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.outcomes import Outcome
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
 OFFSETS_TIMEOUT_MS = 5_000
@@ -51,14 +52,6 @@ class TopicSummary(NamedTuple):
     partitions: int
     replication_factor: int
     internal: bool
-
-
-class Outcome(NamedTuple):
-    """What became of one topic: created, exists, deleted, absent, or failed with an error in one line."""
-
-    name: str
-    outcome: str
-    error: str | None = None
 
 
 class Partition(NamedTuple):
@@ -118,6 +111,13 @@ class TopicAdmin:
         )
         harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
         return [outcome_of(row, "created", harmless) for row in answer["topics"]]
+
+    def grow(self, names: Sequence[str], *, partitions: int) -> list[Outcome]:
+        """Give topics so many partitions in all; what they have stays where it is."""
+        answer = self._client.create_partitions(
+            dict.fromkeys(names, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        ).to_dict()
+        return [outcome_of(row, "grown", {}) for row in answer["results"]]
 
     def delete(self, names: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
         answer = self._client.delete_topics(

@@ -1,4 +1,4 @@
-"""`minibroker topics ...`: list, create, describe, delete, on minibroker or any Apache Kafka from 0.11 on.
+"""`minibroker topics ...`: list, create, grow, describe, delete, on minibroker or any Apache Kafka from 0.11 on.
 
 This module reads arguments and prints; `topic_admin` asks the broker, and is imported once there is something to ask.
 """
@@ -6,33 +6,27 @@ This module reads arguments and prints; `topic_admin` asks the broker, and is im
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
-from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, show_help_if_alone
+from minibroker.cli.failures import EXIT_OK
+from minibroker.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    OutputOption,
+    Setting,
+    parse_setting,
+    show_help_if_alone,
+)
 
 if TYPE_CHECKING:
-    from minibroker.cli.topic_admin import Outcome, Partition, TopicDescription
-
-
-class Setting(NamedTuple):
-    key: str
-    value: str
-
-
-def parse_setting(text: str) -> Setting:
-    """KEY=VALUE in two parts."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, such as retention.ms=60000")
-    return Setting(key.strip(), value.strip())
+    from minibroker.cli.topic_admin import Partition, TopicDescription
 
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
 
-app = typer.Typer(help="List, create, describe and delete topics.")
+app = typer.Typer(help="List, create, grow, describe and delete topics.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
@@ -81,6 +75,7 @@ def create_topics(
     output: OutputOption = "text",
 ) -> int:
     """Create topics."""
+    from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(bootstrap.addresses) as admin:
@@ -94,6 +89,24 @@ def create_topics(
     return report(outcomes, output)
 
 
+@app.command("grow", epilog="Example: minibroker topics grow flights --partitions 6")
+def grow_topics(
+    names: NamesArgument,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many each has then.", show_default=False)
+    ],
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Add partitions to topics; records that are there stay where they are."""
+    from minibroker.cli.outcomes import report
+    from minibroker.cli.topic_admin import topic_admin
+
+    with topic_admin(bootstrap.addresses) as admin:
+        outcomes = admin.grow(names, partitions=partitions)
+    return report(outcomes, output)
+
+
 @app.command("delete", epilog="Example: minibroker topics delete flights")
 def delete_topics(
     names: NamesArgument,
@@ -102,27 +115,12 @@ def delete_topics(
     output: OutputOption = "text",
 ) -> int:
     """Delete topics and their records."""
+    from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(bootstrap.addresses) as admin:
         outcomes = admin.delete(names, may_be_absent=if_exists)
     return report(outcomes, output)
-
-
-def report(outcomes: list[Outcome], output: Output) -> int:
-    """Print what became of each topic, mistakes to standard error; the exit status."""
-    if output == "json":
-        print(json.dumps([outcome._asdict() for outcome in outcomes]))
-    failed = False
-    for outcome in outcomes:
-        if outcome.error is not None:
-            from minibroker.cli.terminal import complain
-
-            complain(outcome.error)
-            failed = True
-        elif output != "json":
-            print(f"{outcome.outcome}: {outcome.name}")
-    return EXIT_FAILED if failed else EXIT_OK
 
 
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")

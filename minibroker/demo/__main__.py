@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from minibroker.demo import chart, flights, processes, replay, report, result
+from minibroker.demo.replay import PARTITIONS
 from minibroker.process import BrokerError
 from minibroker.spark_jobs.session import ConnectorUnavailable, connector_jars
 
-PARTITIONS = 6
 RECORDS_PER_BATCH = 60_000
 FAILURES = (
     BrokerError,

@@ -2,24 +2,31 @@
 
 The rule: nothing is lost or doubled (idempotent producer, all acknowledged), records of one key keep their
 order, and the records that end the stream go out only when every other one has been acknowledged.
+
+    python -m minibroker.demo.replay --bootstrap-servers HOST:PORT    once: done already, it does nothing
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from minibroker.demo import flights
 from minibroker.demo.flights import Message as Record
 from minibroker.spark_jobs.flight_delays import END_OF_STREAM
 
+PARTITIONS = 6
 FLUSH_TIMEOUT_SECONDS = 60
+ANSWER_TIMEOUT_SECONDS = 30
 
 
 class ReplayFailed(RuntimeError):
-    """A record was not acknowledged; the message says why."""
+    """A record was not acknowledged, or another replay was cut short; the message says why."""
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
@@ -95,3 +102,49 @@ def _flush(producer: Producer, refused: list[KafkaError]) -> None:
         raise ReplayFailed(refused[0].str())
     if waiting:
         raise ReplayFailed(f"{waiting:,} records not acknowledged after {FLUSH_TIMEOUT_SECONDS} s")
+
+
+def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
+    """Create the topic and fill it, unless an earlier run did: False. Raises ReplayFailed, KafkaException."""
+    try:
+        create_topic(bootstrap, topic, partitions=PARTITIONS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        found, wanted = records_in(bootstrap, topic), len(records) + PARTITIONS
+        if found != wanted:
+            raise ReplayFailed(
+                f"{topic} has {found:,} records instead of {wanted:,}; delete it, and try again"
+            ) from None
+        return False
+    replay(bootstrap, topic, records, partitions=PARTITIONS, acknowledged=lambda: None)
+    return True
+
+
+def records_in(bootstrap: str, topic: str) -> int:
+    """How many records the topic has, of one whose records were all written once and never deleted."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "minibroker.demo", "log_level": 0})
+    try:
+        partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return sum(consumer.get_watermark_offsets(each, ANSWER_TIMEOUT_SECONDS)[1] for each in partitions)
+    finally:
+        consumer.close()
+
+
+def main() -> None:
+    """Replay the flights as a command: exit status 0, or 1 and the reason."""
+    cli = argparse.ArgumentParser(prog="python -m minibroker.demo.replay", description="The flights, into Kafka.")
+    cli.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT")
+    cli.add_argument("--topic", default="flights")
+    cli.add_argument("--days", type=int, help="only the first days of the year")
+    arguments = cli.parse_args()
+    records = list(flights.messages(flights.load(arguments.days)))
+    try:
+        is_new = replay_once(arguments.bootstrap_servers, arguments.topic, records)
+    except (KafkaException, ReplayFailed) as reason:
+        sys.exit(f"replay: {reason}")
+    print(f"{len(records):,} flights are in {arguments.topic}{'' if is_new else ', from an earlier run'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,12 @@
-"""What the demo says in the terminal: a bar for each stage, a table of the result, and where things are."""
+"""What the demo says in the terminal: a bar for each stage, a table of the result, and where things are.
+
+python -m minibroker.demo.report DIR    check what the Spark job wrote there, and show it
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +24,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from minibroker.demo import flights, result
 from minibroker.demo.chart import AIRPORTS, carrier_means, short_name
 
 
@@ -96,3 +102,22 @@ def _percent(part: float, whole: float) -> str:
 def _coloured(minutes: float) -> str:
     colour = "green" if minutes < 5 else "yellow" if minutes < 15 else "red"
     return f"[{colour}]{minutes:.1f}[/]"
+
+
+def main() -> None:
+    """Check and show a result as a command: exit status 0 only if it is what the flights say."""
+    cli = argparse.ArgumentParser(prog="python -m minibroker.demo.report", description="The Spark job's result.")
+    cli.add_argument("output", type=Path, metavar="DIR", help="the job's --output")
+    cli.add_argument("--days", type=int, help="as given to the replay")
+    arguments = cli.parse_args()
+    delays = result.read(arguments.output)
+    try:
+        result.check(delays, flights.expected_delays(flights.load(arguments.days)))
+    except result.WrongResult as reason:
+        sys.exit(f"report: {reason}")
+    Console().print(delay_table(delays, flights.airline_names()))
+    print(f"{delays['flights'].sum():,} flights: none lost, none counted twice.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,13 @@
-"""Fetch and ListOffsets: what is read, and from where."""
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: what is read, and from where."""
 
 from __future__ import annotations
 
 from minibroker.protocol.primitives import Int8sb, Int16sb, Int32sb, Int64sb, Records, String
-from minibroker.protocol.schema import array, array_of, nullable_array, since, until, versions
+from minibroker.protocol.schema import array, array_of, nullable_array, row, since, tagged, until, versions
 
 # v1 and v2 as v0 (v2 may be answered with magic 1) · v6 knows KAFKA_STORAGE_ERROR · v8 is throttled after the response
-FetchRequest = versions("FetchRequest", 0, 8,
+# · v10 knows zstd
+FetchRequest = versions("FetchRequest", 0, 12,
     "replica_id" / Int32sb,                                    # -1 for a consumer
     "max_wait_ms" / Int32sb,
     "min_bytes" / Int32sb,
@@ -18,15 +19,19 @@ FetchRequest = versions("FetchRequest", 0, 8,
         "topic" / String,
         "partitions" / array(
             "partition" / Int32sb,
+            "current_leader_epoch" / Int32sb @ since(9, default=-1),  # as the client knows it; -1: it does not
             "fetch_offset" / Int64sb,
+            "last_fetched_epoch" / Int32sb @ since(12, default=-1),  # of the record before the fetch offset
             "log_start_offset" / Int64sb @ since(5, default=-1),  # a follower's own
             "max_bytes" / Int32sb)),
     "forgotten_topics" / array(
         "topic" / String,
         "partitions" / array_of(Int32sb)) @ since(7, default=()),
+    "rack_id" / String @ since(11, default=""),
+    flexible=12,
 )  # fmt: skip
 
-FetchResponse = versions("FetchResponse", 0, 8,
+FetchResponse = versions("FetchResponse", 0, 12,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "error_code" / Int16sb @ since(7, default=0),
     "session_id" / Int32sb @ since(7, default=0),
@@ -41,10 +46,15 @@ FetchResponse = versions("FetchResponse", 0, 8,
             "aborted_transactions" / nullable_array(
                 "producer_id" / Int64sb,
                 "first_offset" / Int64sb) @ since(4, default=None),
-            "records" / Records)),
+            "preferred_read_replica" / Int32sb @ since(11, default=-1),
+            "records" / Records,
+            "diverging_epoch" / row(                           # where the reader's log and this one part
+                "epoch" / Int32sb,
+                "end_offset" / Int64sb) @ tagged(0, since=12))),
+    flexible=12,
 )  # fmt: skip
 
-ListOffsetsRequest = versions("ListOffsetsRequest", 0, 5,
+ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
     "replica_id" / Int32sb,
     "isolation_level" / Int8sb @ since(2, default=0),
     "topics" / array(
@@ -52,11 +62,12 @@ ListOffsetsRequest = versions("ListOffsetsRequest", 0, 5,
         "partitions" / array(
             "partition" / Int32sb,
             "current_leader_epoch" / Int32sb @ since(4, default=-1),
-            "timestamp" / Int64sb,                             # -1 latest, -2 earliest
+            "timestamp" / Int64sb,                             # -1 latest, -2 earliest, from v7 -3 the largest
             "max_num_offsets" / Int32sb @ until(0, default=1))),
+    flexible=6,
 )  # fmt: skip
 
-ListOffsetsResponse = versions("ListOffsetsResponse", 0, 5,
+ListOffsetsResponse = versions("ListOffsetsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
         "topic" / String,
@@ -67,4 +78,28 @@ ListOffsetsResponse = versions("ListOffsetsResponse", 0, 5,
             "timestamp" / Int64sb @ since(1, default=-1),
             "offset" / Int64sb @ since(1, default=-1),
             "leader_epoch" / Int32sb @ since(4, default=-1))),
+    flexible=6,
+)  # fmt: skip
+
+OffsetForLeaderEpochRequest = versions("OffsetForLeaderEpochRequest", 0, 4,
+    "replica_id" / Int32sb @ since(3, default=-2),
+    "topics" / array(
+        "topic" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "current_leader_epoch" / Int32sb @ since(2, default=-1),
+            "leader_epoch" / Int32sb)),                        # the one whose end is asked for
+    flexible=4,
+)  # fmt: skip
+
+OffsetForLeaderEpochResponse = versions("OffsetForLeaderEpochResponse", 0, 4,
+    "throttle_time_ms" / Int32sb @ since(2, default=0),
+    "topics" / array(
+        "topic" / String,
+        "partitions" / array(
+            "error_code" / Int16sb,
+            "partition" / Int32sb,
+            "leader_epoch" / Int32sb @ since(1, default=-1),
+            "end_offset" / Int64sb)),
+    flexible=4,
 )  # fmt: skip

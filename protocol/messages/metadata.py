@@ -1,9 +1,9 @@
-"""ApiVersions, Metadata and FindCoordinator: how a client finds its way."""
+"""ApiVersions and Metadata: how a client finds its way."""
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, NullableString, String
-from minibroker.protocol.schema import array, array_of, nullable_array, since, versions
+from minibroker.protocol.primitives import Boolean, Int16sb, Int32sb, NullableString, String, Uuid
+from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, versions
 
 ApiVersionsRequest = versions("ApiVersionsRequest", 0, 3,
     "client_software_name" / String @ since(3, default=""),
@@ -21,16 +21,18 @@ ApiVersionsResponse = versions("ApiVersionsResponse", 0, 3,
     flexible=3,
 )  # fmt: skip
 
-# v0: an empty list means all topics · v1 and later: null does
-MetadataRequest = versions("MetadataRequest", 0, 8,
+# v0: an empty list means all topics · v1 and later: null does · v12: a topic may be named by its id
+MetadataRequest = versions("MetadataRequest", 0, 12,
     "topics" / nullable_array(
-        "name" / String),
+        "topic_id" / Uuid @ since(10),
+        "name" / NullableString @ null_since(10)) @ null_since(1),
     "allow_auto_topic_creation" / Boolean @ since(4, default=True),
-    "include_cluster_authorized_operations" / Boolean @ since(8, default=False),
+    "include_cluster_authorized_operations" / Boolean @ since(8, until=10, default=False),
     "include_topic_authorized_operations" / Boolean @ since(8, default=False),
+    flexible=9,
 )  # fmt: skip
 
-MetadataResponse = versions("MetadataResponse", 0, 8,
+MetadataResponse = versions("MetadataResponse", 0, 12,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "brokers" / array(
         "node_id" / Int32sb,
@@ -41,7 +43,8 @@ MetadataResponse = versions("MetadataResponse", 0, 8,
     "controller_id" / Int32sb @ since(1, default=-1),
     "topics" / array(
         "error_code" / Int16sb,
-        "name" / String,
+        "name" / NullableString @ null_since(12),              # where an id is not known
+        "topic_id" / Uuid @ since(10),
         "is_internal" / Boolean @ since(1, default=False),
         "partitions" / array(
             "error_code" / Int16sb,
@@ -52,19 +55,6 @@ MetadataResponse = versions("MetadataResponse", 0, 8,
             "isr_nodes" / array_of(Int32sb),
             "offline_replicas" / array_of(Int32sb) @ since(5, default=())),
         "topic_authorized_operations" / Int32sb @ since(8, default=-(2**31))),
-    "cluster_authorized_operations" / Int32sb @ since(8, default=-(2**31)),
-)  # fmt: skip
-
-FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 2,
-    "key" / String,                                            # a group id, or a transactional id
-    "key_type" / Int8sb @ since(1, default=0),                 # 0 group, 1 transaction
-)  # fmt: skip
-
-FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 2,
-    "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb,
-    "error_message" / NullableString @ since(1, default=None),
-    "node_id" / Int32sb,
-    "host" / String,
-    "port" / Int32sb,
+    "cluster_authorized_operations" / Int32sb @ since(8, until=10, default=-(2**31)),
+    flexible=9,
 )  # fmt: skip

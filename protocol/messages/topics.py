@@ -1,11 +1,11 @@
-"""CreateTopics, DeleteTopics, DeleteRecords and DescribeConfigs: what an administrator asks for."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: what an administrator asks of topics."""
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, Int64sb, NullableString, String
-from minibroker.protocol.schema import array, array_of, since, until, versions
+from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, Int64sb, NullableString, String, Uuid
+from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, until, versions
 
-CreateTopicsRequest = versions("CreateTopicsRequest", 0, 4,
+CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
     "topics" / array(
         "name" / String,
         "num_partitions" / Int32sb,                            # -1 with assignments; from v4: the broker's default
@@ -18,38 +18,78 @@ CreateTopicsRequest = versions("CreateTopicsRequest", 0, 4,
             "value" / NullableString)),
     "timeout_ms" / Int32sb,
     "validate_only" / Boolean @ since(1, default=False),
+    flexible=5,
 )  # fmt: skip
 
-CreateTopicsResponse = versions("CreateTopicsResponse", 0, 4,
+# Tag 0 of a topic, topic_config_error_code, is never written: its default, no error, is true here.
+CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
         "name" / String,
+        "topic_id" / Uuid @ since(7),
         "error_code" / Int16sb,
-        "error_message" / NullableString @ since(1, default=None)),
+        "error_message" / NullableString @ since(1, default=None),
+        "num_partitions" / Int32sb @ since(5, default=-1),     # -1 with an error, as what follows
+        "replication_factor" / Int16sb @ since(5, default=-1),
+        "configs" / nullable_array(
+            "name" / String,
+            "value" / NullableString,
+            "read_only" / Boolean,
+            "config_source" / Int8sb,
+            "is_sensitive" / Boolean) @ since(5, default=())),
+    flexible=5,
 )  # fmt: skip
 
-DeleteTopicsRequest = versions("DeleteTopicsRequest", 0, 3,
-    "topic_names" / array_of(String),
+DeleteTopicsRequest = versions("DeleteTopicsRequest", 0, 6,
+    "topics" / array(
+        "name" / NullableString @ null_since(6),               # or null, and the id
+        "topic_id" / Uuid) @ since(6),
+    "topic_names" / array_of(String) @ until(5),
     "timeout_ms" / Int32sb,
+    flexible=4,
 )  # fmt: skip
 
-DeleteTopicsResponse = versions("DeleteTopicsResponse", 0, 3,
+DeleteTopicsResponse = versions("DeleteTopicsResponse", 0, 6,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "topics" / array(
-        "name" / String,
-        "error_code" / Int16sb),
+        "name" / NullableString @ null_since(6),               # of an id that is not known
+        "topic_id" / Uuid @ since(6),
+        "error_code" / Int16sb,
+        "error_message" / NullableString @ since(5, default=None)),
+    flexible=4,
 )  # fmt: skip
 
-DeleteRecordsRequest = versions("DeleteRecordsRequest", 0, 1,
+CreatePartitionsRequest = versions("CreatePartitionsRequest", 0, 3,
+    "topics" / array(
+        "name" / String,
+        "count" / Int32sb,                                     # how many there shall be then, the old ones included
+        "assignments" / nullable_array(                        # of the new ones only; null leaves it to the broker
+            "broker_ids" / array_of(Int32sb))),
+    "timeout_ms" / Int32sb,
+    "validate_only" / Boolean,
+    flexible=2,
+)  # fmt: skip
+
+CreatePartitionsResponse = versions("CreatePartitionsResponse", 0, 3,
+    "throttle_time_ms" / Int32sb,
+    "results" / array(
+        "name" / String,
+        "error_code" / Int16sb,
+        "error_message" / NullableString),
+    flexible=2,
+)  # fmt: skip
+
+DeleteRecordsRequest = versions("DeleteRecordsRequest", 0, 2,
     "topics" / array(
         "name" / String,
         "partitions" / array(
             "partition" / Int32sb,
             "offset" / Int64sb)),                              # -1: the high watermark
     "timeout_ms" / Int32sb,
+    flexible=2,
 )  # fmt: skip
 
-DeleteRecordsResponse = versions("DeleteRecordsResponse", 0, 1,
+DeleteRecordsResponse = versions("DeleteRecordsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
         "name" / String,
@@ -57,32 +97,5 @@ DeleteRecordsResponse = versions("DeleteRecordsResponse", 0, 1,
             "partition" / Int32sb,
             "low_watermark" / Int64sb,
             "error_code" / Int16sb)),
-)  # fmt: skip
-
-DescribeConfigsRequest = versions("DescribeConfigsRequest", 0, 2,
-    "resources" / array(
-        "resource_type" / Int8sb,                              # 2 topic, 4 broker
-        "resource_name" / String,
-        "configuration_keys" / array_of(String, is_nullable=True)),  # null: all
-    "include_synonyms" / Boolean @ since(1, default=False),
-)  # fmt: skip
-
-DescribeConfigsResponse = versions("DescribeConfigsResponse", 0, 2,
-    "throttle_time_ms" / Int32sb,
-    "results" / array(
-        "error_code" / Int16sb,
-        "error_message" / NullableString,
-        "resource_type" / Int8sb,
-        "resource_name" / String,
-        "configs" / array(
-            "name" / String,
-            "value" / NullableString,
-            "read_only" / Boolean,
-            "is_default" / Boolean @ until(0, default=False),
-            "config_source" / Int8sb @ since(1, default=-1),
-            "is_sensitive" / Boolean,
-            "synonyms" / array(
-                "name" / String,
-                "value" / NullableString,
-                "source" / Int8sb) @ since(1, default=()))),
+    flexible=2,
 )  # fmt: skip

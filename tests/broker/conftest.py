@@ -14,10 +14,12 @@ from minibroker.broker.app import BrokerApp
 from minibroker.broker.client import Client
 from minibroker.broker.clock import Clock
 from minibroker.broker.config import KafkaConfig
+from minibroker.broker.parked import Parked
+from minibroker.broker.profiles import EVERYTHING, Profile
 from minibroker.broker.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 
@@ -37,19 +39,27 @@ class FixedClock(Clock):
 class InMemoryBroker:
     """Answers requests through the same bytes a connection would."""
 
-    def __init__(self, data_dir: Path, nursery: trio.Nursery, **settings: object) -> None:
+    def __init__(
+        self, data_dir: Path, nursery: trio.Nursery, *, profile: Profile = EVERYTHING, **settings: object
+    ) -> None:
         given = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.clock = FixedClock()
         self.timers = TimerLoop(self.clock)
-        self.app = BrokerApp(KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}), self.clock)
+        config = KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}, profile=profile)
+        self.app = BrokerApp(config, self.clock)
         self.app.load()
         self.registry = self.app.build(self.timers, "127.0.0.1", 9092)
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         nursery.start_soon(self.timers.run)
+        nursery.start_soon(self.app.watch_followers)
+        nursery.start_soon(self.app.background.run)
 
     async def answer(self, frame: bytes) -> bytes | None:
         """The response frame without its size; None when there is none."""
         outcome = self.registry.dispatch(bytearray(frame), self.client)
+        if isinstance(outcome, Parked):
+            await outcome.operation.wait()
+            outcome = outcome.finish()
         chunks = await outcome if inspect.iscoroutine(outcome) else outcome
         if chunks is None:
             return None
@@ -87,7 +97,9 @@ class InMemoryBroker:
     ) -> Any:
         """Fetch (topic, partition, offset)...; the whole answer."""
         options = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **body}
-        topics = [(topic, [(partition, offset, -1, max_partition_bytes)]) for topic, partition, offset in positions]
+        topics = [
+            (topic, [(partition, -1, offset, -1, -1, max_partition_bytes)]) for topic, partition, offset in positions
+        ]
         return await self.call(ApiKey.FETCH, version, topics=topics, **options)
 
     def log_of(self, topic: str, partition: int = 0) -> Any:
@@ -97,13 +109,19 @@ class InMemoryBroker:
 MakeBroker = Callable[..., InMemoryBroker]
 
 
+def by_name(*names: str) -> list[Any]:
+    """What a Metadata request asks for."""
+    return [(ZERO_UUID, name) for name in names]
+
+
 @pytest.fixture
 async def make_broker(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[MakeBroker]:
     """Make brokers with settings given as keywords (`num_partitions=3`)."""
     brokers: list[InMemoryBroker] = []
 
-    def make(data_dir: Path | None = None, **settings: object) -> InMemoryBroker:
-        brokers.append(InMemoryBroker(data_dir or tmp_path / f"data{len(brokers)}", nursery, **settings))
+    def make(data_dir: Path | None = None, *, profile: Profile = EVERYTHING, **settings: object) -> InMemoryBroker:
+        own_dir = data_dir or tmp_path / f"data{len(brokers)}"
+        brokers.append(InMemoryBroker(own_dir, nursery, profile=profile, **settings))
         return brokers[-1]
 
     yield make

@@ -16,10 +16,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.integration.brokers import ApacheKafka
 from tests.integration.wire import RawConnection
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-fetch-sessions.json.gz"
@@ -89,7 +89,7 @@ def fetch(
 ) -> Step:
     """Fetch in `session` (id, epoch); rows of one topic that follow each other are sent as one topic."""
     topics = [
-        (topic, [(row[1], row[2], -1, row[3] if len(row) > 3 else 1 << 20) for row in group])
+        (topic, [(row[1], -1, row[2], -1, -1, row[3] if len(row) > 3 else 1 << 20) for row in group])
         for topic, group in groupby(rows, key=lambda row: row[0])
     ]
     forgotten = [(topic, [row[1] for row in group]) for topic, group in groupby(forget, key=lambda row: row[0])]
@@ -284,23 +284,14 @@ def record(jars: Path) -> None:
     """Hold every conversation with an Apache Kafka of its own and keep what it answered."""
     recorded = {}
     for name, conversation in CONVERSATIONS.items():
-        with tempfile.TemporaryDirectory() as directory:
-            kafka = ApacheKafka(jars, Path(directory), settings_of(name))
-            try:
-                wait_for_brokers(kafka.host, kafka.port)
-                recorded[name] = hold_over_sockets(conversation(), kafka.host, kafka.port)
-            finally:
-                kafka.kill()
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            ApacheKafka(jars, Path(directory), settings=settings_of(name), heap="512m") as kafka,
+        ):
+            recorded[name] = hold_over_sockets(conversation(), kafka.host, kafka.port)
         print(f"{name}: {len(recorded[name])} answers")
     # No time in the file: the same answers are the same bytes.
     RECORDED.write_bytes(gzip.compress(json.dumps(recorded, separators=(",", ":")).encode(), mtime=0))
-
-
-def wait_for_brokers(host: str, port: int) -> None:
-    """Return once Kafka knows of itself: it takes requests before that."""
-    with RawConnection(host, port) as connection:
-        while not connection.call(ApiKey.METADATA, 4, API_TABLE[ApiKey.METADATA].request(topics=[])).brokers:
-            time.sleep(PARKING_SECONDS)
 
 
 def hold_over_sockets(conversation: Conversation, host: str, port: int) -> list[tuple[str, Any]]:

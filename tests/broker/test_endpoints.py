@@ -79,7 +79,19 @@ def test_an_unknown_protocol_is_refused() -> None:
 def test_the_first_listener_is_advertised_as_it_was_said(
     given: dict[str, str], address: tuple[str, int] | None
 ) -> None:
-    assert KafkaConfig(given).advertised_address == address
+    assert KafkaConfig(given).advertised_address(1) == address
+
+
+def test_each_listener_is_advertised_by_its_own_address() -> None:
+    config = KafkaConfig(
+        {
+            "listeners": "IN://:1,OUT://:2,UNSAID://:3",
+            "advertised.listeners": "OUT://out:20,IN://in:10",
+            "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT,UNSAID:PLAINTEXT",
+        }
+    )
+
+    assert [config.advertised_address(port) for port in (1, 2, 3)] == [("in", 10), ("out", 20), None]
 
 
 def test_a_wildcard_cannot_be_advertised() -> None:

@@ -1,13 +1,15 @@
-"""Fetch and ListOffsets, as fetch-path rows 1-34 and 70-77 of kafka 2.0.1 have them. Time is jumped."""
+"""Fetch, as fetch-path rows 1-34 and 70 of kafka 2.0.1 have it. Time is jumped."""
 
 from __future__ import annotations
 
-import pytest
 import trio
 import trio.testing
 
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS
 
 
@@ -19,7 +21,7 @@ async def test_every_version_of_fetch_is_answered(broker) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a", b"b"])
 
-    for version in range(9):
+    for version in range(13):
         answer = await broker.fetch(("t", 0, 0), version=version)
         ((_, row),) = rows(answer)
         assert row.error_code == ErrorCode.NONE, version
@@ -225,22 +227,32 @@ async def test_a_topic_may_forbid_down_conversion(broker) -> None:
     assert codes == [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE]
 
 
-@pytest.mark.parametrize("version", range(1, 6))
-async def test_list_offsets_by_time_latest_and_earliest(broker, version: int) -> None:
+async def test_a_topic_that_packs_with_zstd_is_refused_to_who_does_not_know_it(broker) -> None:
+    await broker.create_topic("t", compression_type="zstd")
+    await broker.produce("t", [b"a" * 1000])
+
+    for version in range(13):
+        codes = [rows(await broker.fetch(("t", 0, offset), version=version))[0][1].error_code for offset in (0, 1)]
+        expected = ErrorCode.NONE if version >= 10 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert codes == [expected] * 2, version
+
+
+async def test_zstd_that_a_producer_chose_cannot_be_converted_for_old_clients(broker) -> None:
     await broker.create_topic("t")
-    await broker.produce("t", [b"a", b"b"])
+    batch = build_batch([Record(0, NOW_MS, None, b"a" * 1000, ())], codec=Codec.ZSTD)
+    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
 
-    offsets = []
-    for timestamp in (-2, -1, NOW_MS, NOW_MS + 1):
-        answer = await broker.call(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=[("t", [(0, -1, timestamp, 1)])])
-        offsets.append(answer.topics[0].partitions[0].offset)
+    codes = {version: rows(await broker.fetch(("t", 0, 0), version=version))[0][1].error_code for version in range(13)}
 
-    assert offsets == [0, 2, 0, -1]
+    assert codes == {
+        version: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 4 else ErrorCode.NONE for version in range(13)
+    }
 
 
-async def test_a_partition_listed_twice_is_an_invalid_request(broker) -> None:
+async def test_consumers_are_never_sent_to_another_replica(broker) -> None:
     await broker.create_topic("t")
+    await broker.produce("t", [b"a"])
 
-    answer = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[("t", [(0, -1, -1, 1), (0, -1, -2, 1)])])
-
-    assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.INVALID_REQUEST}
+    for offset in (0, 1):
+        ((_, row),) = rows(await broker.fetch(("t", 0, offset), version=11, rack_id="elsewhere"))
+        assert row.preferred_read_replica == -1

@@ -1,18 +1,23 @@
-"""ApiVersions, Metadata and FindCoordinator at the handlers."""
+"""ApiVersions and Metadata at the handlers."""
 
 from __future__ import annotations
+
+import inspect
 
 import pytest
 
 from minibroker.broker.apis.registry import handlers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.primitives import ZERO_UUID
+from tests.broker.conftest import by_name
 
 
 async def test_api_versions_lists_exactly_the_handler_table(broker) -> None:
     answer = await broker.call(ApiKey.API_VERSIONS, 0)
 
-    parts = [type("Any", (), {"__getattr__": lambda self, name: name})() for _ in range(4)]
+    count = len(inspect.signature(handlers).parameters)
+    parts = [type("Any", (), {"__getattr__": lambda self, name: name})() for _ in range(count)]
     served = sorted(handlers(*parts))
     assert [row.api_key for row in answer.api_keys] == served
     assert all((row.min_version, row.max_version) == API_TABLE[row.api_key].versions for row in answer.api_keys)
@@ -48,15 +53,15 @@ async def test_all_topics_none_and_some(broker) -> None:
     assert await names(0, []) == ["a", "b"]
     assert await names(1, None) == ["a", "b"]
     assert await names(1, []) == []
-    assert await names(1, [("a",)]) == ["a"]
+    assert await names(1, by_name("a")) == ["a"]
 
 
 async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broker) -> None:
     broker = make_broker(num_partitions=2)
 
-    forbidden = await broker.call(ApiKey.METADATA, 4, topics=[("t",)], allow_auto_topic_creation=False)
-    first = await broker.call(ApiKey.METADATA, 4, topics=[("t",)], allow_auto_topic_creation=True)
-    second = await broker.call(ApiKey.METADATA, 4, topics=[("t",)], allow_auto_topic_creation=True)
+    forbidden = await broker.call(ApiKey.METADATA, 4, topics=by_name("t"), allow_auto_topic_creation=False)
+    first = await broker.call(ApiKey.METADATA, 4, topics=by_name("t"), allow_auto_topic_creation=True)
+    second = await broker.call(ApiKey.METADATA, 4, topics=by_name("t"), allow_auto_topic_creation=True)
 
     assert forbidden.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert first.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
@@ -66,7 +71,7 @@ async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broke
 async def test_automatic_creation_can_be_switched_off(make_broker) -> None:
     broker = make_broker(auto_create_topics_enable="false")
 
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[("t",)])
+    answer = await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))
 
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -79,7 +84,83 @@ async def test_clients_are_told_the_advertised_listener(make_broker) -> None:
     assert [(row.host, row.port) for row in answer.brokers] == [("kafka.example", 1234)]
 
 
-async def test_there_is_no_group_coordinator_yet_and_it_says_so(broker) -> None:
-    answer = await broker.call(ApiKey.FIND_COORDINATOR, 0, key="group")
+# -- later versions -------------------------------------------------------------------------------------------
 
-    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+SOME_ID = bytes(range(16))
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_every_version_tells_leaders_and_from_version_10_on_topic_ids(broker, version: int) -> None:
+    await broker.create_topic("a", 2)
+
+    answer = await broker.call(ApiKey.METADATA, version, topics=by_name("a"))
+
+    (topic,) = answer.topics
+    assert (topic.name, topic.error_code) == ("a", ErrorCode.NONE)
+    assert [row.leader_id for row in topic.partitions] == [0, 0]
+    assert (topic.topic_id != ZERO_UUID) == (version >= 10)
+
+
+async def test_topic_ids_stay_over_a_restart(make_broker, tmp_path) -> None:
+    ids = []
+    for _ in range(2):
+        broker = make_broker(tmp_path / "shared")
+        if not ids:
+            await broker.create_topic("a")
+        ids.append((await broker.call(ApiKey.METADATA, 12, topics=None)).topics[0].topic_id)
+        broker.app.close()
+
+    assert ids[0] == ids[1] != ZERO_UUID
+
+
+async def test_topics_are_found_by_their_ids_and_unknown_ones_come_first(broker) -> None:
+    for name in ("a", "b"):
+        await broker.create_topic(name)
+    known = {row.name: row.topic_id for row in (await broker.call(ApiKey.METADATA, 12, topics=None)).topics}
+
+    answer = await broker.call(ApiKey.METADATA, 12, topics=[(known["b"], None), (SOME_ID, None), (known["a"], "x")])
+
+    assert [(row.error_code, row.name, row.topic_id) for row in answer.topics] == [
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, SOME_ID),
+        (ErrorCode.NONE, "b", known["b"]),
+        (ErrorCode.NONE, "a", known["a"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "topic"),
+    [(10, (SOME_ID, "a")), (11, (SOME_ID, None)), (11, (ZERO_UUID, None)), (12, (ZERO_UUID, None))],
+)
+async def test_ids_before_version_12_and_topics_without_any_name_are_invalid(broker, version: int, topic) -> None:
+    answer = await broker.call(ApiKey.METADATA, version, topics=[topic])
+
+    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_without_an_authorizer_everything_is_allowed_and_told_who_asks(broker) -> None:
+    await broker.create_topic("a")
+
+    async def told(version: int, **options: bool) -> tuple[int, int]:
+        answer = await broker.call(ApiKey.METADATA, version, topics=by_name("a"), **options)
+        return answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations
+
+    both = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+    assert await told(8) == (-(2**31), -(2**31))
+    assert await told(8, **both) == (0b1111110100000, 0b110111111000)
+    assert await told(11, include_topic_authorized_operations=True) == (-(2**31), 0b110111111000)
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("my client", "1"), ("client", "-1"), ("client", "1.")])
+async def test_a_client_that_does_not_say_what_it_is_has_an_invalid_request(broker, name: str, version: str) -> None:
+    answer = await broker.call(ApiKey.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
+
+    assert (answer.error_code, list(answer.api_keys)) == (ErrorCode.INVALID_REQUEST, [])
+
+
+async def test_api_versions_3_is_told_to_who_says_what_it_is(broker) -> None:
+    answer = await broker.call(
+        ApiKey.API_VERSIONS, 3, client_software_name="apache-kafka-java", client_software_version="3.9.0"
+    )
+
+    assert answer.error_code == ErrorCode.NONE
+    assert len(answer.api_keys) > 10

@@ -6,6 +6,7 @@ import pytest
 
 from minibroker.broker.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
+from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -25,7 +26,7 @@ async def produced(broker, batch: bytes, *, topic: str = "t", acks: int = 1, ver
     return None if answer is None else answer.topics[0].partitions[0]
 
 
-@pytest.mark.parametrize("version", range(3, 9))
+@pytest.mark.parametrize("version", range(3, 10))
 async def test_offsets_are_given_in_order(broker, version: int) -> None:
     await broker.create_topic("t")
 
@@ -165,3 +166,61 @@ async def test_too_few_replicas_for_min_insync_replicas(broker) -> None:
 
     assert (await produced(broker, one_batch(), acks=-1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await produced(broker, one_batch(), acks=1)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+async def test_zstd_may_be_sent_from_version_7_on(broker, version: int) -> None:
+    await broker.create_topic("t")
+
+    row = await produced(broker, one_batch(b"v" * 1000, codec=Codec.ZSTD), version=version)
+
+    if version >= 7:
+        assert (row.error_code, row.base_offset) == (ErrorCode.NONE, 0)
+    else:
+        assert (row.error_code, row.base_offset) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, -1)
+        assert broker.log_of("t").log_end_offset == 0
+
+
+async def test_zstd_cannot_be_stored_in_a_format_that_is_older(broker) -> None:
+    await broker.create_topic("t", message_format_version="0.10.2")
+
+    row = await produced(broker, one_batch(codec=Codec.ZSTD))
+
+    assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+async def test_from_version_8_on_it_is_told_which_records_are_wrong(broker, version: int) -> None:
+    await broker.create_topic("t", cleanup_policy="compact")
+    keys = [b"k", None, b"k", None]
+    batch = build_batch([Record(offset, NOW_MS, key, b"v") for offset, key in enumerate(keys)])
+
+    row = await produced(broker, batch, version=version)
+
+    reason = "Compacted topic cannot accept message without key."
+    if version >= 8:
+        assert row.error_code == ErrorCode.INVALID_RECORD
+        assert [tuple(each) for each in row.record_errors] == [(1, reason), (3, reason)]
+        assert row.error_message == reason
+    else:
+        assert row.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert broker.log_of("t").log_end_offset == 0
+
+
+async def test_a_wrong_timestamp_is_told_of_its_record(broker) -> None:
+    await broker.create_topic("t", message_timestamp_difference_max_ms=1000)
+    batch = build_batch([Record(0, NOW_MS, None, b"v"), Record(1, NOW_MS - 2000, None, b"v")], codec=Codec.GZIP)
+
+    row = await produced(broker, batch, version=9)
+
+    assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in row.record_errors] == [1]
+
+
+async def test_no_more_than_a_hundred_wrong_records_are_told(broker) -> None:
+    await broker.create_topic("t", cleanup_policy="compact")
+    batch = build_batch([Record(offset, NOW_MS, None, b"") for offset in range(5000)])
+
+    row = await produced(broker, batch, version=9)
+
+    assert [each.batch_index for each in row.record_errors] == list(range(100))

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
-from minibroker.broker.network.response import SENDFILE_PIECE_BYTES, PeerGoneError, send_chunks
+from minibroker.broker.network.response import SENDFILE_PIECE_BYTES, PeerGoneError, send_chunks, send_now
+from minibroker.protocol.conversion import down_convert
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.storage import converted_slice
+from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice, RecordsFile
 
 
@@ -76,3 +82,108 @@ async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(pair, rec
 
     with pytest.raises(OSError, match="log file ended"):
         await send_chunks(server, [b"head", chunk])
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> ConvertedSlice:
+    """Four megabytes of records for a client that knows magic 1."""
+    path = tmp_path / "00000000000000000000.log"
+    rows = [Record(i, 1_500_000_000_000, None, bytes(1000)) for i in range(4000)]
+    path.write_bytes(b"".join(build_batch(rows[i : i + 10], base_offset=i) for i in range(0, len(rows), 10)))
+    file = RecordsFile(path)
+    return ConvertedSlice(FileSlice(file, 0, file.size_bytes), 1, 0)
+
+
+async def test_records_for_an_old_client_arrive_between_their_neighbours(pair, converted) -> None:
+    server, client = pair
+    expected = ConvertedSlice(converted._records, 1, 0).read()
+
+    async def send() -> None:
+        await send_chunks(server, [b"head", converted, b"tail"])
+        server.shutdown(socket.SHUT_WR)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        received = await read_all(client)
+
+    assert received == b"head" + expected + b"tail"
+
+
+async def test_records_for_an_old_client_are_converted_as_it_takes_them(pair, converted, monkeypatch) -> None:
+    server, client = pair
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+    converted_bytes, turns = 0, 0
+
+    def counting(buffer: bytes, start: int, end: int, **options: int) -> bytearray:
+        nonlocal converted_bytes
+        converted_bytes += end - start
+        return down_convert(buffer, start, end, **options)
+
+    async def others() -> None:
+        nonlocal turns
+        while converted_bytes < converted.size_bytes * 0.9:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(converted_slice, "down_convert", counting)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_chunks, server, [converted])
+        await trio.testing.wait_all_tasks_blocked()
+        assert converted_bytes < converted.size_bytes / 2
+        nursery.start_soon(others)
+        received = 0
+        while received < converted.size_bytes:
+            await trio.lowlevel.wait_readable(client)
+            received += len(client.recv(1 << 20))
+
+    assert turns > 30
+
+
+async def test_what_goes_without_waiting_is_a_head_and_a_piece_of_the_first_slice(pair, records_file) -> None:
+    server, client = pair
+    size = records_file.size_bytes
+
+    left = send_now(server, [b"head", FileSlice(records_file, 0, size), b"tail"])
+
+    assert [type(chunk) for chunk in left] == [FileSlice, bytes]
+    sent = left[0].position
+    assert 0 < sent <= SENDFILE_PIECE_BYTES
+    assert left[0].size_bytes == size - sent
+    await trio.lowlevel.wait_readable(client)
+    assert client.recv(4 + 100) == b"head" + records_file.read(0, 100)
+
+
+async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(pair, records_file) -> None:
+    server, client = pair
+    filler = fill(server)
+    chunks = [b"head", FileSlice(records_file, 10, 100_000)]
+
+    left = send_now(server, chunks)
+
+    async def send() -> None:
+        await send_chunks(server, left)
+        server.shutdown(socket.SHUT_WR)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        received = await read_all(client)
+    assert received[filler:] == b"head" + records_file.read(10, 100_000)
+
+
+async def test_records_to_convert_are_left_for_the_task(pair, converted) -> None:
+    server, client = pair
+
+    assert send_now(server, [b"head", converted]) == [b"head", converted]
+    with pytest.raises(BlockingIOError):
+        client.recv(1)
+
+
+def fill(sock: socket.socket) -> int:
+    """Send until the socket takes no more; how many bytes it took."""
+    size = 0
+    try:
+        while True:
+            size += sock.send(bytes(65536))
+    except BlockingIOError:
+        return size

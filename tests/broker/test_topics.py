@@ -6,6 +6,8 @@ import pytest
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import ZERO_UUID
+from tests.broker.conftest import by_name
 
 TOPIC, BROKER = 2, 4
 
@@ -67,7 +69,7 @@ async def test_defaults_are_the_brokers_from_v4(make_broker) -> None:
 
     assert (await create(broker, partitions=-1, replicas=-1)).error_code == ErrorCode.NONE
 
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[("t",)])
+    answer = await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))
     assert len(answer.topics[0].partitions) == 3
 
 
@@ -75,7 +77,7 @@ async def test_a_manual_assignment_gives_as_many_partitions(broker) -> None:
     row = await create(broker, partitions=-1, replicas=-1, assignments=[(0, [0]), (1, [0])])
 
     assert row.error_code == ErrorCode.NONE
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[("t",)])
+    answer = await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))
     assert len(answer.topics[0].partitions) == 2
 
 
@@ -154,12 +156,154 @@ async def test_topic_configs_say_where_their_values_come_from(make_broker) -> No
 
 
 async def test_describe_configs_of_what_is_not_there(broker) -> None:
-    answer = await broker.call(
-        ApiKey.DESCRIBE_CONFIGS, 1, resources=[(TOPIC, "nope", None), (BROKER, "7", None), (99, "x", None)]
-    )
+    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(TOPIC, "nope", None), (BROKER, "7", None)])
 
     assert [result.error_code for result in answer.results] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_REQUEST,
     ]
+
+
+async def test_a_resource_of_an_unknown_type_fails_the_whole_request(broker) -> None:
+    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(TOPIC, "nope", None), (99, "x", None)])
+
+    assert [(result.error_code, result.resource_type) for result in answer.results] == [
+        (ErrorCode.INVALID_REQUEST, TOPIC),
+        (ErrorCode.INVALID_REQUEST, 0),
+    ]
+
+
+async def test_from_v5_a_created_topic_is_told_with_its_configs(make_broker) -> None:
+    broker = make_broker(num_partitions=3)
+
+    row = await create(broker, partitions=-1, replicas=-1, version=5, configs=[("retention.ms", "12345")])
+
+    assert (row.num_partitions, row.replication_factor) == (3, 1)
+    told = {config.name: (config.value, config.config_source) for config in row.configs}
+    assert told["retention.ms"] == ("12345", 1)
+    assert told["cleanup.policy"] == ("delete", 5)
+
+
+async def test_a_topic_that_was_not_created_has_no_counts(broker) -> None:
+    row = await create(broker, "bad name", version=7)
+
+    assert (row.error_code, row.num_partitions, row.replication_factor) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1, -1)
+    assert (list(row.configs), row.topic_id) == ([], ZERO_UUID)
+
+
+async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker, tmp_path) -> None:
+    broker = make_broker(tmp_path / "shared")
+    topic_id = (await create(broker, version=7)).topic_id
+    broker.app.close()
+
+    broker = make_broker(tmp_path / "shared")
+    answer = await broker.call(ApiKey.METADATA, 10, topics=by_name("t"))
+
+    assert answer.topics[0].topic_id == topic_id != ZERO_UUID
+
+
+async def test_a_topic_is_deleted_by_its_id(broker) -> None:
+    topic_id = (await create(broker, version=7)).topic_id
+
+    answer = await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[(None, topic_id)], timeout_ms=1000)
+
+    assert [tuple(row) for row in answer.topics] == [("t", topic_id, ErrorCode.NONE, None)]
+    assert (await create(broker)).error_code == ErrorCode.NONE
+
+
+async def test_a_topic_made_again_has_another_id(broker) -> None:
+    first = (await create(broker, version=7)).topic_id
+    await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[("t", ZERO_UUID)], timeout_ms=1000)
+
+    assert (await create(broker, version=7)).topic_id != first
+
+
+async def test_an_unknown_id_and_name_are_told_apart(broker) -> None:
+    answer = await broker.call(
+        ApiKey.DELETE_TOPICS, 6, topics=[(None, b"0123456789abcdef"), ("nope", ZERO_UUID)], timeout_ms=1000
+    )
+
+    assert [(row.name, row.error_code) for row in answer.topics] == [
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+@pytest.mark.parametrize("topic", [("t", b"0123456789abcdef"), (None, ZERO_UUID)])
+async def test_a_topic_to_delete_is_named_once(broker, topic) -> None:
+    await create(broker)
+
+    answer = await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[topic], timeout_ms=1000)
+
+    assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
+    assert (await create(broker)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_without_time_it_is_done_and_answered_as_too_late(broker) -> None:
+    made = await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("t", 1, 1, [], [])], timeout_ms=0)
+    again = await create(broker)
+    deleted = await broker.call(ApiKey.DELETE_TOPICS, 2, topic_names=["t"], timeout_ms=-1)
+
+    assert [row.error_code for row in made.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert [row.error_code for row in deleted.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert (await create(broker)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
+async def test_deletion_that_is_switched_off_is_refused(make_broker, version, code) -> None:
+    broker = make_broker(delete_topic_enable="false")
+    await create(broker)
+
+    answer = await broker.call(ApiKey.DELETE_TOPICS, version, topic_names=["t"], timeout_ms=1000)
+
+    assert [row.error_code for row in answer.topics] == [code]
+    assert (await create(broker)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_the_first_of_several_faults_is_told_as_kafka_does(broker) -> None:
+    bad_config = [("no.such", "1")]
+
+    assert (await create(broker, "a/b", partitions=0, configs=bad_config)).error_code == ErrorCode.INVALID_CONFIG
+    assert (await create(broker, "a/b", partitions=0)).error_code == ErrorCode.INVALID_PARTITIONS
+    assert (await create(broker, "a/b", replicas=5)).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert (await create(broker, "a/b")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_replicas_may_be_on_brokers_that_are_not_there(broker) -> None:
+    """As Apache Kafka 2.0.1 answered: created, too late to be told so, and seen where a replica is alive."""
+    some = [(0, [0, 5]), (1, [5, 0]), (2, [5, 6])]
+
+    row = await create(broker, "some", partitions=-1, replicas=-1, assignments=some)
+
+    assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
+    answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("some"))
+    seen = {
+        partition.partition: (partition.leader_id, partition.replica_nodes, partition.isr_nodes)
+        for partition in answer.topics[0].partitions
+    }
+    assert seen == {0: (0, [0, 5], [0]), 1: (0, [5, 0], [0])}
+    fetched = await broker.fetch(("some", 2, 0))
+    assert fetched.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_without_any_leader_is_there_but_not_seen(broker) -> None:
+    await create(broker, "none", partitions=-1, replicas=-1, assignments=[(0, [5])])
+
+    assert (await create(broker, "none")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    for may_create, code in ((False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (True, ErrorCode.LEADER_NOT_AVAILABLE)):
+        answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("none"), allow_auto_topic_creation=may_create)
+        assert answer.topics[0].error_code == code
+    deleted = await broker.call(ApiKey.DELETE_TOPICS, 2, topic_names=["none"], timeout_ms=1000)
+    assert [row.error_code for row in deleted.topics] == [ErrorCode.NONE]
+
+
+async def test_assigned_replicas_outlive_a_restart(make_broker, tmp_path) -> None:
+    broker = make_broker(tmp_path / "shared")
+    await create(broker, "some", partitions=-1, replicas=-1, assignments=[(0, [5, 0]), (1, [5, 6])])
+    broker.app.close()
+
+    broker = make_broker(tmp_path / "shared")
+    answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("some"))
+
+    assert [(row.partition, row.replica_nodes) for row in answer.topics[0].partitions] == [(0, [5, 0])]

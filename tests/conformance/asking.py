@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+from minibroker.protocol.primitives import ZERO_UUID
 from tests.conformance.steps import Batch, FromNow, SessionOf, Step, call
 
 TIME_MS = 1_500_000_000_000
@@ -51,7 +52,10 @@ def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forg
     topics = [
         (
             topic,
-            [(row[1], row[2], row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20) for row in group],
+            [
+                (row[1], -1, row[2], -1, row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20)
+                for row in group
+            ],
         )
         for topic, group in groupby(rows, key=lambda row: row[0])
     ]
@@ -65,6 +69,11 @@ def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forg
         forgotten_topics=list(forget),
         **given,
     )
+
+
+def by_name(*names: str) -> list[Row]:
+    """What a Metadata request asks for."""
+    return [(ZERO_UUID, name) for name in names]
 
 
 def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:

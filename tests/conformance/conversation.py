@@ -10,11 +10,12 @@ from __future__ import annotations
 import select
 import socket
 import time
+from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.conformance.answers import Masks, Plain
-from tests.conformance.steps import CORRELATION_ID, Script, Step
+from tests.conformance.steps import CORRELATION_ID, Script, Step, Told
 
 CLOSED = "closed"
 WAITS = "waits"
@@ -25,6 +26,7 @@ CORRELATION_BYTES = 4
 SIZE_BYTES = 4
 SETTLE_SECONDS = 0.005  # for the last bytes of an answer that is on its way
 SYNC_VERSION = 0
+RETRY_SECONDS = 0.01
 
 
 class Transcript:
@@ -35,7 +37,7 @@ class Transcript:
         self._prefix = prefix
         self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         self._masks = Masks(prefix, self._now_ms)
-        self._sessions: dict[str, int] = {}
+        self._sessions: dict[str, Any] = {}
 
     def frame(self, step: Step) -> bytes:
         return step.frame(self._prefix, self._now_ms, self._sessions)
@@ -43,6 +45,13 @@ class Transcript:
     def add(self, step: Step, outcome: bytes | bytearray | str) -> None:
         """Keep a response without its size, or one of the words above."""
         self.answers.append(outcome if isinstance(outcome, str) else self._decoded(step, outcome))
+
+    def wants_again(self, step: Step, outcome: bytes | bytearray | str) -> bool:
+        """Whether the step asks until the answer is another: Kafka does some things after it has answered."""
+        if not step.retry or isinstance(outcome, str):
+            return False
+        body, _ = API_TABLE[step.key].response.decode(step.version, outcome, CORRELATION_BYTES)
+        return first_error(body) in step.retry
 
     def _decoded(self, step: Step, frame: bytes | bytearray) -> Plain:
         message = API_TABLE[step.key].response
@@ -58,7 +67,20 @@ class Transcript:
             return f"{len(frame) - end} bytes behind the answer"
         if step.name and hasattr(body, "session_id"):
             self._sessions[step.name] = body.session_id
+        if step.name and hasattr(body, "member_id"):
+            for told in (Told(step.name), Told(step.name, "generation_id")):
+                self._sessions[str(told)] = getattr(body, told.name)
+        if step.name and hasattr(body, "producer_id"):
+            self._sessions[step.name] = body.producer_id
+            self._masks.learn_producer(body.producer_id)
         return self._masks.apply(step.api, body)
+
+
+def first_error(body: Any) -> int:
+    """The error of an answer, or of the first partition in it."""
+    if hasattr(body, "error_code"):
+        return int(body.error_code)
+    return int(body.topics[0].partitions[0].error_code)
 
 
 class SocketPeer:
@@ -104,7 +126,12 @@ class SocketPeer:
             if step.is_unanswered:
                 transcript.add(step, SILENT if self._sync(name) else CLOSED)
             else:
-                transcript.add(step, self._receive(name))
+                answer = self._receive(name)
+                while transcript.wants_again(step, answer):
+                    time.sleep(RETRY_SECONDS)
+                    self._send(name, transcript.frame(step))
+                    answer = self._receive(name)
+                transcript.add(step, answer)
 
     def _seen(self, name: str) -> bytes | str:
         self._sync("sync")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,9 +23,13 @@ SETTINGS: dict[str, str | int] = {
     "log.cleaner.enable": "false",
     "max.incremental.fetch.session.cache.slots": 100_000,
     "log.segment.delete.delay.ms": 100,
+    "offsets.topic.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
 }
 # Requests of all connections are served in the order in which they arrive.
 KAFKA_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "num.replica.fetchers": 1}
+COORDINATOR_POLL_SECONDS = 0.1
 LONGEST_DELETABLE = 200  # Apache Kafka 2.0.1 halts when it deletes a topic of a longer name (KAFKA-4893)
 PREFIX = "r{:06d}-"
 
@@ -102,6 +107,13 @@ def cleaning(script: Script) -> Step:
     return call("DeleteTopics", 1, topic_names=sorted(names), timeout_ms=0)
 
 
+def wait_for_coordinator(peer: SocketPeer) -> None:
+    """Apache Kafka makes its topic of groups some time after it is first asked for, and then loads it."""
+    ready: Script = [call("FindCoordinator", 0, key="g"), call("OffsetFetch", 2, group_id="g", topics=[])]
+    while any(answer["error_code"] for answer in peer.hold(ready, "")):
+        time.sleep(COORDINATOR_POLL_SECONDS)
+
+
 @contextmanager
 def running_pair(directory: Path) -> Iterator[Pair]:
     """Both brokers in processes of their own. Raises KafkaUnavailable."""
@@ -116,4 +128,5 @@ def running_pair(directory: Path) -> Iterator[Pair]:
         peers = [SocketPeer(kafka.host, kafka.port), SocketPeer(minibroker.host, minibroker.port)]
         for peer in peers:
             stack.callback(peer.close)
+            wait_for_coordinator(peer)
         yield Pair(*peers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import crc32c
@@ -52,7 +52,7 @@ class Batch(Shown):
     rows: tuple[tuple[Any, ...], ...]
     magic: int = 2
     codec: int = 0
-    producer: tuple[int, int, int] = (-1, -1, -1)  # id, epoch, first sequence
+    producer: tuple[int | ProducerOf, int, int] = (-1, -1, -1)  # id, epoch, first sequence
     is_transactional: bool = False
     is_control: bool = False
     first_offset: int = 0  # of magic 0 and 1, whose offsets are the producer's until the broker gives its own
@@ -117,6 +117,24 @@ class SessionOf(Shown):
     step: str
 
 
+@dataclass(frozen=True, repr=False)
+class ProducerOf(Shown):
+    """The producer id in the answer to the step of that name; -1 if there was none."""
+
+    step: str
+
+
+@dataclass(frozen=True, repr=False)
+class Told(Shown):
+    """What the answer to the step of that name gave a member: its `member_id`, or its `generation_id`."""
+
+    step: str
+    name: str = "member_id"
+
+    def __str__(self) -> str:
+        return f"{self.step}.{self.name}"
+
+
 @dataclass(frozen=True)
 class Step:
     """One move on one connection. `kind`:
@@ -133,6 +151,7 @@ class Step:
     kind: str = "call"
     client_id: str | None = CLIENT_ID
     raw: bytes | None = None  # sent as the body, as it is
+    retry: tuple[int, ...] = ()  # errors upon which it is asked again
 
     @property
     def key(self) -> ApiKey:
@@ -146,13 +165,13 @@ class Step:
         if self.kind in ("look", "take", "drop"):
             return f"{self.kind}({self.connection!r})"
         parts = [repr(self.api), str(self.version)]
-        for each in ("name", "connection", "kind", "client_id", "raw"):
+        for each in ("name", "connection", "kind", "client_id", "raw", "retry"):
             if getattr(self, each) != Step.__dataclass_fields__[each].default:
                 parts.append(f"{each}={getattr(self, each)!r}")
         parts += [f"{name}={value!r}" for name, value in self.body.items()]
         return f"call({', '.join(parts)})"
 
-    def frame(self, prefix: str, now_ms: int, sessions: Mapping[str, int]) -> bytes:
+    def frame(self, prefix: str, now_ms: int, sessions: Mapping[str, Any]) -> bytes:
         """The request with its size in front."""
         if self.raw is not None:
             client = (self.client_id or "").encode()
@@ -167,8 +186,8 @@ Script = list[Step]
 
 
 def call(api: str, version: int, /, *, name: str = "", connection: str = "main", **body: Any) -> Step:
-    """Ask; `kind`, `client_id` and `raw` are the step's, everything else the request's."""
-    own = {each: body.pop(each) for each in ("kind", "client_id", "raw") if each in body}
+    """Ask; `kind`, `client_id`, `raw` and `retry` are the step's, everything else the request's."""
+    own = {each: body.pop(each) for each in ("kind", "client_id", "raw", "retry") if each in body}
     return Step(api, version, body, name, connection, **own)
 
 
@@ -192,16 +211,23 @@ def content(given: bytes | int | None) -> bytes | None:
     return (TEXT * (given // len(TEXT) + 1))[:given]
 
 
-def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, int]) -> Any:
+def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, Any]) -> Any:
     """The value with what depends on the run put in."""
     if isinstance(value, str):
         return value.replace(PREFIX_MARK, prefix)
-    if isinstance(value, Batch | Joined):
+    if isinstance(value, Batch):
+        producer = tuple(resolved(value.producer, prefix, now_ms, sessions))
+        return replace(value, producer=producer).build(now_ms)
+    if isinstance(value, Joined):
         return value.build(now_ms)
     if isinstance(value, FromNow):
         return value.at(now_ms)
     if isinstance(value, SessionOf):
         return sessions.get(value.step, 0)
+    if isinstance(value, Told):
+        return sessions.get(str(value), "" if value.name == "member_id" else -1)
+    if isinstance(value, ProducerOf):
+        return sessions.get(value.step, -1)
     if isinstance(value, dict):
         return {key: resolved(each, prefix, now_ms, sessions) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -216,6 +242,7 @@ def script_text(script: Script) -> str:
 
 def read_script(text: str) -> Script:
     """What `script_text` wrote."""
-    known = {each.__name__: each for each in (Batch, Joined, FromNow, SessionOf, call, look, take, drop)}
+    put_in = (Batch, Joined, FromNow, SessionOf, ProducerOf, Told)
+    known = {each.__name__: each for each in (*put_in, call, look, take, drop)}
     script: Script = list(eval(f"({text})", known))
     return script

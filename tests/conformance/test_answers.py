@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
@@ -66,3 +67,40 @@ def test_a_difference_names_its_field() -> None:
     found = differences(kafkas, ours)
 
     assert [each.split(":")[0] for each in found] == ["topics[0].error_code", "topics[0].rows"]
+
+
+def written_by(producer_id: int, *, is_marker: bool = False, time_ms: int = NOW_MS) -> bytes:
+    if is_marker:
+        kind = ControlType.COMMIT
+        return bytes(
+            build_end_txn_marker(
+                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=time_ms
+            )
+        )
+    return bytes(build_batch([Record(0, 5, None, b"value")], producer_id=producer_id, is_transactional=True))
+
+
+def fetched_after(drawn: list[int], records: bytes) -> Plain:
+    masks = Masks("run1-", NOW_MS)
+    for producer_id in drawn:
+        masks.learn_producer(producer_id)
+    aborted = FetchResponse.row("topics.partitions.aborted_transactions")(drawn[-1], 0)
+    row = FetchResponse.row("topics.partitions")(partition=0, records=records, aborted_transactions=[aborted])
+    return masks.apply("Fetch", FetchResponse(topics=[FetchResponse.row("topics")(topic="a", partitions=[row])]))
+
+
+@pytest.mark.parametrize("is_marker", [False, True])
+def test_producer_ids_are_told_by_the_order_in_which_they_were_drawn(is_marker: bool) -> None:
+    first = fetched_after([0, 1], written_by(1, is_marker=is_marker))
+
+    assert differences(first, fetched_after([70, 80], written_by(80, is_marker=is_marker))) == []
+    assert differences(first, fetched_after([70, 80], written_by(70, is_marker=is_marker))) != []
+    assert differences(first, fetched_after([70, 80], written_by(90, is_marker=is_marker))) != []
+
+
+def test_the_time_of_a_marker_is_masked() -> None:
+    early, late = (written_by(5, is_marker=True, time_ms=NOW_MS + delta) for delta in (0, 1000))
+
+    assert early != late
+    assert differences(fetched(early), fetched(late)) == []
+    assert differences(fetched(early), fetched(written_by(6, is_marker=True))) != []

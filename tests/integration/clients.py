@@ -21,7 +21,7 @@ from tests.integration.records import (
     with_null_header,
     with_null_header_and_nothing,
 )
-from tests.setup_clients import HOW_TO_PREPARE, JAVA_CLIENT, OLD_KAFKA_PYTHON, ROOT
+from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, java_client
 
 DRIVERS = "tests.integration.drivers"
 PATIENCE_SECONDS = 20.0
@@ -54,15 +54,15 @@ def kcat_driver() -> list[str]:
     return python_driver("kcat")
 
 
-def java_driver() -> list[str]:
+def java_driver(version: str, source: str = "JavaDriver.java") -> list[str]:
+    folder = java_client(version)
     if shutil.which("java") is None:
         raise UnavailableError("no java: install a JDK (Debian: default-jdk-headless)")
-    if not JAVA_CLIENT.is_dir():
-        raise UnavailableError(f"no {JAVA_CLIENT}: {HOW_TO_PREPARE}")
-    source = Path(__file__).parent / "drivers" / "JavaDriver.java"
+    if not folder.is_dir():
+        raise UnavailableError(f"no {folder}: {HOW_TO_PREPARE}")
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return ["java", *options, "-cp", f"{JAVA_CLIENT}/*", str(source)]
+    return ["java", *options, "-cp", f"{folder}/*", str(Path(__file__).parent / "drivers" / source)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class ClientKind:
     command: Callable[[], list[str]]
     shapes: Callable[[], list[Record]] = every_shape
     reports_timestamps_of_offsets: bool = True
+    settings: tuple[tuple[str, str], ...] = ()  # of every producer and consumer
 
     def sees(self, record: Record) -> Record:
         """Return the record as this client's driver reports it."""
@@ -94,6 +95,21 @@ class CommandLineKind(ClientKind):
         return replace(record, headers=((HEADERS_AS_TEXT, text),))
 
 
+@dataclass(frozen=True, slots=True)
+class OldKind(ClientKind):
+    """A client from before record headers, or even before timestamps, or a new one that is told to be like that."""
+
+    reads_headers: bool = False
+    reads_timestamps: bool = True
+
+    def sees(self, record: Record) -> Record:
+        return replace(
+            record,
+            headers=record.headers if self.reads_headers else (),
+            timestamp_ms=record.timestamp_ms if self.reads_timestamps else None,
+        )
+
+
 CLIENTS: dict[str, ClientKind] = {
     kind.name: kind
     for kind in (
@@ -106,8 +122,37 @@ CLIENTS: dict[str, ClientKind] = {
             reports_timestamps_of_offsets=False,
         ),
         ClientKind("aiokafka", lambda: python_driver("aiokafka"), with_null_header),
-        ClientKind("java-3.9", java_driver, with_null_header_and_nothing),
+        ClientKind("java-3.9", lambda: java_driver("3.9.0"), with_null_header_and_nothing),
         CommandLineKind("kcat", kcat_driver, shapes=shapes_for_a_command_line, reports_timestamps_of_offsets=False),
+    )
+}
+OLD_CLIENTS: dict[str, OldKind] = {
+    kind.name: kind
+    for kind in (
+        OldKind("java-0.10.2", lambda: java_driver("0.10.2.2", "OldJavaDriver.java")),
+        OldKind("java-0.11", lambda: java_driver("0.11.0.3", "OldJavaDriver.java")),
+        OldKind(
+            "kafka-python-as-0.9",
+            lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python"),
+            settings=(("api_version", "0.9"),),
+            reads_timestamps=False,
+        ),
+        OldKind(
+            "kafka-python-as-0.10",
+            lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python"),
+            settings=(("api_version", "0.10"),),
+        ),
+        OldKind(
+            "librdkafka-as-0.9",
+            lambda: python_driver("confluent"),
+            settings=(("api_version_request", "false"), ("broker_version_fallback", "0.9.0")),
+            reads_timestamps=False,
+        ),
+        OldKind(
+            "librdkafka-as-0.10",
+            lambda: python_driver("confluent"),
+            settings=(("api_version_request", "false"), ("broker_version_fallback", "0.10.0")),
+        ),
     )
 }
 LIBRARIES = tuple(name for name in CLIENTS if name != "kcat")
@@ -139,6 +184,7 @@ class Client:
     ) -> list[Record]:
         """Write records and wait for every ack; return them with partition, offset and timestamp as acked."""
         rows = [record.as_json() for record in records]
+        settings = dict(self.kind.settings) | settings
         acked = self.call("produce", topic=topic, partition=partition, records=rows, codec=codec, settings=settings)
         return [
             record.written(at, offset, record.timestamp_ms if record.timestamp_ms is not None else timestamp_ms)
@@ -171,8 +217,16 @@ class Client:
             start=start,
             count=count,
             seconds=seconds,
-            settings={"fetch_max_wait_ms": SHORT_WAIT_MS} | settings,
+            settings={"fetch_max_wait_ms": SHORT_WAIT_MS} | dict(self.kind.settings) | settings,
         )
+        return [record_from_json(row) for row in rows]
+
+    def consume_in_group(
+        self, topic: str, group: str, count: int, *, seconds: float = PATIENCE_SECONDS, **settings: Any
+    ) -> list[Record]:
+        """Read on from where the group is, or from the beginning, and commit what was read (old clients)."""
+        settings = {"fetch_max_wait_ms": SHORT_WAIT_MS} | dict(self.kind.settings) | settings
+        rows = self.call("consume_in_group", topic=topic, group=group, count=count, seconds=seconds, settings=settings)
         return [record_from_json(row) for row in rows]
 
     def follow(self, topic: str, *, partition: int = 0, **settings: Any) -> int:

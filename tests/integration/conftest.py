@@ -8,19 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.brokers import ApacheKafka, BrokerProcess, Minibroker, apache_kafka_jars
-from tests.integration.clients import CLIENTS, Client, UnavailableError
+from benchmarks.apache_kafka import ApacheKafka
+from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
+from tests.integration.clients import CLIENTS, OLD_CLIENTS, Client, UnavailableError
+from tests.integration.members import GroupMember
+from tests.integration.records import Record
 
 SESSION_SETTINGS: dict[str, str | int] = {
     "log.retention.ms": -1,  # records of the tests carry old timestamps
     "num.partitions": 2,  # of topics created by being named
     "socket.request.max.bytes": 10_000_000,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 1000,  # who is killed is missed soon
 }
 HERE = Path(__file__).parent
 
 GetClient = Callable[[str], Client]
 NewTopic = Callable[..., str]
 StartMinibroker = Callable[..., Minibroker]
+Join = Callable[..., GroupMember]
+Write = Callable[..., list[str]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,15 +48,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The session's broker."""
     directory = tmp_path_factory.mktemp("broker")
     jars = apache_kafka_jars()
-    started: BrokerProcess
     if jars is not None:
-        started = ApacheKafka(jars, directory, SESSION_SETTINGS)
-    else:
-        started = Minibroker(directory, settings=SESSION_SETTINGS)
+        with ApacheKafka(jars, directory, settings=SESSION_SETTINGS, heap="512m") as kafka:
+            yield kafka
+        return
+    started = Minibroker(directory, settings=SESSION_SETTINGS)
     try:
-        if isinstance(started, Minibroker):
-            started.wait_until_ready()
-        yield started
+        yield started.wait_until_ready()
     finally:
         started.kill()
 
@@ -67,7 +72,7 @@ class Drivers:
         if known is not None and known.is_running:
             return known
         try:
-            self._started[name, bootstrap] = Client(CLIENTS[name], bootstrap, self._log)
+            self._started[name, bootstrap] = Client({**CLIENTS, **OLD_CLIENTS}[name], bootstrap, self._log)
         except UnavailableError as error:
             pytest.skip(str(error))
         return self._started[name, bootstrap]
@@ -118,6 +123,41 @@ def new_topic(client: GetClient) -> NewTopic:
         return topic
 
     return create
+
+
+@pytest.fixture
+def join(broker: BrokerProcess, tmp_path: Path) -> Iterator[Join]:
+    """Start a member of a group; all are killed when the test ends."""
+    started: list[GroupMember] = []
+    with (tmp_path / "members.log").open("wb") as log:
+
+        def start(
+            library: str, group: str, topic: str, *, bootstrap: str = broker.bootstrap, **settings: object
+        ) -> GroupMember:
+            try:
+                started.append(GroupMember(library, bootstrap, group, topic, log, **settings))
+            except UnavailableError as error:
+                pytest.skip(str(error))
+            return started[-1]
+
+        yield start
+        for member in started:
+            member.kill()
+
+
+@pytest.fixture
+def write(session_drivers: Drivers, broker: BrokerProcess) -> Write:
+    """Write so many records to each of four partitions, or of as many as there are; their values."""
+    numbers = itertools.count()
+
+    def to(topic: str, count: int, *, partitions: int = 4, bootstrap: str = broker.bootstrap) -> list[str]:
+        writer = session_drivers.get("confluent-kafka", bootstrap)
+        values = [[f"{next(numbers)}" for _ in range(count)] for _ in range(partitions)]
+        for partition, batch in enumerate(values):
+            writer.produce(topic, [Record(None, each.encode()) for each in batch], partition=partition)
+        return list(itertools.chain.from_iterable(values))
+
+    return to
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
 CODECS = ("none", "gzip", "snappy", "lz4")
-CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3}
+CODECS_OF_TODAY = (*CODECS, "zstd")  # which only the newest format has
+CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 FIRST_TIMESTAMP_MS = 1_500_000_000_000
 ALL_BYTES = bytes(range(256))
 LARGE = 200 * 1024

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.codegen import write_uvarint
 from minibroker.protocol.schema import Array, Field, Message
 from tests.integration.hostile_batches import valid
 
 NO_SUCH_NAME = "in valid"  # as a topic it exists nowhere and cannot be made
 COUNT_MARK = 77  # a count whose bytes appear nowhere else in such a request
 COUNT_MARK_BYTES = COUNT_MARK.to_bytes(4, "big")
+COMPACT_MARK = bytes([COUNT_MARK + 1])  # as flexible versions write it; in no header, and before the rows
+SIZE_BYTES, FIXED_HEADER_BYTES = 4, 10
 
 
 def sample_body(key: ApiKey, version: int, *, repeated: str | None = None) -> Any:
@@ -29,7 +33,7 @@ def values(message: Message, fields: tuple[Field, ...], version: int, prefix: st
 
 
 def value_of(message: Message, field: Field, version: int, path: str, repeated: str | None) -> Any:
-    kind = field.kind
+    kind = field.kind_in(version)
     if isinstance(kind, Array):
         if kind.element is not None:
             element = simple_value(kind.element, 0)
@@ -63,6 +67,16 @@ def array_paths(key: ApiKey, version: int) -> list[str]:
 
 def is_nullable(key: ApiKey, path: str) -> bool:
     return any(field.kind.is_nullable for at, field in API_TABLE[key].request.walk() if at == path)
+
+
+def with_count(frame: bytes, key: ApiKey, version: int, count: int) -> bytes:
+    """The frame whose one count of COUNT_MARK is another; its size in front stays as it was, or fits."""
+    if version < API_TABLE[key].request.first_flexible:
+        position = position_of_count(frame)
+        return frame[:position] + struct.pack(">i", count) + frame[position + 4 :]
+    position = frame.index(COMPACT_MARK, SIZE_BYTES + FIXED_HEADER_BYTES)
+    payload = frame[SIZE_BYTES:position] + write_uvarint(count + 1) + frame[position + 1 :]
+    return struct.pack(">i", len(payload)) + payload
 
 
 def position_of_count(frame: bytes) -> int:

@@ -25,7 +25,7 @@ from tests.integration.hostile_batches import (
     Outcome,
     valid,
 )
-from tests.integration.sample_requests import array_paths, is_nullable, position_of_count, sample_body
+from tests.integration.sample_requests import array_paths, is_nullable, position_of_count, sample_body, with_count
 from tests.integration.wire import (
     RawConnection,
     fetch_body,
@@ -195,10 +195,11 @@ def test_a_count_larger_than_the_request_closes_the_connection(connect: Connect,
     for version in served.get(key, ()):
         for path in array_paths(key, version):
             frame = request_frame(key, version, sample_body(key, version, repeated=path))
-            position = position_of_count(frame)
-            for count in (LARGEST, 1_000_000, len(frame) + 1, *([] if is_nullable(key, path) else [-1, -LARGEST])):
+            is_flexible = version >= API_TABLE[key].request.first_flexible
+            negative = [] if is_nullable(key, path) else [-1] if is_flexible else [-1, -LARGEST]
+            for count in (LARGEST, 1_000_000, len(frame) + 1, *negative):
                 with connect() as connection:
-                    hostile = frame[:position] + struct.pack(">i", count) + frame[position + 4 :]
+                    hostile = with_count(frame, key, version, count)
                     assert connection.exchange(hostile) is None, f"v{version} {path} {count}"
 
 

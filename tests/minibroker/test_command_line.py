@@ -4,30 +4,71 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import minibroker as package
 from minibroker.cli import dump_log
-from minibroker.cli.app import main
+from minibroker.cli.app import app, main
+from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from tests.minibroker.commands import minibroker
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_alone_it_shows_help_with_every_command_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
 
     text = capsys.readouterr().out
-    for word in ("serve", "topics", "dump-log", "Exit status", "minibroker serve --data-dir"):
+    commands = "serve produce consume offsets health apis dump-log topics groups configs config".split()
+    for word in (*commands, "Exit status", "minibroker serve --data-dir"):
         assert word in text
 
 
-def test_topics_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["topics"]) == 0
+@pytest.mark.parametrize(
+    ("noun", "commands"),
+    [
+        ("topics", ["list", "create", "grow", "describe", "delete"]),
+        ("groups", ["list", "describe", "reset", "delete"]),
+        ("configs", ["describe", "set", "unset"]),
+        ("config", ["lint"]),
+    ],
+)
+def test_a_noun_alone_shows_its_commands(noun: str, commands: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([noun]) == 0
 
     text = capsys.readouterr().out
-    for word in ("list", "create", "describe", "delete"):
+    for word in commands:
         assert word in text
+
+
+def test_every_command_has_json_and_an_example() -> None:
+    for command in every_command(typer.main.get_command(app)):
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {"--output", "-o"} <= options, command.name
+        assert "minibroker " in (command.epilog or ""), command.name
+
+
+def every_command(command: Any) -> Iterator[Any]:
+    """Those that do something, but `serve`, which is the broker's."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield command
+    else:
+        yield from (each for name, child in inner.items() if name != "serve" for each in every_command(child))
+
+
+def test_every_command_and_every_exit_status_is_in_the_document() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+
+    for command in every_command(typer.main.get_command(app)):
+        assert f"`{command.name}" in text, command.name
+    for status in (EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED):
+        assert f"| {status} |" in text
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,10 +157,20 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
 
 
 @pytest.mark.slow
-def test_the_shell_completes_commands() -> None:
-    done = minibroker(_MINIBROKER_COMPLETE="complete_bash", COMP_WORDS="minibroker topics de", COMP_CWORD="2")
+@pytest.mark.parametrize(
+    ("typed", "completions"),
+    [
+        ("topics de", ["delete", "describe"]),
+        ("pro", ["produce"]),
+        ("groups reset g --ex", ["--execute"]),
+        ("consume t --output ", ["json", "text"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(typed: str, completions: list[str]) -> None:
+    words = f"minibroker {typed}"
+    done = minibroker(_MINIBROKER_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" ")))
 
-    assert sorted(done.out.split()) == ["delete", "describe"]
+    assert sorted(done.out.split()) == completions
 
 
 def test_serve_with_something_before_it_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:

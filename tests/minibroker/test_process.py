@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 import minibroker
 from minibroker import Broker, BrokerError
+from minibroker.administration import connected
 from minibroker.cli.address import parse_address
 from minibroker.cli.topic_admin import topic_admin
+from minibroker.protocol.api import ApiKey
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -36,6 +39,11 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def partitions_of(broker: Broker) -> dict[str, int]:
     with topic_admin([parse_address(broker.bootstrap_servers)]) as admin:
         return {topic.name: topic.partitions for topic in admin.topics()}
+
+
+def groups_of(broker: Broker) -> set[str]:
+    with connected(broker.bootstrap_servers) as connection:
+        return {group.group_id for group in connection.ask(ApiKey.LIST_GROUPS).groups}
 
 
 def create(broker: Broker, name: str) -> None:
@@ -264,3 +272,71 @@ def test_a_fork_that_closes_it_changes_nothing() -> None:
 
     end(starter)
     assert starter.returncode == 0
+
+
+# -- what a test asks of it
+
+
+def test_its_environment_is_the_images_and_not_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")
+    given = {"KAFKA_AUTO_CREATE_TOPICS_ENABLE": "false", "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092"}
+
+    with Broker(environment=given | {"KAFKA_MADE_UP": "x"}) as broker:
+        broker.create_topic("of-the-default")
+
+        assert partitions_of(broker) == {"of-the-default": 1}
+        assert "made.up is no setting of Kafka 2.0 (KAFKA_MADE_UP)" in broker.last_log_lines()
+
+
+def test_a_topic_is_created_with_partitions_and_configs_and_only_once() -> None:
+    with Broker() as broker:
+        broker.create_topic("mine", partitions=3, configs={"cleanup.policy": "compact"})
+
+        assert partitions_of(broker) == {"mine": 3}
+        with pytest.raises(BrokerError, match="cannot create topic mine: TOPIC_ALREADY_EXISTS"):
+            broker.create_topic("mine")
+        with pytest.raises(BrokerError, match="INVALID_CONFIG"):
+            broker.create_topic("other", configs={"made.up": "x"})
+
+
+def test_a_reset_leaves_no_topic_and_no_group_also_of_consumers_that_run() -> None:
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        broker.create_topic("mine", partitions=2)
+        quiet = {"session.timeout.ms": 120_000, "heartbeat.interval.ms": 100_000}  # it does not come back by itself
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "left", **quiet})
+        consumer.subscribe(["mine"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        assert groups_of(broker) == {"left"}
+
+        broker.reset()
+
+        assert partitions_of(broker).keys() == {"__consumer_offsets"}
+        assert groups_of(broker) == set()
+        consumer.close()
+
+
+def test_a_reset_of_a_broker_that_has_died_says_how() -> None:
+    with Broker() as broker:
+        os.kill(broker.pid, signal.SIGKILL)
+        wait_until_gone(broker.pid)
+
+        with pytest.raises(
+            BrokerError, match=r"was killed by SIGKILL; its last log lines:(.*\n)+.*minibroker is ready"
+        ):
+            broker.reset()
+        assert broker.has_died
+
+
+def test_one_that_was_told_to_end_has_not_died() -> None:
+    with Broker() as broker:
+        broker.kill()
+        assert not broker.has_died
+
+
+def test_a_log_file_that_was_given_stays(temporary: Path, tmp_path: Path) -> None:
+    with Broker(log_file=tmp_path / "kept.log"):
+        pass
+
+    assert "minibroker is ready" in (tmp_path / "kept.log").read_text()
+    assert list(temporary.iterdir()) == []

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.apache_kafka import ApacheKafka
 from minibroker import Broker
 from minibroker.cli import terminal
 from minibroker.cli.address import parse_address
 from minibroker.cli.app import main
 from minibroker.protocol.api import ApiKey
-from tests.integration.brokers import ApacheKafka, apache_kafka_jars
+from tests.integration.brokers import apache_kafka_jars
 from tests.integration.hostile_batches import valid
 from tests.integration.wire import RawConnection, produce_body, the_partition
 from tests.minibroker.commands import minibroker
@@ -33,11 +34,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with Broker() as broker:
             yield broker.bootstrap_servers
         return
-    kafka = ApacheKafka(jars, tmp_path_factory.mktemp("kafka"), {})
-    try:
+    with ApacheKafka(jars, tmp_path_factory.mktemp("kafka"), heap="512m") as kafka:
         yield kafka.bootstrap
-    finally:
-        kafka.kill()
 
 
 @pytest.fixture
@@ -185,7 +183,31 @@ def test_describing_a_topic_does_not_create_it(topics: Topics) -> None:
     assert topics.listed() == []
 
 
+def test_a_topic_grows_to_so_many_partitions(topics: Topics) -> None:
+    name = topics.created("flights")
+
+    assert topics.run("grow", name, "--partitions", "3") == (0, f"grown: {name}\n", "")
+
+    assert topics.listed() == [{"name": name, "partitions": 3, "replication_factor": 1, "internal": False}]
+
+
 # -- refusals
+
+
+def test_a_topic_does_not_shrink(topics: Topics) -> None:
+    name = topics.created("flights", "-p", "3")
+
+    line = topics.complaint("grow", name, "-p", "2")
+
+    assert "currently has 3 partitions" in line
+    assert "--partitions" in line
+
+
+def test_a_topic_that_is_not_there_does_not_grow(topics: Topics) -> None:
+    line = topics.complaint("grow", topics.new("missing"), "-p", "2")
+
+    assert "does not exist" in line
+    assert "minibroker topics list" in line
 
 
 def test_a_topic_that_exists_is_refused_with_the_way_on(topics: Topics) -> None:

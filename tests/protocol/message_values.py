@@ -14,8 +14,8 @@ from construct import Construct, ConstructError
 from hypothesis import strategies as st
 
 from minibroker.protocol.api import API_TABLE
-from minibroker.protocol.primitives import Sized, format_of
-from minibroker.protocol.schema import Array, Field, Message
+from minibroker.protocol.primitives import Sized, Uuid, format_of
+from minibroker.protocol.schema import Array, Field, Message, Row
 
 VERSIONS = [
     (message, version)
@@ -55,11 +55,18 @@ def interpreted_rejects(message: Message, version: int, data: bytes) -> bool:
 
 def as_mapping(fields: Sequence[Field], row: Sequence[Any]) -> dict[str, Any]:
     """A row as construct builds it."""
-    mapping: dict[str, Any] = {"_tagged_fields": None}
-    for field, value in zip(fields, row, strict=True):
-        is_rows = isinstance(field.kind, Array) and field.kind.element is None and value is not None
-        mapping[field.name] = [as_mapping(field.kind.fields, inner) for inner in value] if is_rows else value
-    return mapping
+    named = {field.name: as_built(field.kind, value) for field, value in zip(fields, row, strict=True)}
+    return {**named, "_tagged_fields": named}
+
+
+def as_built(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, Row):
+        return as_mapping(kind.fields, value)
+    if isinstance(kind, Array) and kind.element is None:
+        return [as_mapping(kind.fields, inner) for inner in value]
+    return value
 
 
 def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
@@ -68,10 +75,12 @@ def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
     for field in fields_at(message, path):
         if not field.is_in(version):
             continue
-        value = parsed[field.name]
-        if isinstance(field.kind, Array) and field.kind.element is None and value is not None:
-            inner = f"{path}.{field.name}" if path else field.name
+        value = parsed[field.name] if field.tag is None else parsed["_tagged_fields"][field.name]
+        inner = f"{path}.{field.name}" if path else field.name
+        if isinstance(field.kind, Array) and field.kind.element is None and isinstance(value, list):
             value = [as_value(message, inner, row, version) for row in value]
+        elif isinstance(field.kind, Row) and value is not None:
+            value = as_value(message, inner, value, version)
         values[field.name] = value
     return message.row(path)(**values)
 
@@ -94,11 +103,13 @@ def values(message: Message, version: int) -> st.SearchStrategy[Any]:
 
 def rows(message: Message, path: str, fields: Sequence[Field], version: int) -> st.SearchStrategy[Any]:
     make = message.row(path)
-    live = {
-        field.name: values_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version)
-        for field in fields
-        if field.is_in(version)
-    }
+    live = {}
+    for field in fields:
+        if field.is_in(version):
+            chosen = values_of(message, f"{path}.{field.name}" if path else field.name, field.kind_in(version), version)
+            if field.tag is not None:  # an empty array comes back as the default
+                chosen = st.just(field.default) | chosen.filter(lambda value: value != [])
+            live[field.name] = chosen
     return st.fixed_dictionaries(live).map(lambda chosen: make(**chosen))
 
 
@@ -106,6 +117,8 @@ def values_of(message: Message, path: str, kind: Any, version: int) -> st.Search
     if isinstance(kind, Sized):
         chosen: st.SearchStrategy[Any] = st.text(max_size=5) if kind.kind == "string" else st.binary(max_size=9)
         return st.none() | chosen if kind.is_nullable else chosen
+    if isinstance(kind, Row):
+        return rows(message, path, kind.fields, version)
     if isinstance(kind, Array):
         element = (
             rows(message, path, kind.fields, version)
@@ -117,6 +130,8 @@ def values_of(message: Message, path: str, kind: Any, version: int) -> st.Search
     fixed = str(format_of(kind))
     if fixed == "?":
         return st.booleans()
+    if fixed.endswith("s"):
+        return st.binary(min_size=int(fixed[:-1]), max_size=int(fixed[:-1]))
     half = 1 << (INTEGERS[fixed] - 1)
     return st.integers(0, 2 * half - 1) if fixed.isupper() else st.integers(-half, half - 1)
 
@@ -140,8 +155,12 @@ def sample_of(message: Message, path: str, kind: Any, version: int, counter: Ite
     if isinstance(kind, Sized):
         text = f"é{next(counter)}"
         return text if kind.kind == "string" else text.encode()
+    if isinstance(kind, Row):
+        return sample_row(message, path, kind.fields, version, counter)
     if isinstance(kind, Array) and kind.element is None:
         return [sample_row(message, path, kind.fields, version, counter) for _ in range(2)]
     if isinstance(kind, Array):
         return [sample_of(message, path, kind.element, version, counter) for _ in range(2)]
+    if kind is Uuid:
+        return bytes((next(counter) % 127,)) * 16
     return True if format_of(kind) == "?" else next(counter) % 127

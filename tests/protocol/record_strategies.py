@@ -11,7 +11,7 @@ from minibroker.protocol.record import Record
 # Machines that build this are shared: no example fails for being slow, and few are enough each time.
 PROPERTY = settings(max_examples=30, deadline=None)
 
-CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+CODECS = list(Codec)
 LIMIT = 1 << 20
 RECORDS = [
     Record(20, 1_700_000_000_000, b"key", b"value", (("trace", b"abc"), ("none", None))),

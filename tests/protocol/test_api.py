@@ -79,8 +79,14 @@ def test_version_zero_is_served_to_the_oldest_clients(api: Api) -> None:
 
 def test_versions_are_those_a_current_client_expects() -> None:
     assert {api.name: api.versions[1] for api in API_TABLE.values()} == {
-        "Produce": 8, "Fetch": 8, "ListOffsets": 5, "Metadata": 8, "FindCoordinator": 2, "ApiVersions": 3,
-        "CreateTopics": 4, "DeleteTopics": 3, "DeleteRecords": 1, "InitProducerId": 1, "DescribeConfigs": 2,
+        "Produce": 9, "Fetch": 12, "ListOffsets": 7, "Metadata": 12, "OffsetCommit": 8, "OffsetFetch": 7,
+        "FindCoordinator": 4, "JoinGroup": 7, "Heartbeat": 4, "LeaveGroup": 4, "SyncGroup": 5, "DescribeGroups": 5,
+        "ListGroups": 4, "ApiVersions": 3, "CreateTopics": 7, "DeleteTopics": 6, "DeleteRecords": 2,
+        "InitProducerId": 4, "OffsetForLeaderEpoch": 4, "AddPartitionsToTxn": 3, "AddOffsetsToTxn": 3, "EndTxn": 3,
+        "WriteTxnMarkers": 1, "TxnOffsetCommit": 3, "DescribeConfigs": 4, "AlterConfigs": 2, "AlterReplicaLogDirs":
+        2, "DescribeLogDirs": 4, "CreatePartitions": 3, "DeleteGroups": 2, "ElectLeaders": 2,
+        "IncrementalAlterConfigs": 1, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 1,
+        "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 0,
     }  # fmt: skip
 
 
@@ -210,7 +216,7 @@ def test_answer_to_an_unknown_api_versions_is_readable_as_v0() -> None:
 def test_spliced_records_count_in_the_frame_size_and_stay_the_object_that_was_given() -> None:
     request = Request(ApiKey.FETCH, 8, 3, None, None)
     first, second = Slice(1_000_000), Slice(7)
-    rows = [(0, 0, 1, 1, 0, None, first), (1, 0, 1, 1, 0, None, b""), (2, 0, 1, 1, 0, None, second)]
+    rows = [(number, 0, 1, 1, 0, None, -1, records, None) for number, records in enumerate((first, b"", second))]
 
     chunks = encode_response(request, FetchResponse(topics=[("t", rows)]))
 
@@ -222,6 +228,6 @@ def test_spliced_records_count_in_the_frame_size_and_stay_the_object_that_was_gi
 
 def test_response_without_records_is_one_piece() -> None:
     request = Request(ApiKey.FETCH, 8, 3, None, None)
-    rows = [(partition, 0, 1, 1, 0, None, b"") for partition in range(10)]
+    rows = [(partition, 0, 1, 1, 0, None, -1, b"", None) for partition in range(10)]
 
     assert len(encode_response(request, FetchResponse(topics=[("t", rows)]))) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import struct
 import tracemalloc
 import zlib
@@ -28,16 +29,19 @@ from tests.protocol.golden_logs import golden_batches
 from tests.protocol.kafka_python import codec as kafka_python
 from tests.protocol.record_strategies import PROPERTY
 
-CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+CODECS_OF_FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in Codec if (codec, magic) not in ((4, 0), (4, 1))]
 ENCODERS: dict[Codec, Callable[[bytes], bytes]] = {
     Codec.GZIP: kafka_python.gzip_encode,
     Codec.SNAPPY: kafka_python.snappy_encode,
     Codec.LZ4: kafka_python.lz4_encode,
+    Codec.ZSTD: kafka_python.zstd_encode,
 }
 DECODERS: dict[Codec, Callable[[bytes], bytes]] = {
     Codec.GZIP: kafka_python.gzip_decode,
     Codec.SNAPPY: kafka_python.snappy_decode,
     Codec.LZ4: kafka_python.lz4_decode,
+    Codec.ZSTD: kafka_python.zstd_decode,
 }
 SAMPLE = b"".join(b"line %d of a text that compresses\n" % (number % 97) for number in range(4000))
 LIMIT = 1 << 20
@@ -51,14 +55,17 @@ def raw_snappy(data: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(data))
 
 
+def zstd_frame(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data))
+
+
 def refused_code(codec: Codec, data: bytes | bytearray, *, max_size: int = LIMIT, magic: int = 2) -> ErrorCode:
     with pytest.raises(KafkaError) as refusal:
         decompress(codec, data, max_size=max_size, magic=magic)
     return refusal.value.code
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
+@pytest.mark.parametrize(("magic", "codec"), CODECS_OF_FORMATS)
 @PROPERTY
 @given(data=st.one_of(st.binary(max_size=300), st.binary(min_size=1, max_size=9).map(lambda part: part * 9000)))
 def test_what_was_compressed_comes_back(codec: Codec, magic: int, data: bytes) -> None:
@@ -282,11 +289,35 @@ def test_lz4_headers_of_magic_0_never_fail_otherwise(tail: bytes) -> None:
         assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
 
 
-def test_zstd_is_known_and_refused() -> None:
-    assert refused_code(Codec.ZSTD, b"") is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_have_no_zstd(magic: int) -> None:
+    assert refused_code(Codec.ZSTD, zstd_frame(SAMPLE), magic=magic) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     with pytest.raises(KafkaError) as refusal:
-        compress(Codec.ZSTD, b"")
+        compress(Codec.ZSTD, SAMPLE, magic=magic)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_zstd_frames_may_follow_each_other_and_nothing_else_may() -> None:
+    frame = zstd_frame(SAMPLE)
+
+    assert decompress(Codec.ZSTD, frame + frame, max_size=LIMIT) == SAMPLE * 2
+    assert refused_code(Codec.ZSTD, frame + b"rest") is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_zstd_window_of_gigabytes_is_refused_before_it_is_allocated() -> None:
+    empty_block = b"\x01\x00\x00"
+    frame_of_2_gib = b"\x28\xb5\x2f\xfd\x00" + bytes(((31 - 10) << 3,)) + empty_block
+
+    assert refused_code(Codec.ZSTD, frame_of_2_gib) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_zstd_bomb_costs_no_more_than_the_limit() -> None:
+    bomb = zstd_frame(bytes(1 << 27))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert len(bomb) < 1 << 16
+    assert refused_code(Codec.ZSTD, bomb) is ErrorCode.MESSAGE_TOO_LARGE
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
 def test_the_codec_is_in_the_low_three_bits() -> None:

@@ -221,3 +221,14 @@ def test_old_formats_have_no_producers(magic: int) -> None:
         build_records(RECORDS, magic=magic, base_offset=20, is_transactional=True)
     with pytest.raises(ValueError, match="no producer"):
         build_records(RECORDS, magic=magic, base_offset=20, is_control=True)
+
+
+@pytest.mark.parametrize("to_magic", [0, 1])
+def test_zstd_is_not_converted_nor_looked_into(to_magic: int) -> None:
+    batch = bytearray(build_batch([Record(0, 5, None, b"v")], codec=Codec.ZSTD))
+    batch[-3:] = b"???"
+
+    with pytest.raises(KafkaError) as refusal:
+        down_convert(batch, 0, len(batch), to_magic=to_magic, first_offset=0, max_decompressed_bytes=1 << 20)
+
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

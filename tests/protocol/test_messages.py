@@ -95,7 +95,7 @@ def test_damaged_message_is_refused_by_both_codecs_or_by_none(message: Message, 
 def live_fields(fields: Sequence[Field], version: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Paths of the fields of a version that have a length or a count; `[]` is an element of an array."""
     for field in fields:
-        if not field.is_in(version) or not isinstance(field.kind, Array | Sized):
+        if not field.is_in(version) or field.tag is not None or not isinstance(field.kind, Array | Sized):
             continue
         here = (*path, field.name)
         yield here
@@ -116,9 +116,9 @@ def bytes_before(message: Message, version: int, path: tuple[str, ...]) -> tuple
         mapping = as_mapping(fields, row)
         names = [field.name for field in fields]
         for field in fields[: names.index(name)]:
-            if field.is_in(version):
+            if field.is_in(version) and field.tag is None:
                 encoded += field.construct(version, is_flexible=is_flexible).build(mapping[field.name])
-        kind, value = fields[names.index(name)].kind, row[names.index(name)]
+        kind, value = fields[names.index(name)].kind_in(version), row[names.index(name)]
         if name != path[-1]:
             encoded += one
             fields, row = kind.fields, value[0]
@@ -237,12 +237,12 @@ def test_fetch_v0_request_leaves_later_fields_at_their_defaults() -> None:
 
     request, _ = FetchRequest.decode(0, frame)
 
-    assert request == (-1, 500, 1, LARGEST, 0, 0, -1, [("t", [(2, 9, -1, 1024)])], ())
+    assert request == (-1, 500, 1, LARGEST, 0, 0, -1, [("t", [(2, -1, 9, -1, -1, 1024)])], (), "")
     assert request.topics[0].partitions[0].log_start_offset == -1
 
 
 def test_large_malformed_request_is_not_interpreted_to_explain_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = FetchRequest(topics=[("t", [(partition, 0, 0, 1) for partition in range(1000)])])
+    request = FetchRequest(topics=[("t", [(partition, -1, 0, -1, 0, 1) for partition in range(1000)])])
     frame = generated_encode(FetchRequest, 8, request).replace(b"\0\0\3\xe8", b"\0\0\x10\0", 1)
     monkeypatch.setattr(Message, "struct", None)
 

@@ -85,7 +85,7 @@ def test_construct_and_struct_agree_on_every_header(header: BatchHeader) -> None
 
 
 def test_kafkas_batches_have_valid_checksums_and_what_their_headers_say() -> None:
-    assert {read_header(data).codec for data, _ in kafkas_batches()} == set(CODECS)
+    assert {read_header(data).codec for data, _ in kafkas_batches()} == set(CODECS) - {Codec.ZSTD}  # it is 2.0.1
 
     for data, records in kafkas_batches():
         header = read_header(data)

@@ -20,6 +20,7 @@ from minibroker.storage.files import FileSlice
 from minibroker.storage.local_log import LocalLog
 from minibroker.storage.log import Log, LogAppendInfo
 from minibroker.storage.log_loader import load_log
+from minibroker.storage.pending_deletions import PendingDeletions
 
 NOW_MS = 1_000_000
 EPOCH = 3
@@ -145,6 +146,14 @@ def values_of(log: Log) -> list[str]:
 
 def offsets_of(log: Log) -> list[int]:
     return [record.offset for record in records_of(log)]
+
+
+def remove_deleted(log: Log, now_ms: int) -> int:
+    """Remove the files of segments that left the log long enough ago; return how many segments."""
+    deletions = PendingDeletions([], log.take_deleted(now_ms))
+    count = len(deletions)
+    deletions.run()
+    return count
 
 
 def segment_bases(log: Log) -> list[int]:

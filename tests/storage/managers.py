@@ -26,6 +26,14 @@ def log_in(manager: LogManager, key: TopicPartition = ORDERS) -> Log:
     return manager.get_or_create_log(key, now_ms=NOW_MS)
 
 
+def remove_deleted(manager: LogManager, now_ms: int) -> int:
+    """Remove what was given up long enough ago; return how many files and directories."""
+    deletions = manager.take_due_deletions(now_ms)
+    count = len(deletions)
+    deletions.run()
+    return count
+
+
 def crash(manager: LogManager) -> None:
     """Leave the directory as a killed process does."""
     manager._lock.release()

@@ -37,10 +37,12 @@ KAFKA_DEFAULTS = {
     "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
+# As later Kafka does.
+LATER_DEFAULTS = {"max.compaction.lag.ms": "9223372036854775807"}
 
 
 def test_names_and_defaults_are_kafkas() -> None:
-    assert {name: DEFAULTS.value_text(name) for name in TOPIC_CONFIGS} == KAFKA_DEFAULTS
+    assert {name: DEFAULTS.value_text(name) for name in TOPIC_CONFIGS} == KAFKA_DEFAULTS | LATER_DEFAULTS
 
 
 def test_every_value_reads_back_from_its_text() -> None:
@@ -76,7 +78,7 @@ def test_overrides_lie_on_the_brokers_defaults() -> None:
         ("min.cleanable.dirty.ratio", "1.1", "Value must be no more than 1"),
         ("min.cleanable.dirty.ratio", "half", "Not a number of type DOUBLE"),
         ("cleanup.policy", "shred", "String must be one of: compact, delete"),
-        ("compression.type", "zstd", "String must be one of: uncompressed, snappy, lz4, gzip, producer"),
+        ("compression.type", "brotli", "String must be one of: uncompressed, snappy, lz4, gzip, zstd, producer"),
         ("message.timestamp.type", "Now", "String must be one of: CreateTime, LogAppendTime"),
         ("message.format.version", "2.1", "Version `2.1` is not a valid version"),
     ],
@@ -87,6 +89,19 @@ def test_a_refused_value_is_refused_in_kafkas_words(name: str, text: str, wrong:
 
     assert refusal.value.code is ErrorCode.INVALID_CONFIG
     assert refusal.value.message == f"Invalid value {text} for configuration {name}: {wrong}"
+
+
+def test_a_least_lag_beyond_the_greatest_is_refused_in_kafkas_words() -> None:
+    props = {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}
+
+    with pytest.raises(KafkaError) as refusal:
+        LogConfig.from_props(props, DEFAULTS)
+
+    assert refusal.value.code is ErrorCode.INVALID_CONFIG
+    assert refusal.value.message == (
+        "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5)"
+    )
+    assert LogConfig.from_props({**props, "max.compaction.lag.ms": "6"}, DEFAULTS).max_compaction_lag_ms == 6
 
 
 def test_an_unknown_name_is_refused_in_kafkas_words() -> None:

@@ -73,6 +73,23 @@ def test_an_epoch_ends_where_the_next_begins(tmp_path: Path, epoch: int, expecte
 
 
 @pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [
+        (9, (9, 100)),  # the leader's own, in which nothing has been written
+        (5, (5, 100)),
+        (7, (5, 100)),
+        (3, (2, 30)),
+        (10, UNDEFINED),
+    ],
+)
+def test_the_epoch_a_log_is_led_in_begins_at_its_end(tmp_path: Path, epoch: int, expected: tuple[int, int]) -> None:
+    cache = cache_of(tmp_path, (2, 10), (5, 30))
+
+    assert cache.end_offset_for(epoch, log_end_offset=100, led_in=9) == expected
+    assert len(cache.entries) == 2
+
+
+@pytest.mark.parametrize(
     ("newest", "left"),
     [
         ((3, 25), [(1, 0), (3, 25)]),  # an older epoch than the last known

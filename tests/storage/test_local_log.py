@@ -23,6 +23,7 @@ from tests.storage.logs import (
     offsets_of,
     open_log,
     refusal_of,
+    remove_deleted,
     roll_three,
     segment_bases,
     send,
@@ -227,7 +228,7 @@ class TestFlushingMeanwhile:
 
         def delete() -> None:
             log.delete_old_segments(NOW_MS)
-            log.delete_pending(NOW_MS + 1000)
+            remove_deleted(log, NOW_MS + 1000)
 
         self.flush_while(log, monkeypatch, delete)
 

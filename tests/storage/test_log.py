@@ -23,6 +23,7 @@ from tests.storage.logs import (
     open_log,
     read_bytes,
     refusal_of,
+    remove_deleted,
     roll_three,
     segment_bases,
     send,
@@ -242,7 +243,7 @@ class TestReading:
         log.update_high_watermark(9)
         log.maybe_increment_log_start_offset(9)
         log.delete_old_segments(NOW_MS)
-        log.delete_pending(NOW_MS + 1000)
+        remove_deleted(log, NOW_MS + 1000)
 
         assert 0 not in segment_bases(log)
         assert not (tmp_path / "00000000000000000000.log.deleted").exists()

@@ -15,7 +15,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.files import OffsetCheckpointFile
 from minibroker.storage.log_manager import LogDirectoryError, LogManager
 from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
-from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened
+from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 
 RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
@@ -150,10 +150,10 @@ class TestDeletion:
         (renamed,) = (name for name in names_in(tmp_path) if name.endswith("-delete"))
         assert renamed.startswith("orders-0.")
         assert manager.get_log(ORDERS) is None
-        manager.delete_pending(NOW_MS)
-        assert manager.delete_pending(NOW_MS + 999) == 0
+        remove_deleted(manager, NOW_MS)
+        assert remove_deleted(manager, NOW_MS + 999) == 0
         assert renamed in names_in(tmp_path)
-        assert manager.delete_pending(NOW_MS + 1000) == 1
+        assert remove_deleted(manager, NOW_MS + 1000) == 1
         assert renamed not in names_in(tmp_path)
 
     def test_who_still_holds_the_log_is_told_that_it_is_gone(self, tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ class TestDeletion:
         log.flush()
         log.update_high_watermark(6)
         log.delete_records(5)
-        manager.checkpoint_recovery_points()
-        manager.checkpoint_log_start_offsets()
+        manager.checkpoint_recovery_points()()
+        manager.checkpoint_log_start_offsets()()
         manager.delete_log(ORDERS)
         append(log_in(manager), "new")
         crash(manager)
@@ -198,8 +198,8 @@ class TestDeletion:
         crash(manager)
 
         again = opened(tmp_path)
-        again.delete_pending(NOW_MS)
-        again.delete_pending(NOW_MS + 1000)
+        remove_deleted(again, NOW_MS)
+        remove_deleted(again, NOW_MS + 1000)
 
         assert not [name for name in names_in(tmp_path) if name.endswith("-delete")]
         assert dict(again.logs) == {}
@@ -286,7 +286,7 @@ class TestUpkeep:
         assert manager.cleanup_logs(NOW_MS + 1000) == 0
         assert manager.cleanup_logs(NOW_MS + 1001) == 2
         assert [segment_bases(log) for log in manager.logs.values()] == [[1], [1]]
-        assert manager.delete_pending(NOW_MS + 5000) == 2
+        assert remove_deleted(manager, NOW_MS + 5000) == 2
 
     def test_idle_producers_are_forgotten(self, tmp_path: Path) -> None:
         manager = LogManager(tmp_path, default_config=CONFIG, broker_id=0, producer_expiration_ms=1000)
@@ -328,10 +328,10 @@ class TestUpkeep:
         def snapshots() -> list[int]:
             return sorted(int(path.name[:20]) for path in log.directory.glob("*.snapshot"))
 
-        manager.checkpoint_recovery_points()
+        manager.checkpoint_recovery_points()()
         assert snapshots() == [1, 2, 3, 4, 5]
         log.flush()
-        manager.checkpoint_recovery_points()
+        manager.checkpoint_recovery_points()()
         assert snapshots() == [4, 5]
 
     def test_pending_deletions_are_looked_at_often_enough(self, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tests.storage.logs import (
     open_log,
     read_bytes,
     refusal_of,
+    remove_deleted,
     roll_three,
     segment_bases,
     send,
@@ -94,8 +95,8 @@ class TestRetention:
         log.delete_old_segments(NOW_MS)
 
         assert "00000000000000000000.log.deleted" in names_in(tmp_path)
-        assert log.delete_pending(NOW_MS + 999) == 0
-        assert log.delete_pending(NOW_MS + 1000) == 1
+        assert remove_deleted(log, NOW_MS + 999) == 0
+        assert remove_deleted(log, NOW_MS + 1000) == 1
         assert not [name for name in names_in(tmp_path) if name.endswith(".deleted")]
 
     def test_producers_of_deleted_records_are_forgotten(self, tmp_path: Path) -> None:

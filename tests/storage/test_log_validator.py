@@ -61,7 +61,7 @@ class TestRefusing:
             ({"last_offset_delta": 999, "records_count": 1000}, ErrorCode.CORRUPT_MESSAGE),
             ({"attributes": 0x20}, ErrorCode.CORRUPT_MESSAGE),
             ({"attributes": 0x08}, ErrorCode.INVALID_TIMESTAMP),
-            ({"attributes": 0x04}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+            ({"attributes": 0x05}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             ({"attributes": 0x07}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             ({"magic": 3}, ErrorCode.CORRUPT_MESSAGE),
             ({"producer_id": 5, "producer_epoch": 0}, ErrorCode.CORRUPT_MESSAGE),
@@ -288,10 +288,11 @@ class TestCompression:
             ("gzip", Codec.GZIP),
             ("snappy", Codec.SNAPPY),
             ("lz4", Codec.LZ4),
+            ("zstd", Codec.ZSTD),
             ("producer", None),
         ],
     )
-    @pytest.mark.parametrize("sent", [Codec.NONE, Codec.GZIP, Codec.LZ4])
+    @pytest.mark.parametrize("sent", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
     def test_batches_are_stored_in_the_topics_codec(
         self, tmp_path: Path, setting: str, stored: Codec | None, sent: Codec
     ) -> None:
@@ -316,7 +317,7 @@ class TestCompression:
         assert again.is_duplicate
 
     def test_a_bomb_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("minibroker.storage.log_validator.MAX_DECOMPRESSED_BYTES", 1 << 20)
+        monkeypatch.setattr("minibroker.storage.record_checks.MAX_DECOMPRESSED_BYTES", 1 << 20)
         log = log_of(tmp_path, compression_type="uncompressed")
         bomb = build_batch([Record(0, NOW_MS, None, bytes((1 << 20) + 1))], codec=Codec.GZIP)
         assert len(bomb) < 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.conformance.asking import batch, create, create_all, fetch, produce
+from tests.conformance.asking import batch, by_name, create, create_all, fetch, produce
 from tests.conformance.steps import Script, Step, call
 
 LONG = "x" * 241  # with the prefix, the longest that is allowed
@@ -56,7 +56,7 @@ def created_topics() -> Script:
             call(
                 "Metadata",
                 5,
-                topics=[(f"{tag}only",), (f"{tag}plain",), (f"{tag}assigned",)],
+                topics=by_name(f"{tag}only", f"{tag}plain", f"{tag}assigned"),
                 allow_auto_topic_creation=False,
             )
         )
@@ -66,7 +66,7 @@ def created_topics() -> Script:
 def configs_of_topics() -> Script:
     configs: dict[str, tuple[str | None, ...]] = {
         "cleanup.policy": ("compact", "delete", "compact,delete", "", "both", "Compact", " delete "),
-        "compression.type": ("gzip", "zstd", "GZIP", "none", "uncompressed", "producer"),
+        "compression.type": ("gzip", "ZSTD", "GZIP", "none", "uncompressed", "producer"),
         "retention.ms": ("-1", "0", "-2", "x", "9223372036854775808", "1.5", "+5", " 7 "),
         "segment.bytes": ("14", "13", "1048576", "2147483648", ""),
         "min.insync.replicas": ("0", "1", "2"),
@@ -165,7 +165,7 @@ def deleted_topics() -> Script:
             produce(names[0], batch()),
             call("DeleteTopics", version, topic_names=[names[1], names[1], ""], timeout_ms=20_000),
             call("DeleteTopics", version, topic_names=[], timeout_ms=20_000),
-            call("Metadata", 4, topics=[(name,) for name in names], allow_auto_topic_creation=False),
+            call("Metadata", 4, topics=by_name(*names), allow_auto_topic_creation=False),
         ]
     return script
 
@@ -175,19 +175,19 @@ def metadata() -> Script:
     for version in range(7):
         options: dict[str, Any] = {"allow_auto_topic_creation": False} if version >= 4 else {}
         script += [
-            call("Metadata", version, topics=[("@a",), ("@b",), ("@a",)], **options),
-            call("Metadata", version, topics=[("@b",)], **options),
+            call("Metadata", version, topics=by_name("@a", "@b", "@a"), **options),
+            call("Metadata", version, topics=by_name("@b"), **options),
             call("Metadata", version, topics=[], **options),
-            call("Metadata", version, topics=[("",)], **options),
-            call("Metadata", version, topics=[("bad/name",)], **options),
-            call("Metadata", version, topics=[(f"@{LONG}x",)], **options),
+            call("Metadata", version, topics=by_name(""), **options),
+            call("Metadata", version, topics=by_name("bad/name"), **options),
+            call("Metadata", version, topics=by_name(f"@{LONG}x"), **options),
         ]
         if version:
             script.append(call("Metadata", version, topics=None, **options))
         if version >= 4:
-            script.append(call("Metadata", version, topics=[("@nope",), ("@a",)], **options))
-    script += [call("Metadata", version, topics=[(f"@auto{version}",)]) for version in range(7)]
-    script += [call("Metadata", 4, topics=[("@a.b",)]), create("@c_d"), call("Metadata", 4, topics=[("@c.d",)])]
+            script.append(call("Metadata", version, topics=by_name("@nope", "@a"), **options))
+    script += [call("Metadata", version, topics=by_name(f"@auto{version}")) for version in range(7)]
+    script += [call("Metadata", 4, topics=by_name("@a.b")), create("@c_d"), call("Metadata", 4, topics=by_name("@c.d"))]
     return script
 
 

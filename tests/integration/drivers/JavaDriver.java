@@ -19,9 +19,12 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.CreatePartitionsOptions;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
+import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -85,6 +88,10 @@ public final class JavaDriver {
             case "list_topics": return JSON.valueToTree(new TreeSet<>(admin().listTopics().names().get()));
             case "describe_topic": return describeTopic(arguments.get("topic").asText());
             case "describe_configs": return describeConfigs(arguments);
+            case "create_partitions": return createPartitions(arguments);
+            case "alter_configs": return alterConfigs(arguments);
+            case "change_configs": return changeConfigs(arguments);
+            case "log_sizes": return logSizes();
             case "cluster": return cluster();
             default: throw new IllegalArgumentException("no operation " + operation);
         }
@@ -287,6 +294,50 @@ public final class JavaDriver {
             }
         }
         return JSON.valueToTree(described);
+    }
+
+    private JsonNode createPartitions(JsonNode arguments) {
+        String topic = arguments.get("topic").asText();
+        Map<String, NewPartitions> wanted = Map.of(topic, NewPartitions.increaseTo(arguments.get("count").asInt()));
+        CreatePartitionsOptions options =
+            new CreatePartitionsOptions().validateOnly(arguments.get("validate_only").asBoolean());
+        return codes(admin().createPartitions(wanted, options).values()).get(topic);
+    }
+
+    @SuppressWarnings("deprecation")  // what older clients send
+    private JsonNode alterConfigs(JsonNode arguments) throws Exception {
+        List<ConfigEntry> entries = new ArrayList<>();
+        arguments.get("configs").fields().forEachRemaining(
+            config -> entries.add(new ConfigEntry(config.getKey(), config.getValue().asText())));
+        admin().alterConfigs(Map.of(resource(arguments), new Config(entries))).all().get();
+        return null;
+    }
+
+    private JsonNode changeConfigs(JsonNode arguments) throws Exception {
+        List<AlterConfigOp> operations = new ArrayList<>();
+        arguments.get("changes").fields().forEachRemaining(change -> {
+            boolean isUnset = change.getValue().isNull();
+            operations.add(new AlterConfigOp(
+                new ConfigEntry(change.getKey(), isUnset ? null : change.getValue().asText()),
+                isUnset ? AlterConfigOp.OpType.DELETE : AlterConfigOp.OpType.SET));
+        });
+        admin().incrementalAlterConfigs(Map.of(resource(arguments), operations)).all().get();
+        return null;
+    }
+
+    private static ConfigResource resource(JsonNode arguments) {
+        return new ConfigResource(
+            ConfigResource.Type.valueOf(arguments.get("kind").asText().toUpperCase()), arguments.get("name").asText());
+    }
+
+    private JsonNode logSizes() throws Exception {
+        ObjectNode sizes = JSON.createObjectNode();
+        List<Integer> brokers = new ArrayList<>();
+        admin().describeCluster().nodes().get().forEach(node -> brokers.add(node.id()));
+        admin().describeLogDirs(brokers).allDescriptions().get().values().forEach(directories ->
+            directories.values().forEach(directory -> directory.replicaInfos().forEach(
+                (partition, replica) -> sizes.put(partition.toString(), replica.size()))));
+        return sizes;
     }
 
     private JsonNode cluster() throws Exception {

@@ -17,7 +17,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
@@ -40,6 +43,8 @@ SETTING_NAMES = {
     "acks": "acks",
     "linger_ms": "linger.ms",
     "max_request_size": "message.max.bytes",
+    "api_version_request": "api.version.request",
+    "broker_version_fallback": "broker.version.fallback",
 }
 SMALLEST_FETCH_MAX_BYTES = 1000  # librdkafka: no less than message.max.bytes, which is no less than this
 ANY_PARTITION = -1
@@ -141,6 +146,20 @@ class ConfluentDriver:
             return self._poll(consumer, count, seconds)
         finally:
             consumer.unassign()
+
+    def consume_in_group(
+        self, topic: str, group: str, count: int, seconds: float, settings: dict[str, Any]
+    ) -> list[JsonRecord]:
+        """Read on from where the group is, or from the beginning, and commit what was read."""
+        config = {"bootstrap.servers": self._bootstrap, "group.id": group, "enable.auto.commit": False}
+        consumer = Consumer(config | {"auto.offset.reset": "earliest"} | translate(settings))
+        try:
+            consumer.subscribe([topic])
+            records = self._poll(consumer, count, seconds)
+            consumer.commit(asynchronous=False)
+            return records
+        finally:
+            consumer.close()
 
     def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
         """Wait until librdkafka's statistics say that the end was found and fetching began."""
@@ -254,6 +273,24 @@ class ConfluentDriver:
             for key, row in described.items()
             if keys is None or key in keys
         }
+
+    def create_partitions(self, topic: str, count: int, validate_only: bool) -> int:
+        wanted = [NewPartitions(topic, count)]
+        return self._codes(self._admin().create_partitions(wanted, validate_only=validate_only))[topic]
+
+    def alter_configs(self, kind: str, name: str, configs: dict[str, str]) -> None:
+        """Everything that shall be set."""
+        resource = ConfigResource(kind, name, set_config=configs)
+        self._admin().alter_configs([resource])[resource].result(20)
+
+    def change_configs(self, kind: str, name: str, changes: dict[str, str | None]) -> None:
+        """Single settings; null unsets one."""
+        operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+        entries = [
+            ConfigEntry(key, value, incremental_operation=operations[value is None]) for key, value in changes.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
+        self._admin().incremental_alter_configs([resource])[resource].result(20)
 
     def cluster(self) -> dict[str, Any]:
         metadata = self._admin().list_topics(timeout=20)

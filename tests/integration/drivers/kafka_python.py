@@ -21,6 +21,13 @@ FETCH_SETTINGS = ("fetch_min_bytes", "fetch_max_bytes", "fetch_max_wait_ms", "ma
 REQUEST_TIMEOUT_MS = 40_000
 
 
+def typed(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings; JSON has no tuple for `api_version`."""
+    if "api_version" not in settings:
+        return settings
+    return settings | {"api_version": tuple(map(int, settings["api_version"].split(".")))}
+
+
 class KafkaPythonDriver:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -63,7 +70,7 @@ class KafkaPythonDriver:
                 "linger_ms": 5,
                 "max_block_ms": 20_000,
                 "request_timeout_ms": 20_000,
-            } | settings
+            } | typed(settings)
             self._producers[key] = KafkaProducer(bootstrap_servers=self._bootstrap, **chosen)
         return self._producers[key]
 
@@ -82,6 +89,26 @@ class KafkaPythonDriver:
         records = self._poll(consumer, count, seconds)
         consumer.unsubscribe()
         return records
+
+    def consume_in_group(
+        self, topic: str, group: str, count: int, seconds: float, settings: dict[str, Any]
+    ) -> list[JsonRecord]:
+        """Read on from where the group is, or from the beginning, and commit what was read."""
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=self._bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            **typed(settings),
+        )
+        try:
+            records = self._poll(consumer, count, seconds)
+            consumer.commit()
+            return records
+        finally:
+            consumer.close()
 
     def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
         self._followed = self._assigned(topic, [partition], "end", settings)
@@ -125,7 +152,7 @@ class KafkaPythonDriver:
                 group_id=None,
                 auto_offset_reset="none",
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
-                **settings,
+                **typed(settings),
             )
         return self._consumers[key]
 
@@ -184,6 +211,32 @@ class KafkaPythonDriver:
                 "synonyms": [[synonym["name"], synonym["value"]] for synonym in row["synonyms"]],
             }
             for key, row in described[kind][name].items()
+        }
+
+    def create_partitions(self, topic: str, count: int, validate_only: bool) -> int:
+        answer = self._admin().create_partitions({topic: count}, validate_only=validate_only, raise_errors=False)
+        return int(answer.results[0].error_code)
+
+    def alter_configs(self, kind: str, name: str, configs: dict[str, str]) -> None:
+        """Everything that shall be set."""
+        self._alter(kind, name, configs, incremental=False)
+
+    def change_configs(self, kind: str, name: str, changes: dict[str, str | None]) -> None:
+        """Single settings; null unsets one."""
+        operations = {key: ("DELETE", None) if value is None else ("SET", value) for key, value in changes.items()}
+        self._alter(kind, name, operations, incremental=True)
+
+    def _alter(self, kind: str, name: str, configs: dict[str, Any], *, incremental: bool) -> None:
+        resource = ConfigResource(ConfigResourceType[kind.upper()], name, configs)
+        self._admin().alter_configs([resource], raise_on_unknown=False, incremental=incremental)
+
+    def log_sizes(self) -> dict[str, int]:
+        return {
+            f"{topic['name']}-{row['partition_index']}": row["partition_size"]
+            for broker in self._admin().describe_log_dirs()
+            for directory in broker["log_dirs"]
+            for topic in directory["topics"]
+            for row in topic["partitions"]
         }
 
     def cluster(self) -> dict[str, Any]:

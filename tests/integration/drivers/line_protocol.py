@@ -86,9 +86,14 @@ def error_code_of(error: BaseException) -> int | None:
     return None
 
 
-def serve(operations: dict[str, Operation]) -> None:
-    """Answer requests until stdin ends."""
-    for line in sys.stdin:
+def serve(operations: dict[str, Operation], before_each: Callable[[], None] | None = None) -> None:
+    """Answer requests until stdin ends; `before_each` returns when there is one to read."""
+    while True:
+        if before_each is not None:
+            before_each()
+        line = sys.stdin.readline()
+        if not line:
+            return
         request = json.loads(line)
         try:
             reply = {"result": operations[request["op"]](**request["arguments"])}

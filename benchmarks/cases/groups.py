@@ -1,0 +1,89 @@
+"""What coordinators do: commits of offsets a second, a rebalance of fifty members, transactions a second."""
+
+from __future__ import annotations
+
+import time
+
+from benchmarks import frames
+from benchmarks.lab import Lab
+from benchmarks.measurements import Measurement, Run
+from benchmarks.processes import module_command, run_json
+from benchmarks.topics import Broker, create_topic
+
+CASE = "groups"
+CONNECTIONS = 10
+SECONDS = 1.0
+MEMBERS = 50
+REBALANCES = 20
+TRANSACTIONS = 1000
+LOAD_SECONDS = 120.0
+COORDINATOR_SECONDS = 30.0
+RETRY_SECONDS = 0.1
+WARM_UPS = 2  # the JVM compiles
+
+
+def measure(lab: Lab) -> list[Measurement]:
+    """All three, on every broker."""
+    commits = {broker.name: _commit_run(lab, broker) for broker in lab.brokers()}
+    samples = lab.interleave("commits of offsets", commits, warm_ups=WARM_UPS)
+    measurements = [
+        Measurement(CASE, "commits_per_s", "OffsetCommit, one partition, ten connections", "1/s", samples["per_s"]),
+        Measurement(CASE, "commit_p99_us", "OffsetCommit, p99", "us", samples["p99_us"]),
+        Measurement(CASE, "commit_cpu_us", "OffsetCommit, server CPU", "us", samples["cpu_us"]),
+    ]
+    rebalances = {broker.name: _rebalance_run(lab, broker) for broker in lab.brokers()}
+    samples = lab.interleave(f"rebalances of {MEMBERS} members", rebalances, warm_ups=WARM_UPS)
+    text = f"{MEMBERS} members join again and are assigned"
+    measurements += [Measurement(CASE, "rebalance_p50_ms", f"{text}, p50", "ms", samples["p50_ms"])]
+    transactions = {broker.name: _transaction_run(lab, broker) for broker in lab.brokers()}
+    samples = lab.interleave("transactions", transactions, warm_ups=WARM_UPS)
+    measurements += [
+        Measurement(CASE, "transactions_per_s", "transactions of one message", "1/s", samples["transactions_per_s"]),
+        Measurement(CASE, "transaction_p99_ms", "a transaction, p99", "ms", samples["p99_ms"]),
+    ]
+    return measurements
+
+
+def _commit_run(lab: Lab, broker: Broker) -> Run:
+    request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
+    _wait_for_coordinator(broker, request)
+    seconds = SECONDS * min(1.0, lab.plan.volume * 2)
+
+    def run() -> dict[str, float]:
+        before = broker.cpu_seconds()
+        measured = lab.request_loop(broker.host, broker.port, [request], connections=CONNECTIONS, seconds=seconds)
+        cpu_seconds = broker.cpu_seconds() - before
+        return {
+            "per_s": measured["requests"] / measured["seconds"],
+            "p99_us": measured["p99_us"],
+            "cpu_us": cpu_seconds / measured["requests"] * 1e6,
+        }
+
+    return run
+
+
+def _wait_for_coordinator(broker: Broker, request: frames.Frame) -> None:
+    """The first look for a coordinator makes its topic; Kafka needs a while until it takes commits."""
+    deadline = time.monotonic() + COORDINATOR_SECONDS
+    while True:
+        try:
+            frames.ask(broker.host, broker.port, frames.find_coordinator("benchmark-commits"))
+            frames.ask(broker.host, broker.port, request)
+            return
+        except frames.FrameError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def _rebalance_run(lab: Lab, broker: Broker) -> Run:
+    command = module_command("benchmarks.load.groups", "rebalance", broker.bootstrap)
+    command += ["--count", str(lab.plan.amount(REBALANCES)), "--members", str(MEMBERS)]
+    return lambda: run_json(command, seconds=LOAD_SECONDS)
+
+
+def _transaction_run(lab: Lab, broker: Broker) -> Run:
+    topic = create_topic(broker, CASE)
+    command = module_command("benchmarks.load.groups", "transact", broker.bootstrap)
+    command += ["--topic", topic, "--count", str(lab.plan.amount(TRANSACTIONS))]
+    return lambda: run_json(command, seconds=LOAD_SECONDS)

@@ -1,0 +1,200 @@
+"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: what there is of brokers and replicas.
+
+What is told is true for a cluster of one broker with one log directory: it leads whatever it can lead, nothing is
+being moved, and there is nowhere to move it to.
+
+DescribeCluster v0-v1 (v1 endpoint type). DescribeLogDirs v0-v4: v2 flexible, v3 error code, v4 size of the disk.
+AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
+ListPartitionReassignments v0. As Kafka 2.0.1 where it has them, as later Kafka else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from minibroker.broker.client import Client
+from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.controller import Controller
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.cluster import (
+    AlterReplicaLogDirsResponse,
+    DescribeClusterResponse,
+    DescribeLogDirsResponse,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsResponse,
+)
+from minibroker.protocol.primitives import TopicPartition
+
+ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
+ELECT_PREFERRED, ELECT_UNCLEAN = 0, 1
+OPERATIONS_UNKNOWN = -(2**31)
+# Without an authorizer everything is allowed: create, alter, describe, cluster action, both configs, idempotent write.
+OPERATIONS_ON_CLUSTER = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+UNKNOWN_SIZE = -1
+
+Body = Any
+Election = tuple[int, ErrorCode, str | None]
+
+
+class ClusterApis:
+    """Handlers of what concerns brokers and replicas. `address_for` tells where a client reaches this broker."""
+
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        metadata_cache: MetadataCache,
+        controller: Controller,
+        replica_manager: ReplicaManager,
+        address_for: Callable[[Client], tuple[str, int]],
+    ) -> None:
+        self._config = config
+        self._metadata_cache = metadata_cache
+        self._controller = controller
+        self._replica_manager = replica_manager
+        self._address_for = address_for
+
+    # -- DescribeCluster --------------------------------------------------------------------------------------
+
+    def describe_cluster(self, request: Request, client: Client) -> Body:
+        self._check_endpoint_type(request.body.endpoint_type)
+        host, port = self._address_for(client)
+        is_told_operations = request.body.include_cluster_authorized_operations
+        return DescribeClusterResponse(
+            endpoint_type=ENDPOINT_BROKERS,
+            cluster_id=self._metadata_cache.cluster_id,
+            controller_id=self._config.broker_id,
+            brokers=[(self._config.broker_id, host, port, self._config.broker_rack)],
+            cluster_authorized_operations=OPERATIONS_ON_CLUSTER if is_told_operations else OPERATIONS_UNKNOWN,
+        )
+
+    def _check_endpoint_type(self, endpoint_type: int) -> None:
+        if endpoint_type == ENDPOINT_CONTROLLERS:
+            raise KafkaError(
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+            )
+        if endpoint_type != ENDPOINT_BROKERS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}")
+
+    # -- DescribeLogDirs and AlterReplicaLogDirs --------------------------------------------------------------
+
+    def describe_log_dirs(self, request: Request, client: Client) -> Body:
+        log_manager = self._replica_manager.log_manager
+        make_result = DescribeLogDirsResponse.row("results")
+        log_dir = str(log_manager.log_dir)
+        if log_manager.is_offline:
+            return DescribeLogDirsResponse(
+                results=[make_result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)]
+            )
+        topics: dict[str, list[Body]] = {}
+        for topic_partition in self._wanted(request.body.topics):
+            topics.setdefault(topic_partition.topic, []).append(self._size_row(topic_partition))
+        total_bytes, usable_bytes = disk_sizes(log_dir)
+        result = make_result(
+            error_code=ErrorCode.NONE,
+            log_dir=log_dir,
+            topics=list(topics.items()),
+            total_bytes=total_bytes,
+            usable_bytes=usable_bytes,
+        )
+        return DescribeLogDirsResponse(results=[result])
+
+    def _wanted(self, topics: Sequence[Body] | None) -> Iterator[TopicPartition]:
+        """Those of the named partitions, or all, that have a log here; each once."""
+        logs = self._replica_manager.log_manager.logs
+        if topics is None:
+            return iter(sorted(logs))
+        named = {TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions}
+        return (topic_partition for topic_partition in sorted(named) if topic_partition in logs)
+
+    def _size_row(self, topic_partition: TopicPartition) -> Body:
+        """Size, and how far the log is behind its own high watermark."""
+        log = self._replica_manager.log_manager.logs[topic_partition]
+        offset_lag = max(log.high_watermark - log.log_end_offset, 0)
+        return (topic_partition.partition, log.size_bytes, offset_lag, False)
+
+    def alter_replica_log_dirs(self, request: Request, client: Client) -> Body:
+        # As Kafka's map: of a partition named twice the last directory counts, and it is answered once.
+        wanted = {
+            TopicPartition(topic, partition): path
+            for path, topics in request.body.dirs
+            for topic, partitions in topics
+            for partition in partitions
+        }
+        topics: dict[str, list[Body]] = {}
+        for topic_partition, path in wanted.items():
+            row = (topic_partition.partition, self._why_not_moved(topic_partition, path))
+            topics.setdefault(topic_partition.topic, []).append(row)
+        return AlterReplicaLogDirsResponse(topics=list(topics.items()))
+
+    def _why_not_moved(self, topic_partition: TopicPartition, path: str) -> ErrorCode:
+        """NONE for a partition that is in this directory already: there is no other (as kafka 2.0.1 ReplicaManager)."""
+        log_manager = self._replica_manager.log_manager
+        if path != str(log_manager.log_dir):
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if log_manager.is_offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE if topic_partition in log_manager.logs else ErrorCode.REPLICA_NOT_AVAILABLE
+
+    # -- ElectLeaders and ListPartitionReassignments ----------------------------------------------------------
+
+    def elect_leaders(self, request: Request, client: Client) -> Body:
+        election_type = request.body.election_type
+        if election_type not in (ELECT_PREFERRED, ELECT_UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {election_type}")
+        topics: dict[str, list[Election]] = {}
+        for topic, partition, state in self._candidates(request.body.topic_partitions):
+            code, message = election(state, self._config.broker_id, is_unclean=election_type == ELECT_UNCLEAN)
+            # Who asked for all is told only what happened, or could not.
+            if request.body.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
+                topics.setdefault(topic, []).append((partition, code, message))
+        return ElectLeadersResponse(topics=list(topics.items()))
+
+    def _candidates(self, wanted: Sequence[Body] | None) -> Iterator[tuple[str, int, PartitionState | None]]:
+        if wanted is None:
+            for topic in self._controller.topics():
+                for number, state in topic.partitions.items():
+                    yield topic.name, number, state
+            return
+        named = {(topic, partition): None for topic, partitions in wanted for partition in partitions}
+        for name, partition in named:
+            known = self._controller.topic(name)
+            yield name, partition, None if known is None else known.partitions.get(partition)
+
+    def list_partition_reassignments(self, request: Request, client: Client) -> Body:
+        """None is ever under way."""
+        return ListPartitionReassignmentsResponse()
+
+
+def election(state: PartitionState | None, live_broker: int, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:
+    """What comes of electing a leader while only `live_broker` is alive, which leads what it can anyway.
+
+    As Kafka's KafkaController.processReplicaLeaderElection (2.2 and later).
+    """
+    if state is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    if is_unclean:
+        if state.leader != NO_LEADER:
+            return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica of the partition is on a live broker."
+    if state.leader == state.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+    return (
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        f"The preferred leader, broker {state.replicas[0]}, is not alive; broker {live_broker} is.",
+    )
+
+
+def disk_sizes(path: str) -> tuple[int, int]:
+    """Bytes of the file system that `path` is on, and how many of them may still be written."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return UNKNOWN_SIZE, UNKNOWN_SIZE
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -1,0 +1,79 @@
+"""What the operations of IncrementalAlterConfigs make of a resource's configs: set, delete, append, subtract.
+
+AlterConfigs knows but one: to replace them all. The incremental API came with Kafka 2.3, whose AdminManager this
+follows: a list that was never set is its default, appending what is there changes nothing. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minibroker.broker.dynamic_settings import SETTINGS, base_name
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.config import TOPIC_CONFIGS, LogConfig, check_names
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OPERATIONS = {APPEND: "append", SUBTRACT: "subtract"}
+
+Row = Any  # name, operation, value
+
+
+def replaced(current: Mapping[str, str], given: Sequence[Row]) -> dict[str, str]:
+    """The configs after AlterConfigs: what was given, and nothing else."""
+    return {row.name: row.value for row in given}
+
+
+def altered(current: Mapping[str, str], given: Sequence[Row], *, is_topic: bool) -> dict[str, str]:
+    """The configs of a topic, or of a broker, after these operations. Raises KafkaError."""
+    repeated = [name for name, times in Counter(row.name for row in given).items() if times > 1]
+    if repeated:
+        raise invalid(f"Error due to duplicate config keys : {','.join(repeated)}")
+    configs = dict(current)
+    for name, operation, value in given:
+        if operation == SET:
+            configs[name] = value
+        elif operation == DELETE:
+            configs.pop(name, None)
+        elif operation in OPERATIONS:
+            before = elements(configs.get(name, default_list(name, operation, is_topic=is_topic)))
+            configs[name] = ",".join(combined(before, elements(value), operation))
+        else:
+            raise invalid(f"Unknown operation {operation} on config {name}")
+    return configs
+
+
+def combined(before: Sequence[str], given: Sequence[str], operation: int) -> list[str]:
+    if operation == SUBTRACT:
+        return [each for each in before if each not in given]
+    return list(dict.fromkeys([*before, *given]))
+
+
+def elements(text: str) -> list[str]:
+    return [element.strip() for element in text.split(",") if element.strip()]
+
+
+def default_list(name: str, operation: int, *, is_topic: bool) -> str:
+    """The default of a setting that is a list, as text. Raises KafkaError for any other."""
+    if is_topic:
+        check_names([name])
+        is_list, default = TOPIC_CONFIGS[name].type.value == "LIST", LogConfig().value_text(name)
+    else:
+        row = SETTINGS.get(base_name(name))
+        is_list = row is not None and row.kind.name == "LIST"
+        default = "" if row is None else row.write(row.default) or ""
+    if not is_list:
+        raise invalid(f"Config value {OPERATIONS[operation]} is not allowed for config key: {name}")
+    return default
+
+
+def check_no_nulls(given: Sequence[Row]) -> None:
+    """Raises KafkaError(INVALID_REQUEST): only to delete a config needs no value."""
+    nulls = [row.name for row in given if row.value is None and getattr(row, "operation", SET) != DELETE]
+    if nulls:
+        raise invalid(f"Null value not supported for : {','.join(nulls)}")
+
+
+def invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,188 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics and of the broker.
+
+DescribeConfigs v0-v4. Version notes: v1 synonyms and where a value comes from · v3 types and documentation · v4
+flexible. AlterConfigs v0-v2 (v2 flexible): what is not named is unset. IncrementalAlterConfigs v0-v1 (v1 flexible),
+which came after Kafka 2.0: sets, unsets, or adds to and takes from a list, and leaves the rest alone.
+
+A change is written down before it is answered, and counts from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from minibroker.broker.apis.config_operations import altered, check_no_nulls, replaced
+from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
+from minibroker.broker.client import Client
+from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.controller import Controller
+from minibroker.broker.dynamic_settings import InvalidDynamicConfig
+from minibroker.broker.profiles import Habit
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.configs import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+from minibroker.storage.config import LogConfig, check_names
+
+RESOURCE_UNKNOWN = 0
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
+
+Body = Any
+Configs = dict[str, str]
+Change = Callable[[Configs, Sequence[Body]], Configs]  # of what is set, by what was given
+
+
+class ConfigApis:
+    """Handlers of the settings of topics and of the broker."""
+
+    def __init__(self, *, config: KafkaConfig, metadata_cache: MetadataCache, controller: Controller) -> None:
+        self._config = config
+        self._metadata_cache = metadata_cache
+        self._controller = controller
+
+    # -- DescribeConfigs --------------------------------------------------------------------------------------
+
+    def describe_configs(self, request: Request, client: Client) -> Body:
+        check_resource_types(request.body.resources, " for resource {}")
+        # As Kafka's map: of a resource named twice the last wish counts, and it is answered once.
+        resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
+        return DescribeConfigsResponse(
+            results=[self._describe(resource, request.body) for resource in resources.values()]
+        )
+
+    def _describe(self, resource: Body, wish: Body) -> Body:
+        code, message, configs = ErrorCode.NONE, None, []
+        try:
+            configs = self._configs_of(resource, wish.include_synonyms, wish.include_documentation)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        return DescribeConfigsResponse.row("results")(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=configs,
+        )
+
+    def _configs_of(self, resource: Body, with_synonyms: bool, with_documentation: bool) -> list[Body]:
+        name, keys = resource.resource_name, resource.configuration_keys
+        if resource.resource_type == RESOURCE_TOPIC:
+            check_topic_name(name)
+            topic = self._metadata_cache.topics.get(name)
+            if topic is None and Habit.DESCRIBES_MISSING_TOPICS not in self._config.profile.habits:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return describe_topic(
+                {} if topic is None else topic.configs,
+                self._config,
+                keys,
+                with_synonyms=with_synonyms,
+                with_documentation=with_documentation,
+            )
+        self._check_broker_id(name, "{} or empty string,")
+        return describe_broker(
+            self._config,
+            keys,
+            with_synonyms=with_synonyms,
+            with_documentation=with_documentation,
+            is_for_all_brokers=not name,
+        )
+
+    def _check_broker_id(self, name: str, expected: str) -> None:
+        """Raises KafkaError(INVALID_REQUEST) for a broker that this is not; the empty name is every broker."""
+        may_be_every_broker = Habit.CHANGES_NO_BROKERS not in self._config.profile.habits
+        try:
+            is_right = (may_be_every_broker and not name) or int(name) == self._config.broker_id
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+        if not is_right:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {expected.format(self._config.broker_id)} but received "
+                f"ConfigResource(type=BROKER, name='{name}').name",
+            )
+
+    # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------------------
+
+    def alter_configs(self, request: Request, client: Client) -> Body:
+        check_resource_types(request.body.resources)
+        resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
+        rows = [self._altered_row(resource, request, replaced) for resource in resources.values()]
+        return AlterConfigsResponse(responses=rows)
+
+    def incremental_alter_configs(self, request: Request, client: Client) -> Body:
+        check_resource_types(request.body.resources)
+        times = Counter((each.resource_type, each.resource_name) for each in request.body.resources)
+        resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
+        rows = []
+        for key, resource in resources.items():
+            if times[key] > 1:
+                again = KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                rows.append((again.code, again.message, *key))
+            else:
+                change = partial(altered, is_topic=resource.resource_type == RESOURCE_TOPIC)
+                rows.append(self._altered_row(resource, request, change))
+        return IncrementalAlterConfigsResponse(responses=rows)
+
+    def _altered_row(self, resource: Body, request: Request, change: Change) -> Body:
+        """Alter one resource to what `change` makes of its configs and the given ones; its row of the answer."""
+        kind, name = resource.resource_type, resource.resource_name
+        alter = self._alter_topic if kind == RESOURCE_TOPIC else self._alter_broker
+        code, message = ErrorCode.NONE, None
+        try:
+            alter(name, resource.configs, change, request.body.validate_only)
+        except InvalidDynamicConfig as error:
+            code = ErrorCode.INVALID_REQUEST
+            where = f"ConfigResource(type={RESOURCE_NAMES[kind]}, name='{name}')"
+            message = f"Invalid config value for resource {where}: {error}"
+        except KafkaError as error:
+            code, message = error.code, error.message
+        return (code, message, kind, name)
+
+    def _alter_topic(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
+        check_topic_name(name)
+        topic = self._controller.topic(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f'Topic "{name}" does not exist.')
+        check_no_nulls(given)
+        self._set_topic_configs(topic, change(topic.configs, given), validate_only)
+
+    def _set_topic_configs(self, topic: TopicState, configs: Configs, validate_only: bool) -> None:
+        """Raises KafkaError for a name that is no config, InvalidDynamicConfig for a value that is none of it."""
+        check_names(configs)
+        try:
+            LogConfig.from_props(configs, self._config.log_config)
+        except KafkaError as error:
+            raise InvalidDynamicConfig(str(error)) from error
+        self._controller.alter_topic_configs(topic.name, configs, validate_only=validate_only)
+
+    def _alter_broker(self, name: str, given: Sequence[Body], change: Change, validate_only: bool) -> None:
+        if Habit.CHANGES_NO_BROKERS in self._config.profile.habits:
+            refusal = "AlterConfigs is only supported for topics, but resource type is BROKER"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, refusal)
+        self._check_broker_id(name, "{},")
+        check_no_nulls(given)
+        current = self._config.of_broker if name else self._config.of_cluster
+        broker = str(self._config.broker_id) if name else name
+        self._controller.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
+
+
+def check_resource_types(resources: Sequence[Body], suffix: str = "") -> None:
+    """Raises KafkaError(INVALID_REQUEST), for the whole request: as kafka 2.0.1 KafkaApis."""
+    for resource in resources:
+        if resource.resource_type not in RESOURCE_NAMES:
+            where = suffix.format(resource.resource_name)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
+
+
+def known_type(resource_type: int) -> int:
+    """The type of a resource as an answer names it: what is not known is UNKNOWN."""
+    return resource_type if resource_type in RESOURCE_NAMES else RESOURCE_UNKNOWN

@@ -1,0 +1,102 @@
+"""What is told of producers and transactions: DescribeProducers, DescribeTransactions, ListTransactions, all v0.
+
+As Kafka 3.0, which has them for administrators who look for a transaction that hangs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minibroker.broker.client import Client
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.transaction import Transaction, TransactionState
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.transactions import (
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.transaction_records import by_topic
+from minibroker.storage.producer_append import ProducerStateEntry
+
+NO_OFFSET = -1
+STATES = {state.title for state in TransactionState}
+
+Body = Any
+
+
+class DescribeTransactionApis:
+    """Handlers that look, and change nothing."""
+
+    def __init__(self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager) -> None:
+        self._coordinator = coordinator
+        self._replica_manager = replica_manager
+
+    def describe_producers(self, request: Request, client: Client) -> Body:
+        topics = [
+            (topic.name, [self._producers_of(TopicPartition(topic.name, each)) for each in topic.partitions])
+            for topic in request.body.topics
+        ]
+        return DescribeProducersResponse(topics=topics)
+
+    def _producers_of(self, topic_partition: TopicPartition) -> Body:
+        make_row = DescribeProducersResponse.row("topics.partitions")
+        try:
+            log = self._replica_manager.leader_partition(topic_partition).log
+        except KafkaError as error:
+            return make_row(partition=topic_partition.partition, error_code=error.code, error_message=error.message)
+        producers = [producer_row(entry) for entry in log.producer_state.producers.values()]
+        return make_row(partition=topic_partition.partition, active_producers=producers)
+
+    def describe_transactions(self, request: Request, client: Client) -> Body:
+        rows = [self._described(transactional_id) for transactional_id in request.body.transactional_ids]
+        return DescribeTransactionsResponse(transactions=rows)
+
+    def _described(self, transactional_id: str) -> Body:
+        make_row = DescribeTransactionsResponse.row("transactions")
+        if not transactional_id:
+            return make_row(error_code=ErrorCode.INVALID_REQUEST, transactional_id=transactional_id)
+        transaction = self._coordinator.transactions.get(transactional_id)
+        if transaction is None:
+            return make_row(error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id=transactional_id)
+        metadata = transaction.metadata
+        return make_row(
+            transactional_id=transactional_id,
+            state=transaction.state.title,
+            timeout_ms=metadata.timeout_ms,
+            start_time_ms=metadata.start_ms,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+            topics=by_topic(metadata.partitions),
+        )
+
+    def list_transactions(self, request: Request, client: Client) -> Body:
+        """Those in one of the states, of one of the producers; of all where none is named."""
+        body = request.body
+        states, producer_ids = set(body.state_filters), set(body.producer_id_filters)
+
+        def is_wanted(transaction: Transaction) -> bool:
+            is_of_state = not states or transaction.state.title in states
+            return is_of_state and (not producer_ids or transaction.metadata.producer_id in producer_ids)
+
+        rows = [
+            (transactional_id, transaction.metadata.producer_id, transaction.state.title)
+            for transactional_id, transaction in self._coordinator.transactions.items()
+            if is_wanted(transaction)
+        ]
+        return ListTransactionsResponse(unknown_state_filters=sorted(states - STATES), transactions=rows)
+
+
+def producer_row(entry: ProducerStateEntry) -> Body:
+    first_offset = entry.current_txn_first_offset
+    return (
+        entry.producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        entry.last_timestamp_ms,
+        entry.coordinator_epoch,
+        NO_OFFSET if first_offset is None else first_offset,
+    )

@@ -1,0 +1,221 @@
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: groups as their members see them; and as an
+administrator does: DescribeGroups, ListGroups, DeleteGroups.
+
+FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at once.
+JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member is told its id first · v5 static members.
+SyncGroup v0-v5, Heartbeat v0-v4. LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
+DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups v0-v2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
+from minibroker.broker.client import Client
+from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.group import GroupState
+from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
+from minibroker.broker.group.membership import JoinRequest, SyncRequest
+from minibroker.broker.profiles import EVERYTHING, Habit, Profile
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.messages.groups import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    SyncGroupResponse,
+)
+
+KEY_GROUP = 0
+KEY_TRANSACTION = 1
+FIRST_VERSION_WITH_MANY_KEYS = 4
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
+FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+FIRST_VERSION_LEAVING_TOGETHER = 3
+STATE_BEFORE_1_1 = "AwaitingSync"  # of a group that is CompletingRebalance
+
+Body = Any
+
+
+class GroupApis:
+    """Handlers of groups.
+
+    `ensure_topics` by key type makes the topic a coordinator keeps its state in, or raises KafkaError;
+    `address_for` tells where a client reaches this broker.
+    """
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        *,
+        ensure_topics: Mapping[int, Callable[[], object]],
+        address_for: Callable[[Client], tuple[str, int]],
+        broker_id: int,
+        profile: Profile = EVERYTHING,
+    ) -> None:
+        self._coordinator = coordinator
+        self._profile = profile
+        self._membership = coordinator.membership
+        self._ensure_topics = ensure_topics
+        self._address_for = address_for
+        self._broker_id = broker_id
+
+    # -- FindCoordinator --------------------------------------------------------------------------------------
+
+    def find_coordinator(self, request: Request, client: Client) -> Body:
+        """This broker, once the topic is there in which it will keep what it coordinates."""
+        error = self._ensure_topic(request.body.key_type)
+        node_id, (host, port) = (-1, ("", -1)) if error else (self._broker_id, self._address_for(client))
+        if request.api_version < FIRST_VERSION_WITH_MANY_KEYS:
+            return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
+        rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=rows)
+
+    def _ensure_topic(self, key_type: int) -> ErrorCode:
+        if key_type not in (KEY_GROUP, KEY_TRANSACTION):
+            raise KafkaProtocolError(f"FindCoordinator: unknown key type {key_type}")
+        ensure_topic = self._ensure_topics.get(key_type)
+        if ensure_topic is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            ensure_topic()
+        except KafkaError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+    # -- JoinGroup --------------------------------------------------------------------------------------------
+
+    def join_group(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body, version = request.body, request.api_version
+        result = self._membership.join(
+            JoinRequest(
+                group_id=body.group_id,
+                member_id=body.member_id,
+                group_instance_id=body.group_instance_id,
+                must_know_member_id=version >= FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID and body.group_instance_id is None,
+                client_id=request.client_id or "",
+                client_host=client_host(client),
+                rebalance_timeout_ms=body.rebalance_timeout_ms
+                if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+                else body.session_timeout_ms,
+                session_timeout_ms=body.session_timeout_ms,
+                protocol_type=body.protocol_type,
+                protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],
+            )
+        )
+        if isinstance(result, JoinResult):
+            return joined(result, version)
+        return self._finish_join(result, version)
+
+    async def _finish_join(self, joining: Coroutine[Any, Any, JoinResult], version: int) -> Body:
+        return joined(await joining, version)
+
+    # -- SyncGroup --------------------------------------------------------------------------------------------
+
+    def sync_group(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        result = self._membership.sync(
+            SyncRequest(
+                group_id=body.group_id,
+                identity=identity_of(body),
+                protocol_type=body.protocol_type,
+                protocol=body.protocol_name,
+                assignments=dict(body.assignments),
+            )
+        )
+        return synced(result) if isinstance(result, SyncResult) else self._finish_sync(result)
+
+    async def _finish_sync(self, syncing: Coroutine[Any, Any, SyncResult]) -> Body:
+        return synced(await syncing)
+
+    # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
+
+    def heartbeat(self, request: Request, client: Client) -> Body:
+        error = self._membership.heartbeat(request.body.group_id, identity_of(request.body))
+        return HeartbeatResponse(error_code=error)
+
+    def leave_group(self, request: Request, client: Client) -> Body:
+        body = request.body
+        leaving = (
+            [MemberIdentity(member.member_id, member.group_instance_id) for member in body.members]
+            if request.api_version >= FIRST_VERSION_LEAVING_TOGETHER
+            else [MemberIdentity(body.member_id)]
+        )
+        error, left = self._membership.leave(body.group_id, leaving)
+        if request.api_version < FIRST_VERSION_LEAVING_TOGETHER and left:
+            error = left[0][1]
+        rows = [(who.member_id, who.group_instance_id, refusal) for who, refusal in left]
+        return LeaveGroupResponse(error_code=error, members=rows)
+
+    # -- for administrators -----------------------------------------------------------------------------------
+
+    def describe_groups(self, request: Request, client: Client) -> Body:
+        make_row = DescribeGroupsResponse.row("groups")
+        rows = []
+        for group_id in request.body.groups:
+            group = self._coordinator.describe(group_id)
+            rows.append(
+                make_row(
+                    error_code=group.error,
+                    group_id=group_id,
+                    group_state=self._state_name(group.state),
+                    protocol_type=group.protocol_type,
+                    protocol_data=group.protocol,
+                    members=group.members,
+                    authorized_operations=ON_GROUP
+                    if request.body.include_authorized_operations and group.error is ErrorCode.NONE
+                    else NOT_TOLD,
+                )
+            )
+        return DescribeGroupsResponse(groups=rows)
+
+    def _state_name(self, state: str) -> str:
+        awaits = Habit.CALLS_SYNCING_AWAITING in self._profile.habits and state == GroupState.COMPLETING_REBALANCE.value
+        return STATE_BEFORE_1_1 if awaits else state
+
+    def list_groups(self, request: Request, client: Client) -> Body:
+        error, groups = self._coordinator.list(request.body.states_filter)
+        return ListGroupsResponse(error_code=error, groups=groups)
+
+    def delete_groups(self, request: Request, client: Client) -> Body:
+        names = dict.fromkeys(request.body.group_names)
+        return DeleteGroupsResponse(results=[(name, self._coordinator.delete(name)) for name in names])
+
+
+def client_host(client: Client) -> str:
+    """As java.net.InetAddress prints an address that has no name."""
+    return "/" + client.address.rpartition(":")[0]
+
+
+def identity_of(body: Body) -> MemberIdentity:
+    return MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
+
+
+def joined(result: JoinResult, version: int) -> Body:
+    """Before null could be said, no protocol was an empty one."""
+    protocol = result.protocol
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol or "" if version < FIRST_VERSION_WITH_NULL_PROTOCOL else protocol,
+        leader=result.leader,
+        member_id=result.member_id,
+        members=result.members,
+    )
+
+
+def synced(result: SyncResult) -> Body:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,181 @@
+"""ListOffsets and OffsetForLeaderEpoch: which offset is at a time, and where a leader epoch ended.
+
+ListOffsets v0-v7. Version notes: v0 answers a list of segment starts by file time · v1 one offset by record time
+· v2 isolation_level · v4 leader epochs, and refuses those it is not led in · v7 knows the largest timestamp.
+
+OffsetForLeaderEpoch v0-v4. Version notes: v1 tells the epoch it found · v2 refuses epochs it is not led in · v3 says
+who asks, which makes no difference here: consumers ask since 2.1, followers always did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from minibroker.broker.apis.fetch import check_isolation_level
+from minibroker.broker.client import Client
+from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
+from minibroker.broker.replica.reading import DEBUGGING_REPLICA_ID
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
+from minibroker.protocol.primitives import TopicPartition
+
+CONSUMER_REPLICA_ID = -1
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+UNKNOWN_TIMESTAMP = -1
+FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
+
+Body = Any
+
+
+class LogOffsetApis:
+    """Handlers of ListOffsets and OffsetForLeaderEpoch."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replica_manager = replica_manager
+
+    # -- ListOffsets ------------------------------------------------------------------------------------------
+
+    def list_offsets(self, request: Request, client: Client) -> Body:
+        body, version = request.body, request.api_version
+        check_isolation_level(body.isolation_level)
+        duplicates = duplicate_partitions(body.topics)
+        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: what is asked twice is answered once
+        for topic in body.topics:
+            rows = topics.setdefault(topic.topic, {})
+            for row in topic.partitions:
+                topic_partition = TopicPartition(topic.topic, row.partition)
+                if version == 0:
+                    rows[row.partition] = self._list_segments(topic_partition, row, body.replica_id)
+                elif topic_partition in duplicates:
+                    rows[row.partition] = failed_offset(row.partition, ErrorCode.INVALID_REQUEST)
+                else:
+                    rows[row.partition] = self._list_offset(request, topic_partition, row)
+        return ListOffsetsResponse(topics=[(name, list(rows.values())) for name, rows in topics.items() if rows])
+
+    def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
+        try:
+            partition = self._replica_manager.leader_partition(topic_partition)
+            partition.check_leader_epoch(row.current_leader_epoch)
+            found = self._find_offset(request, partition, row.timestamp)
+        except KafkaError as error:
+            return failed_offset(topic_partition.partition, error.code)
+        if found is None:
+            return list_offsets_row(topic_partition.partition)
+        offset, timestamp = found
+        is_latest = row.timestamp == LATEST_TIMESTAMP
+        return list_offsets_row(
+            topic_partition.partition,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=partition.leader_epoch if is_latest else partition.log.leader_epochs.epoch_for(offset),
+        )
+
+    def _find_offset(self, request: Request, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+        """The offset and its timestamp, within what this reader may see (fetch-path row 75)."""
+        body = request.body
+        last_fetchable = partition.end_of_reading(
+            is_committed_only=body.replica_id in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID),
+            isolation_level=body.isolation_level,
+        ).message_offset
+        if timestamp == LATEST_TIMESTAMP:
+            return last_fetchable, UNKNOWN_TIMESTAMP
+        if timestamp == MAX_TIMESTAMP and request.api_version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:
+            found = partition.log.fetch_offset_of_max_timestamp()
+        else:
+            found = partition.log.fetch_offset_by_timestamp(timestamp)
+        if found is None:
+            return None
+        if timestamp == EARLIEST_TIMESTAMP or found.offset < last_fetchable:
+            return found.offset, found.timestamp_ms
+        return None
+
+    def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
+        """v0: the starts of the segments last written before a time, newest first (fetch-path row 74)."""
+        try:
+            partition = self._replica_manager.leader_partition(topic_partition)
+        except KafkaError as error:
+            return failed_offset(topic_partition.partition, error.code)
+        if row.max_num_offsets < 0:
+            return failed_offset(topic_partition.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+        offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
+        if replica_id == CONSUMER_REPLICA_ID:
+            offsets = hide_uncommitted(offsets, partition.high_watermark.message_offset)
+        return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)
+
+    # -- OffsetForLeaderEpoch ---------------------------------------------------------------------------------
+
+    def offset_for_leader_epoch(self, request: Request, client: Client) -> Body:
+        topics: dict[str, dict[int, Body]] = {}
+        for topic in request.body.topics:
+            rows = topics.setdefault(topic.topic, {})
+            for row in topic.partitions:
+                rows[row.partition] = self._end_of_epoch(TopicPartition(topic.topic, row.partition), row)
+        return OffsetForLeaderEpochResponse(
+            topics=[(name, list(rows.values())) for name, rows in topics.items() if rows]
+        )
+
+    def _end_of_epoch(self, topic_partition: TopicPartition, row: Body) -> Body:
+        try:
+            partition = self._replica_manager.leader_partition(topic_partition)
+            partition.check_leader_epoch(row.current_leader_epoch)
+        except KafkaError as error:
+            return epoch_row(topic_partition.partition, error=error.code)
+        epoch, end_offset = partition.end_offset_of_epoch(row.leader_epoch)
+        return epoch_row(topic_partition.partition, leader_epoch=epoch, end_offset=end_offset)
+
+
+def duplicate_partitions(topics: Sequence[Any]) -> set[TopicPartition]:
+    seen: set[TopicPartition] = set()
+    duplicates: set[TopicPartition] = set()
+    for topic in topics:
+        for row in topic.partitions:
+            topic_partition = TopicPartition(topic.topic, row.partition)
+            (duplicates if topic_partition in seen else seen).add(topic_partition)
+    return duplicates
+
+
+def list_offsets_row(
+    partition: int,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    timestamp: int = UNKNOWN_TIMESTAMP,
+    offset: int = NO_OFFSET,
+    leader_epoch: int = NO_EPOCH,
+    old_style_offsets: Sequence[int] = (),
+) -> Body:
+    return ListOffsetsResponse.row("topics.partitions")(
+        partition=partition,
+        error_code=error,
+        old_style_offsets=old_style_offsets,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=leader_epoch,
+    )
+
+
+def failed_offset(partition: int, error: ErrorCode) -> Body:
+    return list_offsets_row(partition, error=error)
+
+
+def epoch_row(
+    partition: int,
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    leader_epoch: int = NO_EPOCH,
+    end_offset: int = NO_OFFSET,
+) -> Body:
+    return OffsetForLeaderEpochResponse.row("topics.partitions")(
+        error_code=error, partition=partition, leader_epoch=leader_epoch, end_offset=end_offset
+    )
+
+
+def hide_uncommitted(offsets: Sequence[int], high_watermark: int) -> list[int]:
+    """As kafka 2.0.1 KafkaApis.handleListOffsetRequestV0: offsets past the high watermark become the high watermark."""
+    if any(offset > high_watermark for offset in offsets):
+        return [high_watermark, *(offset for offset in offsets if offset <= high_watermark)]
+    return list(offsets)

@@ -1,0 +1,143 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups keep.
+
+OffsetCommit v0-v8. Version notes: v0 knows no members · v1 a time of its own · v2-v4 how long to keep it · v6 leader
+epochs · v7 static members.
+OffsetFetch v0-v7. Version notes: v0 an offset that is not there is UNKNOWN_TOPIC_OR_PARTITION, and metadata is never
+told · v2 null means all, an error of the group is told once · v5 leader epochs · v7 offsets that no open transaction
+is about to change.
+OffsetDelete v0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
+
+from minibroker.broker.client import Client
+from minibroker.broker.clock import Clock
+from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.group.committing import Committing, Errors, FetchedOffset
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.profiles import EVERYTHING, Habit, Profile
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
+from minibroker.protocol.primitives import TopicPartition
+
+NOT_GIVEN = -1
+MAX_TIMESTAMP_MS = 2**63 - 1
+FIRST_VERSION_WITH_ALL = 2
+NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+Body = Any
+
+
+class OffsetApis:
+    """Handlers of committed offsets."""
+
+    def __init__(
+        self, committing: Committing, metadata_cache: MetadataCache, clock: Clock, profile: Profile = EVERYTHING
+    ) -> None:
+        self._committing = committing
+        self._metadata_cache = metadata_cache
+        self._clock = clock
+        self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in profile.habits
+
+    # -- OffsetCommit -----------------------------------------------------------------------------------------
+
+    def offset_commit(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        commits: dict[TopicPartition, OffsetRecord] = {}
+        errors: Errors = {}
+        for topic in body.topics:
+            for row in topic.partitions:
+                topic_partition = TopicPartition(topic.name, row.partition)
+                if self._may_commit_to(topic_partition):
+                    commits[topic_partition] = self._record(row, body.retention_time_ms)
+                else:
+                    errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not commits:
+            return committed(errors)
+        identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
+        outcome = self._committing.commit(body.group_id, identity, commits)
+        if isinstance(outcome, dict):
+            return committed(errors | outcome)
+        return self._finish_commit(errors, outcome)
+
+    async def _finish_commit(self, errors: Errors, storing: Coroutine[Any, Any, Errors]) -> Body:
+        return committed(errors | await storing)
+
+    def _may_commit_to(self, topic_partition: TopicPartition) -> bool:
+        is_partition_known = self._takes_any_partition or self._has_partition(topic_partition)
+        return is_partition_known and topic_partition.topic in self._metadata_cache.topics
+
+    def _has_partition(self, topic_partition: TopicPartition) -> bool:
+        topic = self._metadata_cache.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def _record(self, row: Body, retention_time_ms: int) -> OffsetRecord:
+        """When it goes is told only by clients up to v4, and decided by the broker for all others."""
+        now_ms = self._clock.wall_ms()
+        expire_ms = None
+        if retention_time_ms != NOT_GIVEN:
+            expire_ms = min(now_ms + retention_time_ms, MAX_TIMESTAMP_MS)
+        elif row.commit_timestamp != NOT_GIVEN:
+            expire_ms = min(row.commit_timestamp + self._committing.retention_ms, MAX_TIMESTAMP_MS)
+        return OffsetRecord(
+            row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
+        )
+
+    # -- OffsetFetch ------------------------------------------------------------------------------------------
+
+    def offset_fetch(self, request: Request, client: Client) -> Body:
+        body, version = request.body, request.api_version
+        if body.topics is None and version < FIRST_VERSION_WITH_ALL:
+            raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
+        asked = None if body.topics is None else partitions_of(body.topics)
+        error, offsets = self._committing.fetch(body.group_id, asked, must_be_stable=body.require_stable)
+        if error is not ErrorCode.NONE and version < FIRST_VERSION_WITH_ALL:
+            offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
+        elif version == 0:
+            offsets = {each: self._as_v0(each, offset) for each, offset in offsets.items()}
+        rows = {
+            each: (each.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error)
+            for each, offset in offsets.items()
+        }
+        return OffsetFetchResponse(topics=by_topic(rows), error_code=error)
+
+    def _as_v0(self, topic_partition: TopicPartition, offset: FetchedOffset) -> FetchedOffset:
+        """As kafka 2.0.1 KafkaApis.handleOffsetFetchRequest, which reads such offsets from ZooKeeper."""
+        if offset.offset == NOT_GIVEN or not self._may_commit_to(topic_partition):
+            return NOT_THERE_IN_V0
+        return offset._replace(metadata="")
+
+    # -- OffsetDelete -----------------------------------------------------------------------------------------
+
+    def offset_delete(self, request: Request, client: Client) -> Body:
+        asked = partitions_of(request.body.topics)
+        known = [each for each in asked if self._has_partition(each)]
+        error, errors = self._committing.delete(request.body.group_id, known)
+        if error is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=error)
+        rows = {each: (each.partition, errors.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) for each in asked}
+        return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=by_topic(rows))
+
+
+def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
+    """Each once, in order."""
+    named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
+    return list(dict.fromkeys(named))
+
+
+def committed(errors: Errors) -> Body:
+    rows = {each: (each.partition, error) for each, error in errors.items()}
+    return OffsetCommitResponse(topics=by_topic(rows))
+
+
+def by_topic(rows: Mapping[TopicPartition, tuple[Any, ...]]) -> list[tuple[str, list[tuple[Any, ...]]]]:
+    """Rows of partitions under their topics."""
+    topics: dict[str, list[tuple[Any, ...]]] = {}
+    for topic_partition, row in rows.items():
+        topics.setdefault(topic_partition.topic, []).append(row)
+    return list(topics.items())

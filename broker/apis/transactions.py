@@ -1,0 +1,198 @@
+"""What transactional producers ask, what other coordinators ask, and what is told of producers and transactions.
+
+InitProducerId v0-v4 · AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v3 · WriteTxnMarkers v0-v1.
+Behavior: as kafka 2.0.1 KafkaApis; one partition that is not there keeps AddPartitionsToTxn from adding any.
+Version notes: InitProducerId v3 knows who the producer was (KIP-360), v4 PRODUCER_FENCED, which the others know from
+v2; TxnOffsetCommit v3 knows the member that read what is committed (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from minibroker.broker.client import Client
+from minibroker.broker.clock import Clock
+from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
+from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
+from minibroker.broker.transaction.later import Later, and_then, answered
+from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
+from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from minibroker.protocol.api import Request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.messages.transactions import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersResponse,
+)
+from minibroker.protocol.primitives import TopicPartition
+
+FIRST_INIT_WITH_PRODUCER_FENCED = 4
+FIRST_WITH_PRODUCER_FENCED = 2
+NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+
+Body = Any
+MarkersOfProducer = dict[int, Errors]
+
+
+class TransactionApis:
+    """Handlers of what changes a transaction."""
+
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        markers: MarkerWriter,
+        groups: GroupCoordinator,
+        metadata_cache: MetadataCache,
+        clock: Clock,
+    ) -> None:
+        self._coordinator = coordinator
+        self._markers = markers
+        self._groups = groups
+        self._metadata_cache = metadata_cache
+        self._clock = clock
+
+    def init_producer_id(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
+        if expected == NO_PRODUCER:
+            expected = None
+        elif body.producer_id == NO_PRODUCER_ID or body.producer_epoch == NO_EPOCH:
+            return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)  # one without the other
+
+        def answer(result: Initialized) -> Body:
+            producer_id, epoch = result.producer
+            error = fenced_for_version(result.error, request.api_version, FIRST_INIT_WITH_PRODUCER_FENCED)
+            return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
+
+        outcome = self._coordinator.initialize(body.transactional_id, body.transaction_timeout_ms, expected)
+        return answered(outcome, answer)
+
+    def add_partitions_to_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        partitions = partitions_of(body.topics)
+        refused = {each: error for each in partitions if (error := self._refusal(each)) is not None}
+        if refused:
+            errors = {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+            return AddPartitionsToTxnResponse(topics=rows_of(errors))
+        outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), partitions.keys())
+
+        def answer(error: ErrorCode) -> Body:
+            error = fenced_for_version(error, request.api_version, FIRST_WITH_PRODUCER_FENCED)
+            return AddPartitionsToTxnResponse(topics=rows_of(dict.fromkeys(partitions, error)))
+
+        return answered(outcome, answer)
+
+    def _refusal(self, topic_partition: TopicPartition) -> ErrorCode | None:
+        if topic_partition.topic in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return None if self._exists(topic_partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _exists(self, topic_partition: TopicPartition) -> bool:
+        topic = self._metadata_cache.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition in topic.partitions
+
+    def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        """The offsets of a group are a partition of the transaction: the one of `__consumer_offsets` they live in."""
+        body = request.body
+        partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
+        outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
+        return answered(outcome, partial(answer_with, AddOffsetsToTxnResponse, request.api_version))
+
+    def end_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        body = request.body
+        outcome = self._coordinator.end(body.transactional_id, producer_of(body), is_commit=body.is_commit)
+        return answered(outcome, partial(answer_with, EndTxnResponse, request.api_version))
+
+    def txn_offset_commit(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        """Offsets that count when the transaction is committed; those of partitions there are not, are refused."""
+        body = request.body
+        now_ms = self._clock.wall_ms()
+        commits = {
+            TopicPartition(topic, row.partition): OffsetRecord(
+                row.offset, row.leader_epoch, row.metadata or "", now_ms, None
+            )
+            for topic, partitions in body.topics
+            for row in partitions
+        }
+        refused = {each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in commits if not self._exists(each)}
+        for topic_partition in refused:
+            del commits[topic_partition]
+
+        def answer(errors: Errors) -> Body:
+            return TxnOffsetCommitResponse(topics=rows_of(errors | refused))
+
+        if not commits:
+            return answer({})
+        outcome = self._groups.commit_transactional_offsets(
+            body.group_id,
+            member_id=body.member_id,
+            generation_id=body.generation_id,
+            group_instance_id=body.group_instance_id,
+            producer_id=body.producer_id,
+            producer_epoch=body.producer_epoch,
+            commits=commits,
+        )
+        return answered(outcome, answer)
+
+    def write_txn_markers(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+        """The markers of another coordinator, one after the other; answered by producer id, as Kafka does.
+
+        Raises KafkaError(UNKNOWN_SERVER_ERROR) for a producer there cannot be.
+        """
+        if any(row.producer_id < 0 or row.producer_epoch < 0 for row in request.body.markers):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker of no producer")
+        outcome: MarkersOfProducer | Later[MarkersOfProducer] = {}
+        for row in request.body.markers:
+            partitions = frozenset(partitions_of(row.topics))
+            marker = Marker(row.producer_id, row.producer_epoch, row.coordinator_epoch, row.is_commit, partitions)
+            outcome = and_then(outcome, partial(self._write_marker, marker))
+        return answered(outcome, markers_answer)
+
+    def _write_marker(self, marker: Marker, known: MarkersOfProducer) -> MarkersOfProducer | Later[MarkersOfProducer]:
+        def add(errors: Errors) -> MarkersOfProducer:
+            if errors:
+                known.setdefault(marker.producer_id, {}).update(errors)
+            return known
+
+        return and_then(self._markers.write(marker), add)
+
+
+def fenced_for_version(error: ErrorCode, version: int, first_that_knows: int) -> ErrorCode:
+    """Older clients know a producer that was shut out by its epoch only."""
+    if error is ErrorCode.PRODUCER_FENCED and version < first_that_knows:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def answer_with(make_response: Callable[..., Body], version: int, error: ErrorCode) -> Body:
+    return make_response(error_code=fenced_for_version(error, version, FIRST_WITH_PRODUCER_FENCED))
+
+
+def producer_of(body: Body) -> ProducerIdentity:
+    return ProducerIdentity(body.producer_id, body.producer_epoch)
+
+
+def partitions_of(topics: Iterable[Any]) -> dict[TopicPartition, None]:
+    """Each partition once, in the order of the request."""
+    return {TopicPartition(name, partition): None for name, partitions in topics for partition in partitions}
+
+
+def rows_of(errors: Errors) -> list[Any]:
+    """Errors as responses have them: under each topic, the partitions and their errors."""
+    topics: dict[str, list[Any]] = {}
+    for (topic, partition), error in errors.items():
+        topics.setdefault(topic, []).append((partition, error))
+    return list(topics.items())
+
+
+def markers_answer(errors: MarkersOfProducer) -> Body:
+    return WriteTxnMarkersResponse(
+        markers=[(producer_id, rows_of(by_partition)) for producer_id, by_partition in errors.items()]
+    )

@@ -1,0 +1,67 @@
+"""Reads settings from KAFKA_* environment variables, as the apache/kafka image has them.
+
+After `KAFKA_`, in lower case, `_` stands for a dot, `__` for an underscore, `___` for a dash:
+KAFKA_LOG_RETENTION_MS is log.retention.ms. The image's own variables (KAFKA_HEAP_OPTS and its like) are no settings.
+As kafka 4.0 KafkaDockerWrapper.getServerConfigsFromEnv.
+
+What that image needs of its users, and a broker that has no quorum of controllers does not, is understood: KRaft's
+settings are left out, the controllers' listeners too, and node.id is broker.id. So a compose file for it works here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PREFIX = "KAFKA_"
+OF_THE_IMAGE = {
+    "KAFKA_VERSION",
+    "KAFKA_HEAP_OPT",
+    "KAFKA_HEAP_OPTS",
+    "KAFKA_LOG4J_OPTS",
+    "KAFKA_OPTS",
+    "KAFKA_JMX_OPTS",
+    "KAFKA_JMX_PORT",
+    "KAFKA_JMX_HOSTNAME",
+    "KAFKA_JVM_PERFORMANCE_OPTS",
+    "KAFKA_GC_LOG_OPTS",
+    "KAFKA_LOG4J_ROOT_LOGLEVEL",
+    "KAFKA_LOG4J_LOGGERS",
+    "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+}
+UNDERSCORES = re.compile("_{1,3}")
+STANDS_FOR = {1: ".", 2: "_", 3: "-"}
+CONTROLLER_LISTENERS = "controller.listener.names"
+LISTENERS = "listeners"
+
+
+def settings_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Value and variable of each setting that is in the environment, by its name."""
+    found = {
+        setting_name(variable): (value, variable)
+        for variable, value in environment.items()
+        if variable.startswith(PREFIX) and variable not in OF_THE_IMAGE
+    }
+    return without_quorum(found)
+
+
+def setting_name(variable: str) -> str:
+    name = variable.removeprefix(PREFIX).lower()
+    return UNDERSCORES.sub(lambda match: STANDS_FOR[len(match[0])], name)
+
+
+def without_quorum(found: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """The settings as a broker has them that is its own controller."""
+    controllers = {name.strip().upper() for name in found.get(CONTROLLER_LISTENERS, ("", ""))[0].split(",")}
+    settings = {
+        name: each for name, each in found.items() if name != "process.roles" and not name.startswith("controller.")
+    }
+    if "node.id" in settings:
+        node_id = settings.pop("node.id")
+        settings.setdefault("broker.id", node_id)
+    for name in (LISTENERS, f"advertised.{LISTENERS}"):
+        if name in settings:
+            text, variable = settings[name]
+            kept = [each for each in text.split(",") if each.partition("://")[0].strip().upper() not in controllers]
+            settings[name] = ",".join(kept), variable
+    return settings

@@ -1,0 +1,233 @@
+"""The offsets of groups: who may commit them, what is answered to who asks, and when they go.
+
+As kafka 2.0.1 GroupCoordinator and GroupMetadataManager; offsets that are stable (2.5) and may be deleted (2.4) came
+later. A commit is one append. What a transaction commits counts when its markers are in `__consumer_offsets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from minibroker.broker.background import Background
+from minibroker.broker.clock import Clock
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.group_cache import GroupCache
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import OffsetRecord
+from minibroker.protocol.primitives import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+
+Commits = Mapping[TopicPartition, OffsetRecord]
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class FetchedOffset(NamedTuple):
+    """An answer to OffsetFetch: -1 where nothing is committed, which is no error."""
+
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+UNKNOWN_OFFSET = FetchedOffset()
+UNSTABLE_OFFSET = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
+
+class Committing:
+    """Commits, fetches and removals of the offsets of all groups."""
+
+    def __init__(
+        self, groups: GroupCache, store: OffsetStore, *, config: KafkaConfig, clock: Clock, background: Background
+    ) -> None:
+        self._groups = groups
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._background = background
+        self.retention_ms = store.retention_ms
+
+    # -- OffsetCommit -----------------------------------------------------------------------------------------
+
+    def commit(self, group_id: str, identity: MemberIdentity, commits: Commits) -> Errors | Coroutine[Any, Any, Errors]:
+        """Of a member, or with generation -1 of somebody who only keeps offsets in a group without members."""
+        refusal = self._groups.check(group_id, may_be_unnamed=True)
+        if refusal is not ErrorCode.NONE:
+            return dict.fromkeys(commits, refusal)
+        group = self._groups.get(group_id)
+        if group is None:
+            if identity.generation_id >= 0:
+                return dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION)
+            group = self._groups.get_or_add(group_id)
+        refusal = refuse_commit(group, identity)
+        if refusal is not ErrorCode.NONE:
+            return dict.fromkeys(commits, refusal)
+        member = group.members.get(identity.member_id)
+        if member is not None:
+            member.expect_heartbeat(self._clock.monotonic_ms())
+        return self._commit(group, commits)
+
+    def commit_transactional(
+        self, group_id: str, identity: MemberIdentity, commits: Commits, *, producer_id: int, producer_epoch: int
+    ) -> Errors | Coroutine[Any, Any, Errors]:
+        """Of a transactional producer; member and generation are looked at where they are given (KIP-447)."""
+        refusal = self._groups.check(group_id)
+        if refusal is not ErrorCode.NONE:
+            return dict.fromkeys(commits, refusal)
+        group = self._groups.get_or_add(group_id)
+        refusal = refuse_transactional_commit(group, identity)
+        if refusal is not ErrorCode.NONE:
+            return dict.fromkeys(commits, refusal)
+        return self._commit(group, commits, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    def _commit(self, group: Group, commits: Commits, **producer: int) -> Errors | Coroutine[Any, Any, Errors]:
+        largest = self._config.offset_metadata_max_bytes
+        errors: Errors = {
+            topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
+            for topic_partition, record in commits.items()
+            if len(record.metadata) > largest
+        }
+        stored = {
+            topic_partition: record for topic_partition, record in commits.items() if topic_partition not in errors
+        }
+        if not stored:
+            return errors
+        outcome = self._store.commit(group.group_id, group.offsets, stored, **producer)
+        if isinstance(outcome, ErrorCode):
+            return errors | dict.fromkeys(stored, outcome)
+        return self._finish_commit(outcome, errors, stored)
+
+    async def _finish_commit(self, storing: Coroutine[Any, Any, ErrorCode], errors: Errors, stored: Commits) -> Errors:
+        return errors | dict.fromkeys(stored, await storing)
+
+    def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
+        """The transaction's markers are in these partitions of `__consumer_offsets`."""
+        self._store.complete_transaction(
+            producer_id, set(offsets_partitions), is_commit=is_commit, offsets_of=self._offsets_of
+        )
+
+    def _offsets_of(self, group_id: str) -> GroupOffsets | None:
+        group = self._groups.get(group_id)
+        return None if group is None else group.offsets
+
+    # -- OffsetFetch ------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, must_be_stable: bool
+    ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
+        """What is committed for these partitions, for all with None; whatever state the group is in."""
+        refusal = self._groups.check(group_id, may_be_unnamed=True)
+        if refusal is not ErrorCode.NONE:
+            return refusal, {}
+        offsets = self._offsets_of(group_id) or GroupOffsets()
+        asked = list(offsets.committed) if topic_partitions is None else topic_partitions
+        return ErrorCode.NONE, {each: fetched(offsets, each, must_be_stable=must_be_stable) for each in asked}
+
+    # -- removals ---------------------------------------------------------------------------------------------
+
+    def delete(self, group_id: str, topic_partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, Errors]:
+        """OffsetDelete: an error for the group, or one for each partition; not of topics the group consumes now."""
+        refusal = self._groups.check(group_id)
+        if refusal is not ErrorCode.NONE:
+            return refusal, {}
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
+        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+            return ErrorCode.NON_EMPTY_GROUP, {}
+        errors = {
+            each: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(each.topic) else ErrorCode.NONE
+            for each in topic_partitions
+        }
+        self._remove(group, [each for each, error in errors.items() if error is ErrorCode.NONE])
+        return ErrorCode.NONE, errors
+
+    def delete_group(self, group: Group) -> None:
+        """The group with all it has committed; it has no members."""
+        self._groups.bury(group, self._clock.wall_ms())
+        self._remove(group, list(group.offsets.committed), also_group=True)
+
+    def expire(self) -> None:
+        """Offsets whose time has come go; a group without members and offsets with them."""
+        now_ms = self._clock.wall_ms()
+        for group in self._groups.all():
+            self._remove_or_bury(group, group.offsets.expired(now_ms, self.retention_ms))
+
+    def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Nobody has committed anything for these; a group that had nothing else goes with them."""
+        gone = list(topic_partitions)
+        for group in self._groups.all():
+            self._remove_or_bury(group, gone)
+
+    def _remove_or_bury(self, group: Group, topic_partitions: Sequence[TopicPartition]) -> None:
+        """As kafka 2.0.1 GroupMetadataManager.cleanupGroupMetadata."""
+        self._remove(group, topic_partitions)
+        if group.state is GroupState.EMPTY and group.offsets.is_empty:
+            self._groups.bury(group, self._clock.wall_ms())
+            self._remove(group, (), also_group=True)
+
+    def _remove(self, group: Group, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
+        is_group_stored = also_group and group.generation_id > 0
+        if not topic_partitions and not is_group_stored:
+            return
+        outcome = self._store.remove_offsets(
+            group.group_id, group.offsets, topic_partitions, also_group=is_group_stored
+        )
+        if isinstance(outcome, ErrorCode):
+            tell_removed(group, outcome)
+        else:
+            self._background.start(self._finish_remove(group, outcome))
+
+    async def _finish_remove(self, group: Group, removing: Coroutine[Any, Any, ErrorCode]) -> None:
+        tell_removed(group, await removing)
+
+
+def tell_removed(group: Group, outcome: ErrorCode) -> None:
+    """What could not be removed from the log comes back with the next start, and is removed again then."""
+    if outcome is not ErrorCode.NONE:
+        logger.warning("group %s: its offsets are removed, which could not be stored: %s", group.group_id, outcome.name)
+
+
+def fetched(offsets: GroupOffsets, topic_partition: TopicPartition, *, must_be_stable: bool) -> FetchedOffset:
+    if must_be_stable and offsets.has_pending_transactional(topic_partition):
+        return UNSTABLE_OFFSET
+    record = offsets.committed.get(topic_partition)
+    if record is None:
+        return UNKNOWN_OFFSET
+    return FetchedOffset(record.offset, record.leader_epoch, record.metadata)
+
+
+def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
+    """NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
+    if group.is_fenced(identity.member_id, identity.group_instance_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    if identity.generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    if identity.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
+def refuse_transactional_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
+    """NONE, or why not (as kafka 2.5 GroupCoordinator.doTxnCommitOffsets; 2.0.1 is told no member)."""
+    if group.is_fenced(identity.member_id, identity.group_instance_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    if identity.member_id and identity.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.generation_id >= 0 and identity.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE

@@ -1,0 +1,184 @@
+"""The coordinator of groups: what there is of it, how it starts and stops, and what administrators ask of groups.
+
+`membership` serves those who join, `committing` those who keep offsets. All groups are loaded when it starts, before
+the first request; the sessions of their members begin anew then. When it stops, whoever waits is told to look for
+another coordinator, and finds this broker when it is back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from minibroker.broker.background import Background
+from minibroker.broker.clock import Clock
+from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.group.committing import Commits, Committing, Errors
+from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.group_cache import GroupCache
+from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.membership import Membership
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.timing_wheel import Timer
+
+logger = logging.getLogger(__name__)
+
+
+class DescribedMember(NamedTuple):
+    """Metadata and assignment are empty unless the group is stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribedGroup(NamedTuple):
+    """A group for DescribeGroups. One that is not known is Dead, one that cannot be told of has no state."""
+
+    error: ErrorCode
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: Sequence[DescribedMember] = ()
+
+
+class GroupCoordinator:
+    """Every group of this broker. `store` writes to `log`, which is `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        store: OffsetStore,
+        log: CoordinatorLog,
+        *,
+        config: KafkaConfig,
+        clock: Clock,
+        timer: Timer,
+        background: Background,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._planned_partitions = config.offsets_topic_num_partitions
+        self._groups = GroupCache(log.partition_for)
+        self._rebalances = Rebalances(
+            store,
+            initial_delay_ms=config.group_initial_rebalance_delay_ms,
+            clock=clock,
+            timer=timer,
+            background=background,
+        )
+        self.membership = Membership(self._groups, self._rebalances, config=config, clock=clock, timer=timer)
+        self.committing = Committing(self._groups, store, config=config, clock=clock, background=background)
+
+    def start(self) -> None:
+        """Load every group; from now on requests are served."""
+        now_ms = self._clock.monotonic_ms()
+        for group_id, record, offsets in self._store.load():
+            group = self._groups.add(Group.from_record(group_id, record, offsets))
+            for member in group.members.values():
+                self.membership.watch(group, member)
+                member.expect_heartbeat(now_ms)
+        self._groups.is_active = True
+
+    def stop(self) -> None:
+        """Answer whoever waits; nothing is served any more."""
+        self._groups.is_active = False
+        self._dismiss_all()
+
+    def _dismiss_all(self) -> None:
+        for group in self._groups.all():
+            self._groups.bury(group, self._clock.wall_ms())
+            self._rebalances.dismiss(group, ErrorCode.NOT_COORDINATOR)
+
+    # -- for the coordinator of transactions ------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        """Where the group lives, or will when the topic is made."""
+        partition = self._log.partition_for(group_id)
+        return abs_of(java_hash(group_id)) % self._planned_partitions if partition is None else partition
+
+    def commit_transactional_offsets(
+        self,
+        group_id: str,
+        *,
+        member_id: str = "",
+        generation_id: int = -1,
+        group_instance_id: str | None = None,
+        producer_id: int,
+        producer_epoch: int,
+        commits: Commits,
+    ) -> Errors | Coroutine[Any, Any, Errors]:
+        """An error for each partition, or a coroutine for them. The offsets count once the transaction is committed."""
+        identity = MemberIdentity(member_id, group_instance_id, generation_id)
+        return self.committing.commit_transactional(
+            group_id, identity, commits, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+
+    def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
+        """The transaction's markers are in these partitions of `__consumer_offsets`."""
+        self.committing.on_transaction_completed(producer_id, offsets_partitions, is_commit=is_commit)
+
+    # -- for the controller -----------------------------------------------------------------------------------
+
+    def on_topic_deleted(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """What was committed for them goes; if they were our own, all groups are forgotten."""
+        if any(each.topic == GROUP_METADATA_TOPIC for each in topic_partitions):
+            self._dismiss_all()
+        else:
+            self.committing.on_partitions_deleted(topic_partitions)
+
+    # -- for administrators -----------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        refusal = self._groups.check(group_id, may_be_unnamed=True)
+        if refusal is not ErrorCode.NONE:
+            return DescribedGroup(refusal)
+        group = self._groups.get(group_id)
+        if group is None:
+            return DescribedGroup(ErrorCode.NONE, GroupState.DEAD.value)
+        is_stable = group.state is GroupState.STABLE
+        protocol = group.protocol or "" if is_stable else ""
+        members = [
+            DescribedMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(protocol) if is_stable else b"",
+                member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ]
+        return DescribedGroup(ErrorCode.NONE, group.state.value, group.protocol_type or "", protocol, members)
+
+    def list(self, states: Sequence[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str]]]:
+        """Id, protocol type and state of every group, or of those in one of these states."""
+        if not self._groups.is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        return ErrorCode.NONE, [
+            (group.group_id, group.protocol_type or "", group.state.value)
+            for group in self._groups.all()
+            if not states or group.state.value in states
+        ]
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """Forget a group that has no members, and all it has committed."""
+        refusal = self._groups.check(group_id, may_be_unnamed=True)
+        if refusal is not ErrorCode.NONE:
+            return refusal
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        self.committing.delete_group(group)
+        return ErrorCode.NONE

@@ -1,0 +1,152 @@
+"""What waits in a group: requests for their answer, a rebalance for its members, a member's deadline for its heartbeat.
+
+A request waits as a `ParkedReply`, an object its connection's task is parked on. A rebalance waits in a purgatory as
+a `DelayedJoin` under its group's id. A deadline is one entry in the timing wheel a member, however often it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from minibroker.broker.group.group import Group
+from minibroker.purgatory.delayed_operation import DelayedOperation
+from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.timing_wheel import Timer, TimerTask
+
+Result = TypeVar("Result")
+
+
+class ParkedReply(Generic[Result]):
+    """The answer to one request: given at once, or while a task is parked on it.
+
+    A client that goes away only takes its task from here; the answer is kept, and nobody reads it.
+    """
+
+    __slots__ = ("_result", "_task")
+
+    def __init__(self) -> None:
+        self._result: Result | None = None
+        self._task: trio.lowlevel.Task | None = None
+
+    def answer(self, result: Result) -> None:
+        """Give the answer. Only the first counts."""
+        if self._result is not None:
+            return
+        self._result = result
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    def outcome(self) -> Result | Coroutine[Any, Any, Result]:
+        """The answer if it was given, else a coroutine that waits for it."""
+        return self._wait() if self._result is None else self._result
+
+    async def _wait(self) -> Result:
+        def leave(_: object) -> trio.lowlevel.Abort:
+            self._task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        if self._result is None:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(leave)
+        assert self._result is not None
+        return self._result
+
+
+class DelayedJoin(DelayedOperation):
+    """A rebalance that waits for the members to join again, as long as the most patient of them asks for.
+
+    `complete` ends it, with those who have come (as kafka 2.0.1 DelayedJoin).
+    """
+
+    __slots__ = ("_complete", "_group")
+
+    def __init__(self, group: Group, delay_ms: int, complete: Callable[[Group], None]) -> None:
+        super().__init__(delay_ms)
+        self._group = group
+        self._complete = complete
+
+    def try_complete(self) -> bool:
+        return self._group.has_all_members_joined() and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._complete(self._group)
+
+
+class InitialDelayedJoin(DelayedJoin):
+    """The first rebalance of a group, which waits for more members than the first (as kafka 2.0.1 InitialDelayedJoin).
+
+    Whenever its time is up and somebody has come meanwhile it begins again, while `remaining_ms` of the rebalance
+    timeout are left.
+    """
+
+    __slots__ = ("_configured_delay_ms", "_now_ms", "_purgatory", "_remaining_ms")
+
+    def __init__(
+        self,
+        group: Group,
+        delay_ms: int,
+        complete: Callable[[Group], None],
+        *,
+        configured_delay_ms: int,
+        remaining_ms: int,
+        purgatory: Purgatory,
+        now_ms: Callable[[], int],
+    ) -> None:
+        super().__init__(group, delay_ms, complete)
+        self._configured_delay_ms = configured_delay_ms
+        self._remaining_ms = remaining_ms
+        self._purgatory = purgatory
+        self._now_ms = now_ms
+
+    def try_complete(self) -> bool:
+        return False
+
+    def on_complete(self) -> None:
+        group = self._group
+        if not group.has_new_member or self._remaining_ms == 0:
+            super().on_complete()
+            return
+        group.has_new_member = False
+        again = InitialDelayedJoin(
+            group,
+            min(self._configured_delay_ms, self._remaining_ms),
+            self._complete,
+            configured_delay_ms=self._configured_delay_ms,
+            remaining_ms=max(self._remaining_ms - self.delay_ms, 0),
+            purgatory=self._purgatory,
+            now_ms=self._now_ms,
+        )
+        self._purgatory.try_complete_else_watch(again, (group.group_id,), self._now_ms())
+
+
+class DelayedHeartbeat(TimerTask):
+    """A member's deadline: `expire` is called when it passes without `expect_by` having moved it.
+
+    A later deadline is only noted, and looked at when the earlier has come: a heartbeat costs an assignment.
+    """
+
+    __slots__ = ("_expected_by_ms", "_expire", "_timer")
+
+    def __init__(self, timer: Timer, expire: Callable[[], None]) -> None:
+        super().__init__()
+        self._timer = timer
+        self._expire = expire
+        self._expected_by_ms = 0
+
+    def expect_by(self, deadline_ms: int) -> None:
+        self._expected_by_ms = deadline_ms
+        if not self.is_pending or deadline_ms < self.deadline_ms:
+            self._timer.add(self, deadline_ms)
+
+    def cancel(self) -> None:
+        self._timer.cancel(self)
+
+    def on_timeout(self) -> None:
+        if self._expected_by_ms > self.deadline_ms:
+            self._timer.add(self, self._expected_by_ms)
+        else:
+            self._expire()

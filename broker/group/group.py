@@ -1,0 +1,254 @@
+"""A group: its state, its members, the generation they are in. Pure: no clock, no IO, nobody is answered by itself.
+
+PreparingRebalance   waits for its members to join again
+    JoinGroup waits · Heartbeat and SyncGroup REBALANCE_IN_PROGRESS · commits of the last generation are taken
+    -> CompletingRebalance when all have joined, or time is up · Empty when nobody is left · Dead
+CompletingRebalance  waits for the leader's assignment
+    SyncGroup waits · Heartbeat and OffsetCommit REBALANCE_IN_PROGRESS
+    -> Stable with the assignment · PreparingRebalance when a member joins anew, leaves or fails · Dead
+Stable               every member knows what is assigned to it
+    SyncGroup, and JoinGroup of a follower that has not changed, tell the generation again
+    -> PreparingRebalance when a member joins, leaves or fails, or the leader joins again · Dead
+Empty                has no members; keeps offsets, perhaps of somebody who assigns partitions by himself
+    -> PreparingRebalance with its first member · Dead when it is deleted, or its last offset has gone
+Dead                 is forgotten
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+
+from minibroker.broker.group.member import (
+    Heartbeat,
+    JoinedMember,
+    JoinResult,
+    Member,
+    Protocols,
+    SyncResult,
+)
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.group_records import GroupRecord
+from minibroker.protocol.messages.groups import ConsumerProtocolSubscription
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class GroupState(Enum):
+    """The value is the name that DescribeGroups and ListGroups tell."""
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    EMPTY = "Empty"
+
+
+# From which states each may be entered (as kafka 2.0.1 GroupMetadata.validPreviousStates).
+VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class Group:
+    """One group. Times are milliseconds since the epoch: they are only written down."""
+
+    def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
+        self.group_id = group_id
+        self.offsets = GroupOffsets() if offsets is None else offsets
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms = -1
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}  # by member id, in the order in which they came
+        self.pending_members: dict[str, Heartbeat] = {}  # were given an id, and have yet to join with it
+        self.static_members: dict[str, str] = {}  # member ids by group.instance.id
+        self.has_new_member = False  # since the initial rebalance was last put off
+        self._speakers: Counter[str] = Counter()  # how many members speak each protocol
+
+    @classmethod
+    def from_record(cls, group_id: str, record: GroupRecord | None, offsets: GroupOffsets) -> Group:
+        """A group as it was stored: stable, or without members (as kafka 2.0.1 GroupMetadata.loadGroup)."""
+        group = cls(group_id, offsets)
+        if record is None:
+            return group
+        for each in record.members:
+            group.add(Member.from_record(each, record.protocol or ""), record.protocol_type)
+        group.state = GroupState.STABLE if record.members else GroupState.EMPTY
+        group.state_timestamp_ms = record.current_state_timestamp_ms
+        group.generation_id = record.generation_id
+        group.protocol_type = record.protocol_type or None
+        group.protocol = record.protocol
+        group.leader_id = record.leader
+        return group
+
+    def record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
+        """What is stored of it; `assignments` by member id, those the members have if they are not given."""
+        return GroupRecord(
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            current_state_timestamp_ms=self.state_timestamp_ms,
+            members=tuple(
+                member.record(
+                    self.protocol or "", member.assignment if assignments is None else assignments[member.member_id]
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    # -- states -----------------------------------------------------------------------------------------------
+
+    def can_become(self, state: GroupState) -> bool:
+        return self.state in VALID_PREVIOUS_STATES[state]
+
+    def become(self, state: GroupState, now_ms: int) -> None:
+        if not self.can_become(state):
+            raise ValueError(f"group {self.group_id} cannot become {state.value}: it is {self.state.value}")
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def begin_generation(self, now_ms: int) -> None:
+        """Everybody who is in has joined: choose the protocol, and wait for the leader's assignment."""
+        self.generation_id += 1
+        self.protocol = self.select_protocol() if self.members else None
+        self.become(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
+        self.offsets.on_new_generation()
+
+    # -- members ----------------------------------------------------------------------------------------------
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """The first member says what kind of group this is, and leads it."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._speakers.update({name for name, _ in member.protocols})
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+
+    def remove(self, member: Member) -> None:
+        """Another member leads if this one did."""
+        del self.members[member.member_id]
+        self._speakers -= Counter({name for name, _ in member.protocols})
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.is_leader(member.member_id):
+            self.leader_id = next(iter(self.members), None)
+
+    def update_protocols(self, member: Member, protocols: Protocols) -> None:
+        self._speakers -= Counter({name for name, _ in member.protocols})
+        member.protocols = protocols
+        self._speakers.update({name for name, _ in protocols})
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """The member id of a static member that came back; whoever used the old one is fenced (KIP-345)."""
+        old_id = member.member_id
+        assert member.group_instance_id is not None
+        member.answer_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        member.answer_sync(SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        del self.members[old_id]
+        member.member_id = member_id
+        self.members[member_id] = member
+        self.static_members[member.group_instance_id] = member_id
+        if self.leader_id == old_id:
+            self.leader_id = member_id
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def static_member(self, group_instance_id: str | None) -> Member | None:
+        member_id = None if group_instance_id is None else self.static_members.get(group_instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def is_fenced(self, member_id: str, group_instance_id: str | None) -> bool:
+        """Whether another member has taken the place of this static one since."""
+        static = self.static_member(group_instance_id)
+        return static is not None and static.member_id != member_id
+
+    def not_yet_joined(self) -> list[Member]:
+        return [member for member in self.members.values() if member.join_reply is None]
+
+    def has_all_members_joined(self) -> bool:
+        return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
+
+    def elect_joined_leader(self) -> bool:
+        """Have somebody lead who has joined; False if nobody has (as kafka 2.3 maybeElectNewJoinedLeader)."""
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is not None and leader.join_reply is None:
+            leader = next((member for member in self.members.values() if member.join_reply is not None), None)
+            if leader is not None:
+                self.leader_id = leader.member_id
+        return leader is not None
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    # -- protocols --------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member that speaks these can be in this group."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        if self.protocol_type != protocol_type:
+            return False
+        return any(self._speakers[name] == len(self.members) for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """Of those that all members speak the one that most like best."""
+        candidates = {name for name, speakers in self._speakers.items() if speakers == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def joined_members(self) -> list[JoinedMember]:
+        """The members with their metadata, as the leader is told."""
+        protocol = self.protocol or ""
+        return [
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol))
+            for member in self.members.values()
+        ]
+
+    def join_result(self, member_id: str, *, with_members: bool) -> JoinResult:
+        """The generation there is, for one of its members."""
+        return JoinResult(
+            ErrorCode.NONE,
+            member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol,
+            self.leader_id or "",
+            self.joined_members() if with_members else (),
+        )
+
+    def sync_result(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    @property
+    def is_consumer_group(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member consumes it; also where that cannot be told (as kafka 2.4 GroupMetadata)."""
+        if not (self.is_consumer_group and self.members and self.protocol is not None):
+            return bool(self.members)
+        try:
+            return any(topic in subscribed_topics(member.metadata(self.protocol)) for member in self.members.values())
+        except (KafkaProtocolError, KeyError):
+            return True
+
+
+def subscribed_topics(metadata: bytes) -> list[str]:
+    """The topics of a consumer's subscription. Raises KafkaProtocolError."""
+    topics: list[str] = ConsumerProtocolSubscription.decode(0, metadata)[0].topics
+    return topics

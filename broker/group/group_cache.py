@@ -1,0 +1,54 @@
+"""The groups of this broker, by id, and whether it may speak for one: what every request of a group asks first.
+
+A group is loaded before the first request is read, so that COORDINATOR_LOAD_IN_PROGRESS is never answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minibroker.broker.group.group import Group, GroupState
+from minibroker.protocol.errors import ErrorCode
+
+MAX_NAME_BYTES = 2**15 - 1  # what a record of `__consumer_offsets` has room for
+
+
+class GroupCache:
+    """`partition_for` tells in which partition of `__consumer_offsets` a group lives; None while there is no topic."""
+
+    def __init__(self, partition_for: Callable[[str], int | None]) -> None:
+        self._partition_for = partition_for
+        self._groups: dict[str, Group] = {}
+        self.is_active = False
+
+    def check(self, group_id: str, *, may_be_unnamed: bool = False) -> ErrorCode:
+        """NONE, or why nothing can be said of this group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
+
+        `may_be_unnamed`: clients that only keep offsets may do so under the empty group id.
+        """
+        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_NAME_BYTES:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self.is_active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if self._partition_for(group_id) is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE
+
+    def get(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def get_or_add(self, group_id: str) -> Group:
+        group = self._groups.get(group_id)
+        return self.add(Group(group_id)) if group is None else group
+
+    def add(self, group: Group) -> Group:
+        self._groups[group.group_id] = group
+        return group
+
+    def bury(self, group: Group, now_ms: int) -> None:
+        """Let it be Dead, and forget it."""
+        group.become(GroupState.DEAD, now_ms)
+        self._groups.pop(group.group_id, None)
+
+    def all(self) -> list[Group]:
+        return list(self._groups.values())

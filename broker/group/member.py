@@ -1,0 +1,191 @@
+"""A member of a group: who it is, which protocols it speaks, which of its requests waits for an answer.
+
+What joins or syncs and has to wait leaves a `Reply` with its member; whoever completes the rebalance answers it. A
+reply whose client is gone takes its answer all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import MemberRecord
+
+Protocols = Sequence[tuple[str, bytes]]  # name and metadata, the one liked best first
+
+# What is answered with an error, as kafka 2.0.1 GroupCoordinator.joinError.
+NO_GENERATION = 0
+
+
+class MemberIdentity(NamedTuple):
+    """Who asks: the ids of a member, and the generation it believes to be in."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
+class JoinedMember(NamedTuple):
+    """A member, as the leader is told."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinResult(NamedTuple):
+    """The answer to JoinGroup. Without an error it names the generation that the member is part of."""
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    members: Sequence[JoinedMember] = ()
+
+
+class SyncResult(NamedTuple):
+    """The answer to SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+Answer = TypeVar("Answer", contravariant=True)
+
+
+class Reply(Protocol[Answer]):
+    """Somebody waits for this answer; it is given once."""
+
+    def answer(self, result: Answer) -> None: ...
+
+
+class Heartbeat(Protocol):
+    """The deadline of a member or of one that has yet to join."""
+
+    def expect_by(self, deadline_ms: int) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Member:
+    """One member. `heartbeat` is its deadline; `is_new` until its first generation is complete."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "heartbeat",
+        "is_new",
+        "join_reply",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_reply",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        self.join_reply: Reply[JoinResult] | None = None
+        self.sync_reply: Reply[SyncResult] | None = None
+        self.heartbeat: Heartbeat | None = None
+
+    @classmethod
+    def from_record(cls, record: MemberRecord, protocol: str) -> Member:
+        """A member as it was stored: of its protocols only the one that was chosen is known."""
+        return cls(
+            record.member_id,
+            group_instance_id=record.group_instance_id,
+            client_id=record.client_id,
+            client_host=record.client_host,
+            rebalance_timeout_ms=record.rebalance_timeout_ms,
+            session_timeout_ms=record.session_timeout_ms,
+            protocols=[(protocol, record.subscription)],
+            assignment=record.assignment,
+        )
+
+    def record(self, protocol: str, assignment: bytes) -> MemberRecord:
+        """What is stored of it, in a generation that speaks `protocol`."""
+        return MemberRecord(
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            session_timeout_ms=self.session_timeout_ms,
+            subscription=self.metadata(protocol),
+            assignment=assignment,
+        )
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_kept_alive(self) -> bool:
+        """Whether a missed heartbeat is forgiven: it waits for us, and not since its very first request."""
+        return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
+
+    def speaks(self, protocols: Protocols) -> bool:
+        """Whether it would join with the very same protocols and metadata as before."""
+        return list(self.protocols) == list(protocols)
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it said of that protocol. Raises KeyError when it does not speak it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The protocol it likes best of those."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def answer_join(self, result: JoinResult) -> None:
+        """Answer its JoinGroup, if one waits."""
+        reply, self.join_reply = self.join_reply, None
+        if reply is not None:
+            reply.answer(result)
+
+    def answer_sync(self, result: SyncResult) -> bool:
+        """Answer its SyncGroup; False if none waits."""
+        reply, self.sync_reply = self.sync_reply, None
+        if reply is None:
+            return False
+        reply.answer(result)
+        return True
+
+    def expect_heartbeat(self, now_ms: int, within_ms: int | None = None) -> None:
+        """It lives: the next sign of life is due within its session timeout."""
+        if self.heartbeat is not None:
+            self.heartbeat.expect_by(now_ms + (self.session_timeout_ms if within_ms is None else within_ms))
+
+    def forget_heartbeat(self) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat.cancel()
+            self.heartbeat = None

@@ -1,0 +1,311 @@
+"""Who is in a group: joining, syncing, staying alive, leaving; and the rebalances that come of it.
+
+As kafka 2.0.1 GroupCoordinator, and for what came later the release that brought it: member ids that must be asked
+for (2.2), static members (2.3, 2.4), protocol type and name in SyncGroup (2.5). Every change of a group is a plain
+function; who has to wait leaves a reply, which the change that ends the wait answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from minibroker.broker.clock import Clock
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.group.delayed_join import DelayedHeartbeat, ParkedReply
+from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.group_cache import MAX_NAME_BYTES, GroupCache
+from minibroker.broker.group.member import JoinResult, Member, MemberIdentity, Protocols, Reply, SyncResult
+from minibroker.broker.group.rebalance import Rebalances
+from minibroker.protocol.errors import ErrorCode
+from minibroker.purgatory.timing_wheel import Timer
+
+logger = logging.getLogger(__name__)
+
+# A new member cannot heartbeat while its first join waits; if its client is gone it must go some day (KAFKA-7610).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+MEMBER_ID_SUFFIX_BYTES = len(f"-{uuid.UUID(int=0)}")
+
+
+class JoinRequest(NamedTuple):
+    """A JoinGroup. `must_know_member_id`: a new member is given an id first, and joins with it."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    must_know_member_id: bool
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+
+
+class SyncRequest(NamedTuple):
+    """A SyncGroup; only the leader's has assignments."""
+
+    group_id: str
+    identity: MemberIdentity
+    protocol_type: str | None
+    protocol: str | None
+    assignments: dict[str, bytes]
+
+
+class Membership:
+    """Joins, syncs, heartbeats and leaves of all groups."""
+
+    def __init__(
+        self, groups: GroupCache, rebalances: Rebalances, *, config: KafkaConfig, clock: Clock, timer: Timer
+    ) -> None:
+        self._groups = groups
+        self._rebalances = rebalances
+        self._config = config
+        self._clock = clock
+        self._timer = timer
+
+    # -- JoinGroup --------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest) -> JoinResult | Coroutine[Any, Any, JoinResult]:
+        """Answered when the rebalance that it sets off, or comes into, is complete."""
+        refusal = self._refuse_join(request)
+        if refusal is not ErrorCode.NONE:
+            return JoinResult(refusal, request.member_id)
+        group = self._groups.get_or_add(request.group_id)
+        reply: ParkedReply[JoinResult] = ParkedReply()
+        self._join(group, request, reply)
+        self._rebalances.check(group)
+        return reply.outcome()
+
+    def _refuse_join(self, request: JoinRequest) -> ErrorCode:
+        refusal = self._groups.check(request.group_id)
+        if refusal is not ErrorCode.NONE:
+            return refusal
+        least, greatest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+        if not least <= request.session_timeout_ms <= greatest:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if request.member_id and self._groups.get(request.group_id) is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        names = (request.client_id, request.group_instance_id or "", request.protocol_type)
+        longest = max(len(name.encode()) for name in (*names, *(name for name, _ in request.protocols)))
+        return ErrorCode.INVALID_REQUEST if longest > MAX_NAME_BYTES - MEMBER_ID_SUFFIX_BYTES else ErrorCode.NONE
+
+    def _join(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if not group.supports(request.protocol_type, request.protocols):
+            reply.answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+        elif not member_id:
+            self._join_anew(group, request, reply)
+        elif member_id in group.pending_members and instance_id is None:
+            self._add_member(group, member_id, request, reply)
+        elif group.is_fenced(member_id, instance_id):
+            reply.answer(JoinResult(ErrorCode.FENCED_INSTANCE_ID, member_id))
+        elif member_id not in group.members or (instance_id is not None and group.static_member(instance_id) is None):
+            reply.answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        else:
+            self._join_again(group, group.members[member_id], request.protocols, reply)
+
+    def _join_anew(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
+        member_id = f"{request.group_instance_id or request.client_id}-{uuid.uuid4()}"
+        static = group.static_member(request.group_instance_id)
+        if static is not None:
+            self._replace_static_member(group, static, member_id, request.protocols, reply)
+        elif request.must_know_member_id:
+            self._await_member(group, member_id, request.session_timeout_ms)
+            reply.answer(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        else:
+            self._add_member(group, member_id, request, reply)
+
+    def _await_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+        """Someone was given an id; rebalances wait for him as long as for a member's heartbeat."""
+
+        def give_up() -> None:
+            del group.pending_members[member_id]
+            self._rebalances.check(group)
+
+        heartbeat = group.pending_members[member_id] = DelayedHeartbeat(self._timer, give_up)
+        heartbeat.expect_by(self._clock.monotonic_ms() + session_timeout_ms)
+
+    def _forget_pending(self, group: Group, member_id: str) -> None:
+        pending = group.pending_members.pop(member_id, None)
+        if pending is not None:
+            pending.cancel()
+
+    def _add_member(self, group: Group, member_id: str, request: JoinRequest, reply: Reply[JoinResult]) -> None:
+        self._forget_pending(group, member_id)
+        member = Member(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+        )
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+            group.has_new_member = True
+        group.add(member, request.protocol_type)
+        member.is_new = True
+        member.join_reply = reply
+        self.watch(group, member)
+        member.expect_heartbeat(self._clock.monotonic_ms(), NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalances.maybe_prepare(group, f"member {member_id} has joined")
+
+    def _join_again(self, group: Group, member: Member, protocols: Protocols, reply: Reply[JoinResult]) -> None:
+        """Nothing changes if it asks for what it is part of already: its last answer may have been lost."""
+        is_leader, is_same = group.is_leader(member.member_id), member.speaks(protocols)
+        if group.state is GroupState.COMPLETING_REBALANCE and is_same:
+            reply.answer(group.join_result(member.member_id, with_members=is_leader))
+        elif group.state is GroupState.STABLE and is_same and not is_leader:
+            reply.answer(group.join_result(member.member_id, with_members=False))
+        else:
+            # The leader may join to have partitions assigned anew that no metadata tells of: topics have changed.
+            self._park_join(group, member, protocols, reply)
+            self._rebalances.maybe_prepare(group, f"member {member.member_id} has joined again")
+
+    def _park_join(self, group: Group, member: Member, protocols: Protocols, reply: Reply[JoinResult]) -> None:
+        member.answer_join(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # of a connection before
+        group.update_protocols(member, protocols)
+        member.join_reply = reply
+
+    def _replace_static_member(
+        self, group: Group, member: Member, member_id: str, protocols: Protocols, reply: Reply[JoinResult]
+    ) -> None:
+        """A static member is back: it gets a new id and, where that is all that changes, its old assignment.
+
+        As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. The leader is told by its old id, so that it
+        does not assign anew, which a stable group would not hear of.
+        """
+        old_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
+        group.rename(member, member_id)
+        member.expect_heartbeat(self._clock.monotonic_ms())
+        self._park_join(group, member, protocols, reply)
+        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
+            self._rebalances.maybe_prepare(group, f"static member {member.group_instance_id} is back")
+            return
+
+        def on_stored(error: ErrorCode) -> None:
+            if member.join_reply is reply:
+                member.join_reply = None
+            if error is not ErrorCode.NONE and group.members.get(member_id) is member:
+                group.rename(member, old_id)
+                group.update_protocols(member, old_protocols)
+            told = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
+            reply.answer(told._replace(error=error, leader=old_leader or ""))
+
+        self._rebalances.store(group, group.record(), on_stored)
+
+    # -- SyncGroup --------------------------------------------------------------------------------------------
+
+    def sync(self, request: SyncRequest) -> SyncResult | Coroutine[Any, Any, SyncResult]:
+        """Answered when the leader has given its assignment, and it is stored."""
+        refusal = self._groups.check(request.group_id)
+        if refusal is not ErrorCode.NONE:
+            return SyncResult(refusal)
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
+        refusal = refuse_sync(group, request)
+        if refusal is not ErrorCode.NONE:
+            return SyncResult(refusal)
+        member = group.members[request.identity.member_id]
+        if group.state is GroupState.STABLE:
+            member.expect_heartbeat(self._clock.monotonic_ms())
+            return group.sync_result(member)
+        member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # of a connection before
+        reply: ParkedReply[SyncResult] = ParkedReply()
+        member.sync_reply = reply
+        if group.is_leader(member.member_id):
+            self._rebalances.assign(group, request.assignments)
+        return reply.outcome()
+
+    # -- Heartbeat --------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, identity: MemberIdentity) -> ErrorCode:
+        refusal = self._groups.check(group_id)
+        if refusal is not ErrorCode.NONE:
+            return refusal
+        group = self._groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.is_fenced(identity.member_id, identity.group_instance_id):
+            return ErrorCode.FENCED_INSTANCE_ID
+        member = group.members.get(identity.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        if identity.generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        member.expect_heartbeat(self._clock.monotonic_ms())
+        return ErrorCode.NONE if group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
+
+    def watch(self, group: Group, member: Member) -> None:
+        """Give it a deadline; `expect_heartbeat` sets it."""
+        member.heartbeat = DelayedHeartbeat(self._timer, partial(self._on_silence, group, member))
+
+    def _on_silence(self, group: Group, member: Member) -> None:
+        # Who waits for us is alive as far as we know; the answer to it will expect its next heartbeat.
+        if group.state is GroupState.DEAD or member.is_kept_alive:
+            return
+        logger.info("group %s: member %s has failed", group.group_id, member.member_id)
+        self._remove(group, member, "has failed")
+
+    # -- LeaveGroup -------------------------------------------------------------------------------------------
+
+    def leave(
+        self, group_id: str, leaving: Sequence[MemberIdentity]
+    ) -> tuple[ErrorCode, list[tuple[MemberIdentity, ErrorCode]]]:
+        """An error for the request, or one for each member."""
+        refusal = self._groups.check(group_id)
+        if refusal is not ErrorCode.NONE:
+            return refusal, []
+        group = self._groups.get(group_id)
+        return ErrorCode.NONE, [
+            (identity, ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave(group, identity))
+            for identity in leaving
+        ]
+
+    def _leave(self, group: Group, identity: MemberIdentity) -> ErrorCode:
+        """An administrator removes a static member by its instance id alone (KIP-345)."""
+        member_id, instance_id, _ = identity
+        if member_id and group.is_fenced(member_id, instance_id):
+            return ErrorCode.FENCED_INSTANCE_ID
+        if member_id in group.pending_members and instance_id is None:
+            self._forget_pending(group, member_id)
+            self._rebalances.check(group)
+            return ErrorCode.NONE
+        member = group.static_member(instance_id) or group.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        self._remove(group, member, "has left")
+        return ErrorCode.NONE
+
+    def _remove(self, group: Group, member: Member, why: str) -> None:
+        """A join of it that still waits is answered, so that its client, if it is there, tries again."""
+        member.answer_join(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+        member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.forget_heartbeat()
+        group.remove(member)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._rebalances.check(group)
+        else:
+            self._rebalances.maybe_prepare(group, f"member {member.member_id} {why}")
+
+
+def refuse_sync(group: Group, request: SyncRequest) -> ErrorCode:
+    identity = request.identity
+    if group.is_fenced(identity.member_id, identity.group_instance_id):
+        return ErrorCode.FENCED_INSTANCE_ID
+    if identity.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if identity.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type is not None and request.protocol_type != group.protocol_type:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.protocol is not None and request.protocol != group.protocol:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE

@@ -1,0 +1,127 @@
+"""What a partition of `__consumer_offsets` says, read from its start: the groups, and the offsets of each.
+
+As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key wins, one without a value takes
+the key back, and what a transaction committed waits for its marker. A record that cannot be read, or a batch, is
+passed over and told in one line; Kafka would give up the whole partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.batches import BatchView, iter_all_records
+from minibroker.protocol.control_records import ControlType, read_control_type
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.group_records import (
+    GroupKey,
+    GroupRecord,
+    OffsetKey,
+    UnreadableRecordError,
+    read_group,
+    read_key,
+    read_offset,
+)
+from minibroker.protocol.record import Record
+
+logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
+
+
+class LoadedGroup(NamedTuple):
+    """A group as the log has it; `record` is None for one that only ever committed offsets."""
+
+    group_id: str
+    record: GroupRecord | None
+    offsets: GroupOffsets
+
+
+class OffsetLoader:
+    """Reads the batches of one partition, in their order; `groups` is what they come to."""
+
+    def __init__(self, partition_name: str) -> None:
+        self._partition_name = partition_name
+        self._records: dict[str, GroupRecord] = {}
+        self._offsets: defaultdict[str, GroupOffsets] = defaultdict(GroupOffsets)
+        self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
+        self._unreadable_count = 0
+        self._first_unreadable = ""
+
+    def read(self, batches: Iterator[tuple[memoryview | bytes, BatchView]]) -> None:
+        """Take every batch; where the log itself cannot be read on, what was read counts."""
+        try:
+            for buffer, batch in batches:
+                self._read_batch(buffer, batch)
+        except KafkaError as error:
+            logger.error("cannot read %s any further: %s", self._partition_name, error)
+        if self._unreadable_count:
+            logger.warning(
+                "%s: passed over %d records that cannot be read, the first %s",
+                self._partition_name,
+                self._unreadable_count,
+                self._first_unreadable,
+            )
+
+    def groups(self) -> list[LoadedGroup]:
+        """The groups that were stored, and those that have offsets alone."""
+        stored = [LoadedGroup(group_id, record, self._offsets[group_id]) for group_id, record in self._records.items()]
+        return stored + [
+            LoadedGroup(group_id, None, offsets)
+            for group_id, offsets in self._offsets.items()
+            if group_id not in self._records and not offsets.is_empty
+        ]
+
+    def _read_batch(self, buffer: memoryview | bytes, batch: BatchView) -> None:
+        try:
+            records = list(iter_all_records(buffer, batch, max_decompressed_bytes=MAX_BATCH_BYTES))
+            if batch.is_control:
+                self._end_transaction(batch.producer_id, records)
+                return
+        except KafkaError as error:
+            self._pass_over(batch.base_offset, str(error))
+            return
+        for record in records:
+            try:
+                self._take(record, batch)
+            except UnreadableRecordError as error:
+                self._pass_over(record.offset, str(error))
+
+    def _take(self, record: Record, batch: BatchView) -> None:
+        key = read_key(record.key)
+        if isinstance(key, GroupKey):
+            self._take_group(key.group_id, record)
+        elif batch.is_transactional:
+            self._take_transactional(key, record, batch)
+        elif record.value is None:
+            self._offsets[key.group_id].unload(key.topic_partition)
+        else:
+            self._offsets[key.group_id].load(key.topic_partition, read_offset(record), batch.base_offset)
+
+    def _take_group(self, group_id: str, record: Record) -> None:
+        if record.value is None:
+            self._records.pop(group_id, None)
+        else:
+            self._records[group_id] = read_group(record)
+
+    def _take_transactional(self, key: OffsetKey, record: Record, batch: BatchView) -> None:
+        offsets, producer_id = self._offsets[key.group_id], batch.producer_id
+        if record.value is None:
+            offsets.unload_transactional(producer_id, key.topic_partition)
+        else:
+            offsets.load_transactional(producer_id, key.topic_partition, read_offset(record), batch.base_offset)
+            self._groups_of_producer[producer_id].add(key.group_id)
+
+    def _end_transaction(self, producer_id: int, records: list[Record]) -> None:
+        if records:  # compaction leaves batches without any
+            is_commit = read_control_type(records[0].key) is ControlType.COMMIT
+            for group_id in self._groups_of_producer.pop(producer_id, ()):
+                self._offsets[group_id].complete_transaction(producer_id, is_commit=is_commit)
+
+    def _pass_over(self, offset: int, reason: str) -> None:
+        if not self._unreadable_count:
+            self._first_unreadable = f"at offset {offset}: {reason}"
+        self._unreadable_count += 1

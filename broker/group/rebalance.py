@@ -1,0 +1,167 @@
+"""A rebalance: a group's way from the first member that joins to the assignment that everybody has.
+
+prepare -> [members join] -> _complete_join -> [the leader syncs] -> assign -> stored -> Stable
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from minibroker.broker.background import Background
+from minibroker.broker.clock import Clock
+from minibroker.broker.group.delayed_join import DelayedJoin, InitialDelayedJoin
+from minibroker.broker.group.group import Group, GroupState
+from minibroker.broker.group.member import JoinResult, SyncResult
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.group_records import GroupRecord
+from minibroker.purgatory.purgatory import Purgatory
+from minibroker.purgatory.timing_wheel import Timer
+
+logger = logging.getLogger(__name__)
+
+OnStored = Callable[[ErrorCode], None]
+
+
+class Rebalances:
+    """The rebalances of all groups. `initial_delay_ms`: how long a new group waits for more members."""
+
+    def __init__(
+        self, store: OffsetStore, *, initial_delay_ms: int, clock: Clock, timer: Timer, background: Background
+    ) -> None:
+        self._store = store
+        self._initial_delay_ms = initial_delay_ms
+        self._clock = clock
+        self._background = background
+        self._joins = Purgatory("Rebalance", timer)
+
+    def maybe_prepare(self, group: Group, why: str) -> None:
+        """Have the members join again, unless they are about to."""
+        if not group.can_become(GroupState.PREPARING_REBALANCE):
+            return
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._take_assignments_back(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        delayed = self._initial_join(group) if group.state is GroupState.EMPTY else self._join(group)
+        group.become(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
+        logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
+        self._joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
+
+    def check(self, group: Group) -> None:
+        """Somebody has joined or is gone: perhaps all that are left have joined."""
+        if group.state is GroupState.PREPARING_REBALANCE:
+            self._joins.check_and_complete(group.group_id)
+
+    def _join(self, group: Group) -> DelayedJoin:
+        return DelayedJoin(group, group.rebalance_timeout_ms, self._complete_join)
+
+    def _initial_join(self, group: Group) -> DelayedJoin:
+        return InitialDelayedJoin(
+            group,
+            self._initial_delay_ms,
+            self._complete_join,
+            configured_delay_ms=self._initial_delay_ms,
+            remaining_ms=max(group.rebalance_timeout_ms - self._initial_delay_ms, 0),
+            purgatory=self._joins,
+            now_ms=self._clock.monotonic_ms,
+        )
+
+    def _complete_join(self, group: Group) -> None:
+        """Go on with those who have come (as kafka 2.4 GroupCoordinator.onCompleteJoin).
+
+        Static members stay, until their session ends: they come back, and expect what they had.
+        """
+        if group.state is GroupState.DEAD:
+            return
+        for member in group.not_yet_joined():
+            if not member.is_static:
+                member.forget_heartbeat()
+                group.remove(member)
+        if group.members and not group.elect_joined_leader():
+            self._joins.try_complete_else_watch(self._join(group), (group.group_id,), self._clock.monotonic_ms())
+            return
+        group.begin_generation(self._clock.wall_ms())
+        if group.state is GroupState.EMPTY:
+            self._store_empty(group)
+        else:
+            self._answer_joins(group)
+
+    def _store_empty(self, group: Group) -> None:
+        """If this fails and the broker with it, the generation before comes back; its members will not."""
+
+        def on_stored(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                logger.warning("group %s is empty, which could not be stored: %s", group.group_id, error.name)
+
+        logger.info("group %s: empty in generation %d", group.group_id, group.generation_id)
+        self.store(group, group.record(), on_stored)
+
+    def _answer_joins(self, group: Group) -> None:
+        now_ms = self._clock.monotonic_ms()
+        logger.info("group %s: generation %d with %d members", group.group_id, group.generation_id, len(group.members))
+        for member in group.members.values():
+            is_leader = group.is_leader(member.member_id)
+            member.answer_join(group.join_result(member.member_id, with_members=is_leader))
+            member.expect_heartbeat(now_ms)
+            member.is_new = False
+
+    # -- the assignment ---------------------------------------------------------------------------------------
+
+    def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
+        """Store what the leader has assigned, then tell everybody. Who was not mentioned has nothing assigned."""
+        generation_id = group.generation_id
+        complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+
+        def on_stored(error: ErrorCode) -> None:
+            if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
+                return  # somebody joined or left while it was stored
+            if error is not ErrorCode.NONE:
+                self._take_assignments_back(group, error)
+                self.maybe_prepare(group, f"its assignment could not be stored: {error.name}")
+                return
+            for member in group.members.values():
+                member.assignment = complete.get(member.member_id, b"")
+            self._answer_syncs(group)
+            group.become(GroupState.STABLE, self._clock.wall_ms())
+
+        self.store(group, group.record(complete), on_stored)
+
+    def _answer_syncs(self, group: Group, error: ErrorCode = ErrorCode.NONE) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for member in group.members.values():
+            result = group.sync_result(member) if error is ErrorCode.NONE else SyncResult(error)
+            if member.answer_sync(result):
+                member.expect_heartbeat(now_ms)
+
+    def _take_assignments_back(self, group: Group, error: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+        self._answer_syncs(group, error)
+
+    def store(self, group: Group, record: GroupRecord, on_stored: OnStored) -> None:
+        """Write the group down; `on_stored` is told how that went, at once if nothing must be waited for."""
+        outcome = self._store.store_group(group.group_id, record)
+        if isinstance(outcome, ErrorCode):
+            on_stored(outcome)
+        else:
+            self._background.start(self._finish_store(outcome, on_stored))
+
+    async def _finish_store(self, storing: Coroutine[Any, Any, ErrorCode], on_stored: OnStored) -> None:
+        try:
+            error = await storing
+        except KafkaError as refused:
+            error = refused.code
+        on_stored(error)
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def dismiss(self, group: Group, error: ErrorCode) -> None:
+        """Answer whoever waits in the group, which is Dead by now (as kafka 2.0.1 onGroupUnloaded)."""
+        for member in group.members.values():
+            member.answer_join(JoinResult(error, member.member_id))
+            member.answer_sync(SyncResult(error))
+            member.forget_heartbeat()
+        for pending in group.pending_members.values():
+            pending.cancel()
+        self._joins.complete_all(group.group_id)

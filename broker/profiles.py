@@ -1,0 +1,203 @@
+"""What earlier releases of Apache Kafka offer, so that a program can be tested against the broker it will meet.
+
+A `Profile` is one release: the versions of its APIs, the settings it has and their defaults, the error codes it knows,
+and the habits in which a client can tell it from 2.0.1, whose behaviour is this broker's. The tables were read off the
+releases themselves (the code of each is in its jars, and each was asked); docs/profiles.md has them with their sources,
+and a test compares. Without `--act-as` the broker is `EVERYTHING`: all it can do.
+
+Imports nothing of ours: it is read before the broker listens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+# Which release each name stands for, oldest first: the columns of the tables below.
+RELEASES = {"0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1", "2.0": "2.0.1"}
+LATER = "later"
+ABSENT = "-"
+UNKNOWN_SERVER_ERROR = -1
+VERSION_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+
+# API key, name, and the last version each release has; the first is 0 in all of them.
+APIS = """
+     0  Produce                   2  3  5  6
+     1  Fetch                     3  5  7  8
+     2  ListOffsets               1  2  2  3
+     3  Metadata                  2  4  5  6
+     8  OffsetCommit              2  3  3  4
+     9  OffsetFetch               2  3  3  4
+    10  FindCoordinator           0  1  1  2
+    11  JoinGroup                 1  2  2  3
+    12  Heartbeat                 0  1  1  2
+    13  LeaveGroup                0  1  1  2
+    14  SyncGroup                 0  1  1  2
+    15  DescribeGroups            0  1  1  2
+    16  ListGroups                0  1  1  2
+    17  SaslHandshake             0  0  1  1
+    18  ApiVersions               0  1  1  2
+    19  CreateTopics              1  2  2  3
+    20  DeleteTopics              0  1  1  2
+    21  DeleteRecords             -  0  0  1
+    22  InitProducerId            -  0  0  1
+    23  OffsetForLeaderEpoch      -  0  0  1
+    24  AddPartitionsToTxn        -  0  0  1
+    25  AddOffsetsToTxn           -  0  0  1
+    26  EndTxn                    -  0  0  1
+    27  WriteTxnMarkers           -  0  0  0
+    28  TxnOffsetCommit           -  0  0  1
+    29  DescribeAcls              -  0  0  1
+    30  CreateAcls                -  0  0  1
+    31  DeleteAcls                -  0  0  1
+    32  DescribeConfigs           -  0  1  2
+    33  AlterConfigs              -  0  0  1
+    34  AlterReplicaLogDirs       -  -  0  1
+    35  DescribeLogDirs           -  -  0  1
+    36  SaslAuthenticate          -  -  0  0
+    37  CreatePartitions          -  -  0  1
+    38  CreateDelegationToken     -  -  0  1
+    39  RenewDelegationToken      -  -  0  1
+    40  ExpireDelegationToken     -  -  0  1
+    41  DescribeDelegationToken   -  -  0  1
+    42  DeleteGroups              -  -  0  1
+"""
+
+# Defaults that are not those of 2.0.1 everywhere.
+DEFAULTS = """
+    delete.topic.enable                     false        false        true      true
+    group.initial.rebalance.delay.ms        0            3000         3000      3000
+    inter.broker.protocol.version           0.10.2-IV0   0.11.0-IV2   1.1-IV0   2.0-IV1
+    log.message.format.version              0.10.2-IV0   0.11.0-IV2   1.1-IV0   2.0-IV1
+    offsets.retention.minutes               1440         1440         1440      10080
+    ssl.endpoint.identification.algorithm   -            -            -         https
+    unclean.leader.election.enable          true         false        false     false
+"""
+
+# Settings by the release that brought them, and beginnings of settings; before, they are no settings.
+SETTINGS_SINCE = {
+    "0.11": """
+        alter.config.policy.class.name delete.records.purgatory.purge.interval.requests
+        group.initial.rebalance.delay.ms log.flush.start.offset.checkpoint.interval.ms transaction. transactional.
+    """,
+    "1.1": """
+        alter.log.dirs. delegation.token. max.incremental.fetch.session.cache.slots num.replica.alter.log.dirs.threads
+        password.encoder. queued.max.request.bytes sasl.jaas.config zookeeper.max.in.flight.requests
+    """,
+    "2.0": """
+        client.quota.callback.class log.message.downconversion.enable sasl.client.callback.handler.class
+        sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
+    """,
+    LATER: "log.cleaner.max.compaction.lag.ms",
+}
+TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}
+
+# The greatest error code of each; what is answered instead of some of those that came later, by the release they
+# came after; for all others it is UNKNOWN_SERVER_ERROR.
+LAST_ERRORS = {"0.10": 44, "0.11": 55, "1.1": 71, "2.0": 72}
+ERRORS_INSTEAD = {59: 45}  # UNKNOWN_PRODUCER_ID, OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class Habit(Enum):
+    """In what else clients can tell a release, in the words of docs/profiles.md."""
+
+    CALLS_SYNCING_AWAITING = "DescribeGroups calls the state CompletingRebalance AwaitingSync"
+    CHANGES_NO_BROKERS = "AlterConfigs of a broker is INVALID_REQUEST, and DescribeConfigs calls its settings read-only"
+    LOOKS_AT_TOPICS_ONLY = "DescribeConfigs calls a topic's config a default unless that topic sets it"
+    COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit takes offsets of partitions that a topic there is does not have"
+    DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a topic there is not answers with the defaults"
+    DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
+
+
+# The first release without the habit.
+HABITS_UNTIL = {
+    Habit.CALLS_SYNCING_AWAITING: "1.1",
+    Habit.CHANGES_NO_BROKERS: "1.1",
+    Habit.LOOKS_AT_TOPICS_ONLY: "1.1",
+    Habit.COMMITS_TO_MISSING_PARTITIONS: "2.0",
+    Habit.DESCRIBES_MISSING_TOPICS: "2.0",
+    Habit.DELETION_TIMES_OUT: LATER,
+}
+
+
+class Profile(NamedTuple):
+    """One release. `last_versions` by API key, `last_error` and `release` are None where there is no limit."""
+
+    name: str
+    release: str | None
+    last_versions: Mapping[int, int] | None
+    last_error: int | None
+    defaults: Mapping[str, str | None]
+    unknown_settings: tuple[str, ...]
+    unknown_topic_configs: frozenset[str]
+    habits: frozenset[Habit]
+
+    def last_version_of(self, api_key: int, known: int) -> int | None:
+        """The last version of an API to offer, where the broker has those up to `known`; None for none at all."""
+        if self.last_versions is None:
+            return known
+        last = self.last_versions.get(api_key)
+        return None if last is None else min(last, known)
+
+    def error_said(self, code: int) -> int:
+        """The error code that is answered where this broker would answer `code`."""
+        if self.last_error is None or code <= self.last_error:
+            return code
+        return ERRORS_INSTEAD.get(code, UNKNOWN_SERVER_ERROR)
+
+    def has_setting(self, name: str) -> bool:
+        return not any(name.startswith(each) if each.endswith(".") else name == each for each in self.unknown_settings)
+
+    def problem_with_topic_config(self, name: str, text: str) -> str | None:
+        """Why a topic cannot have a config that is right for this broker, in Kafka's words; None if it can."""
+        if name in self.unknown_topic_configs:
+            return f"Unknown topic config name: {name}"
+        if self.release is None:
+            return None
+        if name == "compression.type" and text.strip() == "zstd":
+            allowed = "uncompressed, snappy, lz4, gzip, producer"
+            return f"Invalid value zstd for configuration {name}: String must be one of: {allowed}"
+        if name == "message.format.version" and message_format(text) > message_format(self.release):
+            return f"Version `{text}` is not a valid version"
+        return None
+
+
+EVERYTHING = Profile("", None, None, None, {}, (), frozenset(), frozenset())
+
+
+def profile_of(name: str) -> Profile:
+    """The release that `--act-as` names. Raises KeyError."""
+    release, column = RELEASES[name], list(RELEASES).index(name)
+    apis = {int(key): versions[column] for key, _, *versions in rows_of(APIS)}
+    return Profile(
+        name,
+        release,
+        last_versions={key: int(last) for key, last in apis.items() if last != ABSENT},
+        last_error=LAST_ERRORS[name],
+        defaults={
+            setting: None if values[column] == ABSENT else values[column] for setting, *values in rows_of(DEFAULTS)
+        },
+        unknown_settings=tuple(each for since in after(name) for each in SETTINGS_SINCE.get(since, "").split()),
+        unknown_topic_configs=frozenset(
+            TOPIC_CONFIGS_SINCE[since] for since in after(name) & TOPIC_CONFIGS_SINCE.keys()
+        ),
+        habits=frozenset(habit for habit, until in HABITS_UNTIL.items() if until in after(name)),
+    )
+
+
+def rows_of(table: str) -> list[list[str]]:
+    return [line.split() for line in table.strip().splitlines()]
+
+
+def after(name: str) -> set[str]:
+    """The releases after one, and LATER."""
+    return {*list(RELEASES)[list(RELEASES).index(name) + 1 :], LATER}
+
+
+def message_format(version: str) -> tuple[int, ...]:
+    """What of a release's number its message format is named after: of 0.10.2.2 0.10.2, of 1.1.1 1.1."""
+    found = VERSION_NUMBERS.match(version.strip())
+    numbers = tuple(map(int, found[0].split("."))) if found else ()
+    return numbers[: 3 if numbers[:1] == (0,) else 2]

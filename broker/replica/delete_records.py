@@ -1,0 +1,103 @@
+"""DeleteRecords: hiding what is below an offset, and waiting until every live replica has hidden it.
+
+A replica says with each fetch where its log begins. The low watermark is the least of these, of the replicas that are
+alive: below it nobody has anything any more. As kafka 2.0.1 ReplicaManager.deleteRecords and DelayedDeleteRecords.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from minibroker.broker.parked import ParkedOperation
+from minibroker.broker.replica.partition import NO_OFFSET
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.log_manager import map_storage_errors
+
+if TYPE_CHECKING:
+    from minibroker.broker.replica.replica_manager import ReplicaManager
+
+TO_HIGH_WATERMARK = -1  # in place of an offset
+
+
+class DeleteRecordsResult(NamedTuple):
+    """What became of one partition. `offset` is where its log shall begin, -1 with an error."""
+
+    low_watermark: int
+    error: ErrorCode
+    offset: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a live replica has records left below the offset."""
+        return self.error is ErrorCode.NONE and self.low_watermark < self.offset
+
+
+DeleteRecordsResults = dict[TopicPartition, DeleteRecordsResult]
+
+
+class DelayedDeleteRecords(ParkedOperation):
+    """A deletion that waits for followers. `results` are right in the end: REQUEST_TIMED_OUT for what is still open."""
+
+    __slots__ = ("_replica_manager", "results")
+
+    def __init__(self, delay_ms: int, results: DeleteRecordsResults, replica_manager: ReplicaManager) -> None:
+        super().__init__(delay_ms)
+        self.results = results
+        self._replica_manager = replica_manager
+
+    def try_complete(self) -> bool:
+        for topic_partition, result in self.results.items():
+            if result.is_open:
+                self.results[topic_partition] = self._seen_now(topic_partition, result)
+        return not any(result.is_open for result in self.results.values()) and self.force_complete()
+
+    def _seen_now(self, topic_partition: TopicPartition, result: DeleteRecordsResult) -> DeleteRecordsResult:
+        try:
+            low_watermark = low_watermark_of(self._replica_manager, topic_partition)
+        except KafkaError as error:
+            return failed_deletion(error.code)
+        return result._replace(low_watermark=low_watermark)
+
+    def on_complete(self) -> None:
+        for topic_partition, result in self.results.items():
+            if result.is_open:
+                self.results[topic_partition] = result._replace(error=ErrorCode.REQUEST_TIMED_OUT)
+        super().on_complete()
+
+
+def delete_records_of(
+    replica_manager: ReplicaManager, topic_partition: TopicPartition, offset: int
+) -> DeleteRecordsResult:
+    """Hide what is below the offset, -1 for the high watermark."""
+    try:
+        partition = replica_manager.leader_partition(topic_partition)
+        if offset == TO_HIGH_WATERMARK:
+            offset = partition.high_watermark.message_offset
+        if offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")
+        with map_storage_errors(replica_manager.log_manager):
+            partition.log.delete_records(offset)
+    except KafkaError as error:
+        return failed_deletion(error.code)
+    replica_manager.complete_delayed(topic_partition)
+    return DeleteRecordsResult(low_watermark_of(replica_manager, topic_partition), ErrorCode.NONE, offset)
+
+
+def low_watermark_of(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> int:
+    """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
+    return replica_manager.leader_partition(topic_partition).low_watermark(replica_manager.is_alive)
+
+
+def failed_deletion(error: ErrorCode) -> DeleteRecordsResult:
+    return DeleteRecordsResult(NO_OFFSET, error, NO_OFFSET)
+
+
+async def wait_for_deletion(
+    replica_manager: ReplicaManager, results: DeleteRecordsResults, timeout_ms: int
+) -> DeleteRecordsResults:
+    """Park until all live replicas have followed what is open in `results`, `timeout_ms` at most."""
+    operation = DelayedDeleteRecords(timeout_ms, dict(results), replica_manager)
+    replica_manager.watch(operation, replica_manager.delete_records_purgatory, list(results))
+    await operation.wait()
+    return operation.results

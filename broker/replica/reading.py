@@ -1,0 +1,123 @@
+"""What a Fetch asks of all its partitions and of each, and reading one of them.
+
+Consumers, and the debugging replica, read to the high watermark or the last stable offset; followers, and the future
+replica, to the end of the log (fetch-path row 57).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minibroker.broker.replica.partition import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_RECORDS,
+    READ_COMMITTED,
+    ZSTD,
+    FetchedPartition,
+    Partition,
+)
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+
+DEBUGGING_REPLICA_ID = -2
+FUTURE_REPLICA_ID = -3
+
+
+class FetchParams(NamedTuple):
+    """What a Fetch request asks of all its partitions."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    is_hard_limit: bool  # v0-v2: no oversize first batch, and a partial one is sent
+    isolation_level: int
+    knows_zstd: bool = True  # from v10
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def is_committed_only(self) -> bool:
+        return self.replica_id < 0 and self.replica_id != FUTURE_REPLICA_ID
+
+
+class FetchRow(NamedTuple):
+    """What a Fetch request asks of one partition; the log start offset is a follower's own.
+
+    The epochs are what the client knows: of the leadership, and of the last record it has; -1 is not checked.
+    """
+
+    topic_partition: TopicPartition
+    fetch_offset: int
+    log_start_offset: int
+    max_bytes: int
+    current_leader_epoch: int = NO_EPOCH
+    last_fetched_epoch: int = NO_EPOCH
+
+
+def read_partition(
+    partition: Partition, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
+) -> FetchedPartition:
+    """Read from the fetch offset on, `bytes_left` and the row's own limit at most.
+
+    With `min_one_message` the first batch comes whole. As kafka 2.0.1 ReplicaManager.readFromLocalLog; and as
+    kafka 2.1 a topic that packs with zstd is refused to who does not know it.
+    """
+    topic_partition, fetch_offset, _, max_bytes, current_leader_epoch, last_fetched_epoch = row
+    log = partition.log
+    if log.config.compression_type == ZSTD and not params.knows_zstd:
+        return failed_fetch(topic_partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    high_watermark = partition.high_watermark.message_offset
+    is_committed_read = params.isolation_level == READ_COMMITTED
+    last_stable_offset = log.last_stable_offset if is_committed_read else NO_OFFSET
+    max_offset = None
+    if params.is_committed_only:
+        max_offset = last_stable_offset if is_committed_read else high_watermark
+    limit = min(max_bytes, bytes_left)
+    try:
+        partition.check_leader_epoch(current_leader_epoch)
+        diverging_epoch = partition.diverging_epoch(fetch_offset, last_fetched_epoch)
+        if diverging_epoch is not None:
+            return FetchedPartition(
+                topic_partition,
+                ErrorCode.NONE,
+                high_watermark,
+                last_stable_offset,
+                log.log_start_offset,
+                None,
+                NO_RECORDS,
+                None,
+                diverging_epoch,
+            )
+        data = log.read(
+            fetch_offset,
+            max(0, limit),
+            max_offset=max_offset,
+            min_one_message=min_one_message,
+            include_aborted_txns=is_committed_read,
+        )
+    except KafkaError as error:
+        return failed_fetch(topic_partition, error.code)
+    if limit < 0 and fetch_offset != log.log_end_offset:
+        return failed_fetch(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+    records, aborted_transactions = data.records, data.aborted_transactions
+    if data.first_entry_incomplete and not params.is_hard_limit:
+        records, aborted_transactions = NO_RECORDS, None
+    return FetchedPartition(
+        topic_partition,
+        ErrorCode.NONE,
+        high_watermark,
+        last_stable_offset,
+        log.log_start_offset,
+        aborted_transactions,
+        records,
+        data.offset_metadata,
+    )
+
+
+def failed_fetch(topic_partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
+    """An error's row: all offsets -1, no aborted list, no records (fetch-path row 12)."""
+    return FetchedPartition(topic_partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, NO_RECORDS, None)

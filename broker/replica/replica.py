@@ -1,0 +1,68 @@
+"""A follower as its leader sees it: how far it has fetched, and when it last had all there was.
+
+A fetch at an offset says that the follower has everything below it. Whether that was everything is told by two
+comparisons, so that one who is always a moment behind a busy leader counts as caught up too:
+
+    the fetch is at or beyond                    it was caught up
+    the leader's end now                         now
+    the leader's end at the fetch before         at the fetch before
+    neither                                      when it last was
+
+As kafka 2.0.1 Replica.updateLogReadResult. Times are the monotonic clock's.
+"""
+
+from __future__ import annotations
+
+from minibroker.storage.fetch_data import LogOffsetMetadata
+
+UNKNOWN_OFFSET = -1
+UNKNOWN_END = LogOffsetMetadata(UNKNOWN_OFFSET)
+NEVER_MS = -(2**63)
+
+
+class Replica:
+    """A follower of one partition. It knows nothing of a leader's log before its first fetch."""
+
+    __slots__ = (
+        "_last_fetch_ms",
+        "_leader_end_offset_at_last_fetch",
+        "broker_id",
+        "last_caught_up_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    log_end_offset: LogOffsetMetadata
+    log_start_offset: int
+    _leader_end_offset_at_last_fetch: int
+    _last_fetch_ms: int
+
+    def __init__(self, broker_id: int, *, last_caught_up_ms: int) -> None:
+        self.broker_id = broker_id
+        self.last_caught_up_ms = last_caught_up_ms
+        self.note_failed_fetch()
+
+    def note_fetch(
+        self, end_offset: LogOffsetMetadata, *, log_start_offset: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """The follower has fetched at `end_offset` while the leader's log ended at `leader_end_offset`."""
+        offset = end_offset.message_offset
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self._leader_end_offset_at_last_fetch:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self._last_fetch_ms)
+        self.log_end_offset = end_offset
+        self.log_start_offset = log_start_offset
+        self._leader_end_offset_at_last_fetch = leader_end_offset
+        self._last_fetch_ms = now_ms
+
+    def note_failed_fetch(self) -> None:
+        """The follower asked for what there is not: where its log ends is not known until it asks again."""
+        self.log_end_offset = UNKNOWN_END
+        self.log_start_offset = UNKNOWN_OFFSET
+        self._leader_end_offset_at_last_fetch = UNKNOWN_OFFSET
+        self._last_fetch_ms = NEVER_MS
+
+    def is_caught_up(self, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it had everything at most `max_lag_ms` ago."""
+        return now_ms - self.last_caught_up_ms <= max_lag_ms

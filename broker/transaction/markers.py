@@ -1,0 +1,95 @@
+"""Writes the markers that end a transaction in each partition it wrote to, and tells the groups whose offsets it held.
+
+As kafka 2.0.1 KafkaApis.handleWriteTxnMarkersRequest: a coordinator has its markers written here, be it this broker's
+own or one that sends WriteTxnMarkers. A marker that is in a log has moved that log's last stable offset, and woken
+who waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from minibroker.broker.background import Background
+from minibroker.broker.clock import Clock
+from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
+from minibroker.broker.replica.append_result import AppendResult
+from minibroker.broker.replica.coordinator_log import ACKS_ALL, append_own
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.transaction.later import Later, and_then, in_background
+from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import TopicPartition
+
+APPEND_TIMEOUT_MS = 30_000  # request.timeout.ms of Kafka's brokers
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction, in these partitions."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    partitions: Set[TopicPartition]
+
+
+class OffsetsCompletion(Protocol):
+    """Makes a transaction's offset commits count, or drops them; by partitions of `__consumer_offsets`."""
+
+    def __call__(self, producer_id: int, offsets_partitions: Iterable[int], /, *, is_commit: bool) -> None: ...
+
+
+class MarkerWriter:
+    """Owns nothing: the logs are the replica manager's, the offsets those of `complete_offsets`."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        clock: Clock,
+        *,
+        complete_offsets: OffsetsCompletion,
+        background: Background,
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._clock = clock
+        self._complete_offsets = complete_offsets
+        self._background = background
+
+    def write(self, marker: Marker) -> Errors | Later[Errors]:
+        """Append the marker to each partition; the errors by partition, or the promise of them.
+
+        UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED, and whatever else an append with acks=all may meet.
+        """
+        batch = self._batch(marker)
+        results = append_own(
+            self._replica_manager,
+            {topic_partition: bytearray(batch) for topic_partition in marker.partitions},
+            required_acks=ACKS_ALL,
+            timeout_ms=APPEND_TIMEOUT_MS,
+        )
+        return and_then(in_background(self._background.start, results), partial(self._on_appended, marker))
+
+    def _batch(self, marker: Marker) -> bytearray:
+        return build_end_txn_marker(
+            ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=self._clock.wall_ms(),
+        )
+
+    def _on_appended(self, marker: Marker, results: dict[TopicPartition, AppendResult]) -> Errors:
+        errors = {topic_partition: result.error for topic_partition, result in results.items()}
+        offsets_partitions = [
+            topic_partition.partition
+            for topic_partition, error in errors.items()
+            if error is ErrorCode.NONE and topic_partition.topic == GROUP_METADATA_TOPIC
+        ]
+        if offsets_partitions:
+            self._complete_offsets(marker.producer_id, offsets_partitions, is_commit=marker.is_commit)
+        return errors

@@ -1,0 +1,274 @@
+"""One transactional id: its producer's identity, and the state of its transaction, as a table of what may follow what.
+
+Pure: the time is given, nothing is written. A change is prepared first, then written down by the coordinator, and
+only then `complete`d; between the two the id is `pending`, and whoever wants to change it is told to come again.
+Errors are those of kafka 2.0.1 TransactionCoordinator and TransactionMetadata; what later versions of InitProducerId
+bring (a producer that goes on after an error, KIP-360) is as in Kafka 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from enum import IntEnum
+from typing import NamedTuple
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_TIME = -1
+MAX_EPOCH = 2**15 - 1
+
+
+class TransactionState(IntEnum):
+    """Kafka's numbers, as they are written down."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """As Kafka spells it: PrepareCommit."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+EMPTY = TransactionState.EMPTY
+ONGOING = TransactionState.ONGOING
+PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
+PREPARE_ABORT = TransactionState.PREPARE_ABORT
+COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
+COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
+DEAD = TransactionState.DEAD
+PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
+
+# From which states each may be reached.
+PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
+    EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    ONGOING: frozenset({EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    PREPARE_COMMIT: frozenset({ONGOING}),
+    PREPARE_ABORT: frozenset({ONGOING, PREPARE_EPOCH_FENCE}),
+    COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
+    COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
+    DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
+    PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
+}
+
+# What EndTxn is told that wants to (commit, abort): NONE where that is done already. In ONGOING it is done now.
+ANSWERS_TO_END: dict[TransactionState, tuple[ErrorCode, ErrorCode]] = {
+    EMPTY: (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+    PREPARE_COMMIT: (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
+    PREPARE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS),
+    COMPLETE_COMMIT: (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE),
+    COMPLETE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
+    DEAD: (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+}
+PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})  # decided, and markers are still to be written
+MAY_EXPIRE = PREVIOUS_STATES[DEAD]
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class TransactionMetadata(NamedTuple):
+    """What is known of a transactional id at one moment. Times in ms since 1970; NO_TIME without a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: Set[TopicPartition]  # in a prepared one: without those that have their marker
+    last_update_ms: int
+    start_ms: int
+    # Of the identity before this one, to know a repeated InitProducerId; not written down (as kafka 2.0.1's format).
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return is_exhausted(self.producer_epoch)
+
+
+def is_exhausted(epoch: int) -> bool:
+    """Whether a producer id may not be given out with a greater epoch; the last one is kept for fencing."""
+    return epoch >= MAX_EPOCH - 1
+
+
+def new_metadata(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
+    """Of an id that is seen for the first time; its epoch begins with the first transition."""
+    return TransactionMetadata(producer_id, NO_EPOCH, timeout_ms, EMPTY, frozenset(), now_ms, NO_TIME)
+
+
+class Transaction:
+    """`prepare_...` methods raise KafkaError and change nothing, or return what is to be written down."""
+
+    __slots__ = ("has_failed_epoch_fence", "metadata", "pending", "transactional_id")
+
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
+        self.pending: TransactionMetadata | None = None
+        # The epoch was raised here, but that could not be written down: it need not be raised again.
+        self.has_failed_epoch_fence = False
+
+    @property
+    def state(self) -> TransactionState:
+        return self.metadata.state
+
+    # -- InitProducerId ---------------------------------------------------------------------------------------
+
+    def check_initialize(self, expected: ProducerIdentity | None) -> None:
+        """Whether a producer may take this id over; `expected` is who it says it was.
+
+        Raises KafkaError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        """
+        if self.pending is None and expected is not None and not self._was(expected):
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        self._check_settled()
+
+    def _was(self, expected: ProducerIdentity) -> bool:
+        """The present producer; a new one whose id was forgotten; or one that did not hear of its next id."""
+        metadata = self.metadata
+        return (
+            metadata.producer_epoch == NO_EPOCH
+            or expected.producer_id == metadata.producer_id
+            or (expected.producer_id == metadata.last_producer_id and is_exhausted(expected.epoch))
+        )
+
+    def prepare_identity(
+        self, timeout_ms: int, expected: ProducerIdentity | None, next_producer_id: Callable[[], int], now_ms: int
+    ) -> TransactionMetadata:
+        """The next epoch, or a new producer id where there is none left. Raises KafkaError(PRODUCER_FENCED)."""
+        metadata = self.metadata
+        producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch + 1, NO_EPOCH
+        if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
+            producer_id, epoch = next_producer_id(), 0
+            last_epoch = NO_EPOCH if expected is None else metadata.producer_epoch
+        elif expected is not None:
+            epoch, last_epoch = self._epoch_after(expected)
+        return self._prepare(
+            EMPTY,
+            now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=NO_TIME,
+        )
+
+    def _epoch_after(self, expected: ProducerIdentity) -> tuple[int, int]:
+        metadata = self.metadata
+        if expected.epoch == metadata.producer_epoch or metadata.producer_epoch == NO_EPOCH:
+            return metadata.producer_epoch + 1, metadata.producer_epoch
+        if expected.epoch == metadata.last_producer_epoch:
+            return metadata.producer_epoch, metadata.last_producer_epoch  # asked again: the answer was lost
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    # -- the life of a transaction ----------------------------------------------------------------------------
+
+    def prepare_add_partitions(
+        self, producer: ProducerIdentity, partitions: Set[TopicPartition], now_ms: int
+    ) -> TransactionMetadata | None:
+        """Begin the transaction, or add to it; None if they are all in it.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        self._check_producer(producer)
+        self._check_settled()
+        metadata = self.metadata
+        if self.state is ONGOING and partitions <= metadata.partitions:
+            return None
+        start_ms = metadata.start_ms if self.state is ONGOING else now_ms
+        return self._prepare(ONGOING, now_ms, partitions=metadata.partitions | partitions, start_ms=start_ms)
+
+    def prepare_end(self, producer: ProducerIdentity, *, is_commit: bool, now_ms: int) -> TransactionMetadata | None:
+        """Decide the transaction; None if it has ended so already.
+
+        Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        """
+        self._check_producer(producer)
+        if self.pending is not None:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.state is ONGOING:
+            return self._prepare(PREPARE_COMMIT if is_commit else PREPARE_ABORT, now_ms)
+        error = ANSWERS_TO_END[self.state][0 if is_commit else 1]
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, f"{self.transactional_id} is {self.state.title}")
+        return None
+
+    def prepare_fence(self, now_ms: int) -> TransactionMetadata:
+        """Abort an ongoing transaction under a greater epoch, which shuts its producer out.
+
+        By way of PrepareEpochFence, which is never written down: the epoch counts at once, whatever comes of it.
+        """
+        raised = 0 if self.has_failed_epoch_fence else 1
+        epoch = min(self.metadata.producer_epoch + raised, MAX_EPOCH)
+        fenced = self._prepare(
+            PREPARE_EPOCH_FENCE, self.metadata.last_update_ms, producer_epoch=epoch, last_producer_epoch=NO_EPOCH
+        )
+        self.pending = None
+        self.metadata = fenced._replace(state=ONGOING)
+        self.has_failed_epoch_fence = True  # until it is written down
+        return self._prepare(PREPARE_ABORT, now_ms)
+
+    def prepare_complete(self, now_ms: int) -> TransactionMetadata:
+        """All markers are to be written next; then this is."""
+        state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
+        return self._prepare(state, now_ms, partitions=frozenset())
+
+    def prepare_dead(self) -> TransactionMetadata:
+        """The id is to be forgotten."""
+        return self._prepare(DEAD, self.metadata.last_update_ms, partitions=frozenset())
+
+    def keep_partitions(self, partitions: Set[TopicPartition]) -> None:
+        """Of a prepared transaction: all others have their marker."""
+        self.metadata = self.metadata._replace(partitions=frozenset(partitions))
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        is_open = self.state is ONGOING and self.pending is None
+        return is_open and self.metadata.start_ms + self.metadata.timeout_ms < now_ms
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Whether the id is idle, and was for so long."""
+        is_idle = self.state in MAY_EXPIRE and self.pending is None
+        return is_idle and self.metadata.last_update_ms <= now_ms - expiration_ms
+
+    # -- transitions ------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """What was prepared is written down."""
+        if self.pending is None:
+            raise RuntimeError(f"{self.transactional_id}: no transition is pending")
+        self.metadata, self.pending = self.pending, None
+        if self.state in PREPARED:
+            self.has_failed_epoch_fence = False
+
+    def give_up(self) -> None:
+        """What was prepared could not be written down: all is as before."""
+        self.pending = None
+
+    def _prepare(self, state: TransactionState, now_ms: int, **changes: object) -> TransactionMetadata:
+        if self.pending is not None or self.state not in PREVIOUS_STATES[state]:
+            raise RuntimeError(f"{self.transactional_id}: {self.state.title} cannot become {state.title}")
+        changes.update(state=state, last_update_ms=now_ms, last_producer_id=self.metadata.producer_id)
+        self.pending = self.metadata._replace(**changes)  # type: ignore[arg-type]
+        return self.pending
+
+    def _check_producer(self, producer: ProducerIdentity) -> None:
+        if producer.producer_id != self.metadata.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if producer.epoch != self.metadata.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+
+    def _check_settled(self) -> None:
+        if self.pending is not None or self.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

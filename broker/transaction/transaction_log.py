@@ -1,0 +1,153 @@
+"""The transactional ids in `__transaction_state`: written down one by one, read again at the start.
+
+As kafka 2.0.1 TransactionStateManager: every append waits for all in-sync replicas, and what it came to is told in
+the terms of a coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from minibroker.broker.background import Background
+from minibroker.broker.clock import Clock
+from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.transaction.later import Later, and_then, in_background
+from minibroker.broker.transaction.transaction import TransactionMetadata, TransactionState
+from minibroker.protocol.batches import iter_all_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.protocol.transaction_records import (
+    TransactionRecord,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_BATCH_BYTES = 1 << 26  # of records that a broker wrote
+
+# What an append's error means for who asks the coordinator (as kafka 2.0.1 appendTransactionToLog).
+COORDINATOR_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_FOR_PARTITION: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class TransactionLog:
+    """The one writer of `__transaction_state`; `load_bytes` are read at a time when loading."""
+
+    def __init__(self, log: CoordinatorLog, clock: Clock, background: Background, *, load_bytes: int) -> None:
+        self._log = log
+        self._load_bytes = load_bytes
+        self._clock = clock
+        self._background = background
+
+    @property
+    def has_topic(self) -> bool:
+        return bool(self._log.partitions())
+
+    def ensure_topic(self) -> int:
+        """The partitions of the topic, which is made if it is not there. Raises KafkaError."""
+        return self._log.ensure_topic()
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Where the id lives. Raises KafkaError(NOT_COORDINATOR) while there is no topic."""
+        partition = self._log.partition_for(transactional_id)
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "there is no topic for the state of transactions yet")
+        return partition
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """The leader epoch of the id's partition: greater with every start, so that older markers are told apart."""
+        return self._log.leader_epoch(self.partition_for(transactional_id))
+
+    def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Later[ErrorCode]:
+        """Write the state of an id down."""
+        partition = self._log.partition_for(transactional_id)
+        if partition is None:
+            return ErrorCode.NOT_COORDINATOR
+        return self._append(partition, [(encode_key(transactional_id), encode_value(record_of(metadata)))])
+
+    def append_tombstones(self, partition: int, transactional_ids: Iterable[str]) -> ErrorCode | Later[ErrorCode]:
+        """Write down that these ids of one partition are no more."""
+        return self._append(partition, [(encode_key(each), None) for each in transactional_ids])
+
+    def _append(self, partition: int, rows: list[tuple[bytes, bytes | None]]) -> ErrorCode | Later[ErrorCode]:
+        now_ms = self._clock.wall_ms()
+        records = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(rows)]
+        outcome = in_background(self._background.start, self._log.append(partition, build_batch(records)))
+        return and_then(outcome, coordinator_error)
+
+    def load(self) -> dict[str, TransactionMetadata]:
+        """The newest state of every id there is. What cannot be read is told of, and passed over."""
+        states: dict[str, TransactionMetadata] = {}
+        for partition in self._log.partitions():
+            try:
+                newest = self._newest(partition)
+            except KafkaError as error:
+                logger.error("%s-%d cannot be read, its ids are not known: %s", self._log.topic, partition, error)
+                continue
+            for key, value in newest.items():
+                try:
+                    transactional_id = decode_key(key)
+                    if value is not None:
+                        states[transactional_id] = metadata_of(decode_value(value))
+                except KafkaError as error:
+                    logger.error("%s-%d holds a record that says nothing: %s", self._log.topic, partition, error)
+        return states
+
+    def _newest(self, partition: int) -> dict[bytes, bytes | None]:
+        """The last value of every key."""
+        newest: dict[bytes, bytes | None] = {}
+        for data, batch in self._log.read_batches(partition, self._load_bytes):
+            if batch.is_control:
+                continue
+            for record in iter_all_records(data, batch, max_decompressed_bytes=MAX_BATCH_BYTES):
+                if record.key is not None:
+                    newest[record.key] = record.value
+        return newest
+
+
+def coordinator_error(error: ErrorCode) -> ErrorCode:
+    return COORDINATOR_ERRORS.get(error, error)
+
+
+def record_of(metadata: TransactionMetadata) -> TransactionRecord:
+    return TransactionRecord(
+        metadata.producer_id,
+        metadata.producer_epoch,
+        metadata.timeout_ms,
+        metadata.state,
+        frozenset(metadata.partitions),
+        metadata.last_update_ms,
+        metadata.start_ms,
+    )
+
+
+def metadata_of(record: TransactionRecord) -> TransactionMetadata:
+    """Raises KafkaError(CORRUPT_MESSAGE) for a state that is never written down."""
+    try:
+        state = TransactionState(record.status)
+    except ValueError:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a transaction in state {record.status}") from None
+    if state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a transaction that was written down as {state.title}")
+    return TransactionMetadata(
+        record.producer_id,
+        record.producer_epoch,
+        record.timeout_ms,
+        state,
+        record.partitions,
+        record.last_update_ms,
+        record.start_ms,
+    )

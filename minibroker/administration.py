@@ -1,0 +1,110 @@
+"""What tests ask of their broker besides messages: making topics, and emptying the broker between tests.
+
+By Kafka's protocol over one connection of its own, closed when it is done, and without a client library: nothing but
+the base installation is needed. The oldest version of each request that says enough is sent, so that a broker which
+acts as an old release answers as well. Every refusal is a KafkaError with Kafka's code.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from minibroker.cli.address import parse_address
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.framing import NEED_DATA, FrameDecoder
+
+ANSWER_SECONDS = 30.0
+ANSWER_MAX_BYTES = 100 * 1024 * 1024
+RECEIVE_BYTES = 256 * 1024
+CLIENT_ID = "minibroker-tests"
+VERSIONS = {ApiKey.METADATA: 1}  # the first that tells internal topics, and where no list of names means all
+TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
+BROKERS_DEFAULT = -1
+FIRST_VERSION_WITH_DEFAULTS = 4
+
+
+class Connection:
+    """One request at a time, each answered before the next."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._frames = FrameDecoder(ANSWER_MAX_BYTES)
+        self._correlation_id = 0
+
+    def ask(self, api_key: ApiKey, version: int | None = None, /, **body: Any) -> Any:
+        """The decoded answer. Raises OSError when the connection fails, also because the broker closes it."""
+        version = VERSIONS.get(api_key, 0) if version is None else version
+        self._correlation_id += 1
+        request = API_TABLE[api_key].request(**body)
+        self._socket.sendall(encode_request(api_key, version, self._correlation_id, CLIENT_ID, request))
+        while (frame := self._frames.next_frame()) is NEED_DATA:
+            received = self._socket.recv(RECEIVE_BYTES)
+            if not received:
+                raise ConnectionResetError("the broker closed the connection")
+            self._frames.feed(received)
+        return decode_response(api_key, version, frame)[1]
+
+
+@contextmanager
+def connected(bootstrap_servers: str) -> Iterator[Connection]:
+    """Raises OSError when nobody listens there."""
+    with socket.create_connection(parse_address(bootstrap_servers), timeout=ANSWER_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield Connection(connection)
+
+
+def create_topic(connection: Connection, name: str, *, partitions: int | None, configs: Mapping[str, str]) -> None:
+    """Make a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError."""
+    topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
+        name=name,
+        num_partitions=BROKERS_DEFAULT if partitions is None else partitions,
+        replication_factor=1,
+        configs=list(configs.items()),
+    )
+    version = FIRST_VERSION_WITH_DEFAULTS if partitions is None else 0
+    answer = connection.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=TIMEOUT_MS)
+    for row in answer.topics:
+        refuse_unless_done(row.error_code, f"create topic {row.name}", row.error_message)
+
+
+def empty(connection: Connection) -> None:
+    """Delete every topic that is not the broker's own, and every group, whose members are put out. Raises KafkaError.
+
+    A broker that acts as a release without DeleteGroups keeps its groups.
+    """
+    delete_topics(connection)
+    offered = {row.api_key for row in connection.ask(ApiKey.API_VERSIONS).api_keys}
+    if ApiKey.DELETE_GROUPS in offered:
+        delete_groups(connection)
+
+
+def delete_topics(connection: Connection) -> None:
+    """Raises KafkaError."""
+    topics = [row.name for row in connection.ask(ApiKey.METADATA, topics=None).topics if not row.is_internal]
+    if topics:
+        answer = connection.ask(ApiKey.DELETE_TOPICS, topic_names=topics, timeout_ms=TIMEOUT_MS)
+        for row in answer.topics:
+            refuse_unless_done(row.error_code, f"delete topic {row.name}", gone=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def delete_groups(connection: Connection) -> None:
+    """Raises KafkaError."""
+    groups = [row.group_id for row in connection.ask(ApiKey.LIST_GROUPS).groups]
+    if not groups:
+        return
+    for group in connection.ask(ApiKey.DESCRIBE_GROUPS, groups=groups).groups:
+        for member in group.members:
+            connection.ask(ApiKey.LEAVE_GROUP, group_id=group.group_id, member_id=member.member_id)
+    for row in connection.ask(ApiKey.DELETE_GROUPS, group_names=groups).results:
+        refuse_unless_done(row.error_code, f"delete group {row.group_id}", gone=ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def refuse_unless_done(code: int, what: str, message: str | None = None, *, gone: ErrorCode = ErrorCode.NONE) -> None:
+    """Raises KafkaError, unless it is done, or was done by somebody else."""
+    if code not in (ErrorCode.NONE, gone):
+        error = ErrorCode(code)
+        raise KafkaError(error, f"cannot {what}: {error.name}" + (f", {message}" if message else ""))

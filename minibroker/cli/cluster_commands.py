@@ -1,0 +1,123 @@
+"""`minibroker health`, `apis` and `offsets`: what is to be known of a cluster at a glance, of any Kafka broker."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
+from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
+from minibroker.cli.positions import HOW, Position, parse_position
+
+HEALTH_EPILOG = """Exit status: 0 every partition has a leader and the cluster a controller; 1 it has not, or no \
+broker answers. Replicas that are not in sync are told, and are no failure.
+
+In a Dockerfile: HEALTHCHECK CMD minibroker health"""
+
+
+def health(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+    """Say whether a cluster can serve; the exit status says it too."""
+    from minibroker.cli.cluster import connected
+
+    with connected(bootstrap.addresses) as client:
+        cluster, topics = client.describe_cluster(), client.describe_topics()
+    found = health_of(cluster, topics)
+    if output == "json":
+        print(json.dumps(found))
+    else:
+        print_health(found)
+    return EXIT_OK if found["healthy"] else EXIT_FAILED
+
+
+def health_of(cluster: Any, topics: list[Any]) -> dict[str, Any]:
+    partitions = [
+        (topic["name"], partition["partition_index"], partition)
+        for topic in topics
+        for partition in topic["partitions"]
+    ]
+    leaderless = [f"{name}-{number}" for name, number, row in partitions if row["leader_id"] < 0]
+    behind = [
+        f"{name}-{number}" for name, number, row in partitions if len(row["isr_nodes"]) < len(row["replica_nodes"])
+    ]
+    return {
+        "healthy": not leaderless and cluster["controller_id"] >= 0,
+        "cluster_id": cluster["cluster_id"],
+        "controller": cluster["controller_id"] if cluster["controller_id"] >= 0 else None,
+        "brokers": sorted(row["broker_id"] for row in cluster["brokers"]),
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "without_leader": leaderless,
+        "not_in_sync": behind,
+    }
+
+
+def print_health(found: dict[str, Any]) -> None:
+    from minibroker.cli.terminal import complain, print_line
+
+    brokers, topics, partitions = len(found["brokers"]), found["topics"], found["partitions"]
+    if found["healthy"]:
+        print(f"healthy: brokers {brokers}, topics {topics}, partitions {partitions}, each with a leader")
+    if found["controller"] is None:
+        complain("the cluster has no controller; see the brokers' logs, and whether all of them run")
+    if found["without_leader"]:
+        complain(
+            f"without a leader: {named(found['without_leader'])}; see whether the brokers run that have their replicas"
+        )
+    if found["not_in_sync"]:
+        print_line(f"replicas that are not in sync: {named(found['not_in_sync'])}", "yellow")
+
+
+def named(partitions: list[str], *, at_most: int = 5) -> str:
+    more = len(partitions) - at_most
+    return ", ".join(partitions[:at_most]) + (f" and {more} more" if more > 0 else "")
+
+
+def apis(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+    """List the requests a broker answers, with their versions."""
+    from minibroker.cli.cluster import connected
+
+    with connected(bootstrap.addresses) as client:
+        offered = sorted(
+            (int(key), getattr(key, "name", str(key)), low, high) for key, (low, high) in client.api_versions().items()
+        )
+    if output == "json":
+        names = ("key", "name", "min_version", "max_version")
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in offered]))
+    else:
+        from minibroker.cli.terminal import print_table
+
+        print_table(("KEY", "NAME", "FROM", "TO"), offered, left=("NAME",))
+    return EXIT_OK
+
+
+def offsets(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    position: Annotated[
+        Position | None,
+        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Which offset this is: {HOW}."),
+    ] = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Show where each partition begins and ends."""
+    from minibroker.cli.cluster import connected
+    from minibroker.cli.partition_offsets import offsets_at, partitions_of, ranges_of
+
+    with connected(bootstrap.addresses) as client:
+        ranges = ranges_of(client, partitions_of(client, [topic]))
+        at = {} if position is None else offsets_at(client, position, ranges)
+    rows = [
+        {"partition": each.partition, "earliest": inside.earliest, "latest": inside.latest}
+        | ({"offset": at[each]} if each in at else {})
+        for each, inside in ranges.items()
+    ]
+    if output == "json":
+        print(json.dumps(rows))
+    else:
+        from minibroker.cli.terminal import print_table
+
+        columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if at else ())
+        print_table(columns, [tuple(row.values()) for row in rows])
+    return EXIT_OK

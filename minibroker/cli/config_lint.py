@@ -1,0 +1,76 @@
+"""`minibroker config lint FILE`: what a broker would say of a server.properties, without starting one.
+
+The broker itself reads the file, in a process of its own (`minibroker serve --check`): there is one reader of
+settings. A warning is something without effect, or a name that nobody knows; an error keeps a broker from starting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
+from minibroker.cli.options import OutputOption, show_help_if_alone
+
+LEVELS = {"INFO": "note", "WARNING": "warning"}
+LOGGED = re.compile(r"^\S+ \S+ (?P<level>[A-Z]+) [\w.]+: (?P<text>.*)$")
+COMPLAINT = "minibroker: "
+STYLES = {"note": "dim", "warning": "yellow", "error": "red"}
+
+app = typer.Typer(help="Check a server.properties.")
+app.callback(invoke_without_command=True)(show_help_if_alone)
+
+
+@app.command("lint", epilog="Example: minibroker config lint server.properties")
+def lint(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit status 1 too.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Say what is wrong with a server.properties, or has no effect here."""
+    findings = findings_of(file)
+    kinds = {finding["kind"] for finding in findings}
+    if output == "json":
+        print(json.dumps(findings))
+    else:
+        print_findings(file, findings)
+    return EXIT_FAILED if "error" in kinds or (strict and "warning" in kinds) else EXIT_OK
+
+
+def findings_of(file: Path) -> list[dict[str, str]]:
+    """Raises CommandFailed for a file that cannot be read."""
+    if not file.is_file():
+        raise CommandFailed(f"{file} is no file; name a server.properties")
+    done = subprocess.run(
+        [sys.executable, "-m", "minibroker", "serve", "--check", "--config", str(file)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [finding_of(line) for line in done.stderr.splitlines()]
+
+
+def finding_of(line: str) -> dict[str, str]:
+    """A line of the broker's log, or one that says why it cannot start."""
+    logged = LOGGED.match(line)
+    if logged is None:
+        return {"kind": "error", "text": line.removeprefix(COMPLAINT)}
+    return {"kind": LEVELS.get(logged["level"], "error"), "text": logged["text"]}
+
+
+def print_findings(file: Path, findings: list[dict[str, str]]) -> None:
+    from minibroker.cli.terminal import print_line
+
+    for finding in findings:
+        print_line(f"{finding['kind']}: {finding['text']}", STYLES[finding["kind"]])
+    errors = sum(finding["kind"] == "error" for finding in findings)
+    warnings = sum(finding["kind"] == "warning" for finding in findings)
+    if not errors:
+        print(f"{file}: a broker starts with it" + (f"; warnings: {warnings}" if warnings else ""))

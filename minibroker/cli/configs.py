@@ -1,0 +1,128 @@
+"""`minibroker configs ...`: describe, set, unset, of topics and of brokers, on any Kafka broker.
+
+This module reads arguments and prints; `config_admin` asks the broker, and is imported once there is something to ask.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from minibroker.cli.failures import EXIT_OK, CommandFailed
+from minibroker.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    Output,
+    OutputOption,
+    Setting,
+    parse_setting,
+    show_help_if_alone,
+)
+
+if TYPE_CHECKING:
+    from minibroker.cli.config_admin import Config, Subject
+
+TopicOption = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Of this topic.")]
+BrokerOption = Annotated[
+    int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Of the broker with this id.")
+]
+
+app = typer.Typer(help="Describe, set and unset configs of topics and brokers.")
+app.callback(invoke_without_command=True)(show_help_if_alone)
+
+
+def subject_of(topic: str | None, broker: int | None) -> Subject:
+    """Raises typer.BadParameter unless one of the two was given."""
+    from minibroker.cli.config_admin import Subject
+
+    if (topic is None) == (broker is None):
+        raise typer.BadParameter("name either --topic NAME or --broker ID")
+    return Subject("broker", str(broker)) if topic is None else Subject("topic", topic)
+
+
+@app.command("describe", epilog="Example: minibroker configs describe --topic flights --all")
+def describe_configs(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
+    topic: TopicOption = None,
+    broker: BrokerOption = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Those left at their defaults too.")] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Show configs: those that were set, those named, or all."""
+    subject = subject_of(topic, broker)
+    from minibroker.cli.config_admin import all_configs, config_admin
+
+    with config_admin(bootstrap.addresses) as admin:
+        configs = admin.describe(subject)
+    missing = set(names or ()) - {config.name for config in configs}
+    if missing:
+        raise CommandFailed(f"{subject} has no config {min(missing)}; {all_configs(subject)} lists what there is")
+    chosen = [config for config in configs if (config.name in names if names else everything or not config.is_default)]
+    if output == "json":
+        print(json.dumps([config._asdict() for config in chosen]))
+    else:
+        print_configs(chosen, more=len(configs) - len(chosen))
+    return EXIT_OK
+
+
+def print_configs(configs: list[Config], *, more: int) -> None:
+    from minibroker.cli.terminal import print_line, print_table
+
+    if configs:
+        rows = [(config.name, value_of(config), config.source.lower()) for config in configs]
+        print_table(("NAME", "VALUE", "SOURCE"), rows, left=("NAME", "VALUE", "SOURCE"))
+    else:
+        print("no configs of its own")
+    if more:
+        print_line(f"{more} more: --all", "dim")
+
+
+def value_of(config: Config) -> str:
+    if config.value is not None:
+        return config.value
+    return "(hidden)" if config.sensitive else "(none)"
+
+
+@app.command("set", epilog="Example: minibroker configs set --topic flights retention.ms=60000 segment.bytes=1000000")
+def set_configs(
+    settings: Annotated[
+        list[Setting], typer.Argument(metavar="KEY=VALUE...", parser=parse_setting, show_default=False)
+    ],
+    topic: TopicOption = None,
+    broker: BrokerOption = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Set configs; those not named stay as they are."""
+    subject = subject_of(topic, broker)
+    from minibroker.cli.config_admin import config_admin
+
+    values = dict(settings)
+    with config_admin(bootstrap.addresses) as admin:
+        admin.set(subject, values)
+    return tell(subject, [f"set: {name}={value}" for name, value in values.items()], {"set": values}, output)
+
+
+@app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
+def unset_configs(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    topic: TopicOption = None,
+    broker: BrokerOption = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Let configs be what they are by default."""
+    subject = subject_of(topic, broker)
+    from minibroker.cli.config_admin import config_admin
+
+    with config_admin(bootstrap.addresses) as admin:
+        admin.unset(subject, names)
+    return tell(subject, [f"unset: {name}" for name in names], {"unset": names}, output)
+
+
+def tell(subject: Subject, lines: list[str], done: dict[str, object], output: Output) -> int:
+    print(json.dumps({**subject._asdict(), **done}) if output == "json" else "\n".join(lines))
+    return EXIT_OK

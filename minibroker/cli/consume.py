@@ -1,0 +1,93 @@
+"""`minibroker consume TOPIC`: records of any Kafka broker as lines, in a format or as JSON.
+
+It ends where the topic ended when it began, unless told to --follow. In a group it reads on from what the group has
+committed, and commits what it has printed, no more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from minibroker.cli.failures import EXIT_OK
+from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
+from minibroker.cli.positions import BEGINNING, HOW, Position, parse_position
+
+VALUE_LINE = r"%v\n"
+
+EPILOG = r"""Format: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, \
+%K and %V the sizes of key and value, %% a percent sign, \n, \t, \xNN.
+
+Examples:
+
+minibroker consume flights --follow --from end
+
+minibroker consume flights --from @2013-01-01T06:00:00Z -n 10 -f '%p %o %k: %v\n'
+
+minibroker consume flights --group reports -o json | jq .value""".replace("\\\n", "")
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    position: Annotated[
+        Position,
+        typer.Option("--from", metavar="POSITION", parser=parse_position, help=f"{HOW}.", show_default="beginning"),
+    ] = BEGINNING,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="NAME", help="As a member of this group, which commits.")
+    ] = None,
+    text_format: Annotated[str, typer.Option("--format", "-f", help="See below.")] = VALUE_LINE,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
+    ] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Print a topic's records."""
+    from minibroker.cli.record_text import as_json, compile_format
+
+    render = as_json if output == "json" else compile_format(text_format)
+    if group is not None and (partition is not None or position.kind not in ("beginning", "end") or position.value):
+        raise typer.BadParameter(
+            "a group reads on from what it has committed: with --group there is no --partition, and --from, for "
+            "partitions without a commit, is beginning or end; `minibroker groups reset` moves a group"
+        )
+    from minibroker.cli.record_reader import GroupReader, Reader
+
+    addresses = bootstrap.addresses
+    if group is None:
+        reader: Any = Reader(addresses, topic, partition, position, committed_only=read_committed)
+    else:
+        reader = GroupReader(addresses, topic, group, position, committed_only=read_committed)
+    with reader.opened(), printing(reader.expected(count), wanted=not follow) as show:
+        for records in reader.batches(count, follow=follow):
+            show(records, render)
+            reader.printed(records)
+    return EXIT_OK
+
+
+@contextmanager
+def printing(total: int | None, *, wanted: bool) -> Iterator[Any]:
+    """Yields a function that prints records; a bar tells how far it is, if they do not go to the terminal."""
+    from minibroker.cli.progress import progress_bar
+    from minibroker.cli.record_text import harmless
+
+    to_terminal = sys.stdout.isatty()
+    with progress_bar("consuming", total, unit="records", wanted=wanted and not to_terminal) as advance:
+
+        def show(records: list[Any], render: Any) -> None:
+            lines = b"".join(map(render, records))
+            sys.stdout.buffer.write(harmless(lines) if to_terminal else lines)
+            sys.stdout.buffer.flush()
+            advance(len(records))
+
+        yield show

@@ -1,0 +1,78 @@
+"""Where partitions begin and end, and what a position means in them, as their leaders say.
+
+A time means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from minibroker.cli.cluster import OffsetSpec, TopicPartition, errors
+from minibroker.cli.failures import CommandFailed
+from minibroker.cli.positions import Position
+
+TIMEOUT_MS = 10_000
+
+
+class OffsetRange(NamedTuple):
+    earliest: int
+    latest: int
+
+
+Offsets = dict[TopicPartition, int]
+
+
+def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
+    """Every partition of those topics, in order. Raises CommandFailed if one does not exist."""
+    rows = client.describe_topics(list(topics))
+    for row in rows:
+        if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            raise CommandFailed(f"there is no topic {row['name']}; `minibroker topics list` shows what there is")
+    return sorted(
+        TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
+    )
+
+
+def ranges_of(
+    client: Any, partitions: Collection[TopicPartition], *, committed_only: bool = False
+) -> dict[TopicPartition, OffsetRange]:
+    """`committed_only` ends before the first transaction that is still open."""
+    earliest = asked(client, partitions, OffsetSpec.EARLIEST)
+    latest = latest_of(client, partitions, committed_only=committed_only)
+    return {partition: OffsetRange(earliest[partition], latest[partition]) for partition in partitions}
+
+
+def offsets_at(client: Any, position: Position, ranges: dict[TopicPartition, OffsetRange]) -> Offsets:
+    """The offset of that position in each partition, never outside of it."""
+    if position.kind == "time":
+        found = asked(client, ranges, position.value)
+        wanted = {partition: found[partition] for partition in ranges}
+    else:
+        wanted = {partition: offset_of(position, inside) for partition, inside in ranges.items()}
+    return {partition: clamped(offset, ranges[partition]) for partition, offset in wanted.items()}
+
+
+def offset_of(position: Position, inside: OffsetRange) -> int:
+    if position.kind == "beginning":
+        return inside.earliest + position.value
+    if position.kind == "end":
+        return max(inside.earliest, inside.latest + position.value)
+    return position.value
+
+
+def clamped(offset: int, inside: OffsetRange) -> int:
+    """An offset that is in the partition; a negative one is that of a time after its last record."""
+    return inside.latest if offset < 0 else min(max(offset, inside.earliest), inside.latest)
+
+
+def latest_of(client: Any, partitions: Collection[TopicPartition], *, committed_only: bool = False) -> Offsets:
+    return asked(client, partitions, OffsetSpec.LATEST, committed_only=committed_only)
+
+
+def asked(client: Any, partitions: Collection[TopicPartition], what: int, *, committed_only: bool = False) -> Offsets:
+    if not partitions:
+        return {}
+    isolation = {"isolation_level": "read_committed"} if committed_only else {}
+    found = client.list_partition_offsets(dict.fromkeys(partitions, what), timeout_ms=TIMEOUT_MS, **isolation)
+    return {partition: row.offset for partition, row in found.items()}

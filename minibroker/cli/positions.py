@@ -1,0 +1,69 @@
+"""A place in a partition as a person writes it: `beginning`, `end`, an offset, so many before the end, a time.
+
+Pure: what a position means in a partition is asked of a broker by `partition_offsets`. The notations are those of
+kcat (`beginning`, `end`, `-5`) and of rpk (`start`, `+5`, `@TIME`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Literal, NamedTuple
+
+import typer
+
+Kind = Literal["beginning", "end", "offset", "time"]
+
+WORDS: dict[str, Kind] = {
+    **dict.fromkeys(("beginning", "start", "earliest"), "beginning"),
+    **dict.fromkeys(("end", "latest"), "end"),
+}
+HOW = "beginning, end, an offset (42), -5 (five before the end), +5 (five after the beginning), or @TIME"
+OFFSET_MAX = 2**63 - 1
+
+
+class Position(NamedTuple):
+    """`value` is an offset, a time in ms since 1970, or the distance from the beginning (>= 0) or the end (<= 0)."""
+
+    kind: Kind
+    value: int = 0
+
+
+BEGINNING = Position("beginning")
+END = Position("end")
+
+
+def parse_position(value: str | Position) -> Position:
+    """Read one; typer passes the default through here too. Raises typer.BadParameter."""
+    if isinstance(value, Position):
+        return value
+    text = value.strip()
+    try:
+        if text in WORDS:
+            return Position(WORDS[text])
+        if text.startswith(("@", "s@")):
+            return Position("time", parse_time_ms(text.partition("@")[2]))
+        if text.startswith("-"):
+            return Position("end", -whole_number(text[1:]))
+        if text.startswith("+"):
+            return Position("beginning", whole_number(text[1:]))
+        return Position("offset", whole_number(text))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{value!r} is no position: write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
+        ) from None
+
+
+def whole_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > OFFSET_MAX:
+        raise ValueError(text)
+    return int(text)
+
+
+def parse_time_ms(text: str) -> int:
+    """ISO 8601, in local time if it does not say, or milliseconds since 1970. Raises ValueError."""
+    if text.isdecimal():
+        return whole_number(text)
+    milliseconds = datetime.datetime.fromisoformat(text).timestamp() * 1000
+    if milliseconds < 0:
+        raise ValueError(text)
+    return int(milliseconds)

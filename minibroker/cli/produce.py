@@ -1,0 +1,184 @@
+"""`minibroker produce TOPIC`: lines as records, from a file or from standard input, into any Kafka broker.
+
+A topic that is not there is a mistake, not made by the way: a typing error would be a topic for ever. Every record is
+acknowledged before the command ends with status 0.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+
+import typer
+
+from minibroker.cli.failures import EXIT_OK, CommandFailed
+from minibroker.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    BootstrapOption,
+    OutputOption,
+    Setting,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    from minibroker.cli.progress import Advance
+    from minibroker.cli.record_lines import NewRecord
+
+DELIVERY_TIMEOUT_MS = 30_000
+# The broker knows how large a record may be, and says so; the client is not to be smaller.
+MAX_REQUEST_BYTES = 100 * 1024 * 1024
+
+EPILOG = """Examples:
+
+echo 'UA1545:on time' | minibroker produce flights --key-separator :
+
+minibroker produce flights --file flights.jsonl --json  (lines such as {"key": "UA", "value": {"delay": 2}, \
+"headers": {"source": "tower"}}; also "partition" and "timestamp")
+
+minibroker consume flights -o json | minibroker produce copy --json"""
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Its lines; else those of standard input.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is an object of JSON.")] = False,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Of every record that has none.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Between key and value of a line.")
+    ] = None,
+    headers: Annotated[
+        list[Setting] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", parser=parse_header, help="May be repeated."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="For all; else by key.")
+    ] = None,
+    compression: Annotated[Literal["none", "gzip", "lz4"], typer.Option("--compression", "-z")] = "none",
+    acks: Annotated[Literal["all", "1"], typer.Option("--acks", help="Who must have a record.")] = "all",
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = "text",
+) -> int:
+    """Write lines to a topic, each a record."""
+    from minibroker.cli.record_lines import Template, records_of
+
+    if as_json and key_separator is not None:
+        raise typer.BadParameter("--json has the key in each line, --key-separator in none; choose one")
+    template = Template(
+        None if key is None else key.encode(),
+        [(header.key, header.value.encode()) for header in headers or ()],
+        partition,
+        key_separator.encode() if key_separator else None,
+        as_json,
+    )
+    settings = {
+        "compression_type": None if compression == "none" else compression,
+        "acks": "all" if acks == "all" else 1,
+        "enable_idempotence": acks == "all",  # then a retry neither doubles nor reorders
+    }
+    with opened(file) as source, bar_for(source) as advance:
+        partitions = partitions_in(topic, bootstrap)
+        sent = send(records_of(watched(source, advance), template), topic, partitions, bootstrap, settings)
+    print(json.dumps({"topic": topic, "records": sent}) if output == "json" else f"produced: {sent} to {topic}")
+    return EXIT_OK
+
+
+def opened(file: Path | None) -> Any:
+    """The lines' source, as a context. Raises CommandFailed."""
+    if file is None:
+        if sys.stdin.isatty():
+            print("a record a line; Ctrl-D ends", file=sys.stderr)
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise CommandFailed(f"cannot read {file}: {error.strerror}; name another with --file") from error
+
+
+@contextmanager
+def bar_for(source: BinaryIO) -> Iterator[Advance]:
+    """A bar of the bytes of a file; of what is piped in nobody knows the size."""
+    import os
+    import stat
+
+    from minibroker.cli.progress import progress_bar
+
+    try:
+        status = os.fstat(source.fileno())
+        total = status.st_size if stat.S_ISREG(status.st_mode) else None
+    except OSError:  # a source that is no file
+        total = None
+    with progress_bar("producing", total, unit="bytes", wanted=not source.isatty()) as advance:
+        yield advance
+
+
+def watched(source: BinaryIO, advance: Advance) -> Iterator[bytes]:
+    for line in source:
+        yield line
+        advance(len(line))
+
+
+def partitions_in(topic: str, bootstrap: Bootstrap) -> int:
+    """Raises CommandFailed if there is no such topic."""
+    from minibroker.cli.cluster import connected
+    from minibroker.cli.partition_offsets import partitions_of
+
+    with connected(bootstrap.addresses) as client:
+        return len(partitions_of(client, [topic]))
+
+
+def send(
+    records: Iterator[NewRecord], topic: str, partitions: int, bootstrap: Bootstrap, settings: dict[str, Any]
+) -> int:
+    """Send all and wait for their acknowledgements; how many. Raises CommandFailed, for the first that failed."""
+    from minibroker.cli.cluster import producing
+
+    counts: Counter[str] = Counter()
+    refusals: list[BaseException] = []
+
+    def count_sent(metadata: object) -> None:
+        counts["acked"] += 1
+
+    settings |= {
+        "max_request_size": MAX_REQUEST_BYTES,
+        "request_timeout_ms": DELIVERY_TIMEOUT_MS // 2,
+        "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
+        "linger_ms": 5,
+    }
+    with producing(bootstrap.addresses, **settings) as producer:
+        try:
+            for record in records:
+                if record.partition is not None and record.partition >= partitions:
+                    raise CommandFailed(
+                        f"topic {topic} has no partition {record.partition}, only {partitions} of them from 0; "
+                        "correct it, or see `minibroker topics grow --help`"
+                    )
+                sending = producer.send(
+                    topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+                )
+                sending.add_callback(count_sent).add_errback(refusals.append)
+                if refusals:
+                    break
+        finally:
+            producer.flush(timeout=DELIVERY_TIMEOUT_MS / 1000)
+    if refusals:
+        raise CommandFailed(refusal(topic, refusals[0], counts["acked"]))
+    return counts["acked"]
+
+
+def refusal(topic: str, error: BaseException, acked: int) -> str:
+    from minibroker.cli.cluster import error_name, errors
+
+    code = getattr(error, "errno", None)
+    said = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
+    advice = {
+        errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
+        errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
+        errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
+    }.get(code, "the broker's log may say why")
+    return f"topic {topic} refuses a record: {said}; {advice}; {acked} records before it are acknowledged"

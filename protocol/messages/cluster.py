@@ -1,0 +1,115 @@
+"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: what is asked of brokers and replicas."""
+
+from __future__ import annotations
+
+from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, Int64sb, NullableString, String
+from minibroker.protocol.schema import array, array_of, nullable_array, since, versions
+
+DescribeClusterRequest = versions("DescribeClusterRequest", 0, 1,
+    "include_cluster_authorized_operations" / Boolean,
+    "endpoint_type" / Int8sb @ since(1, default=1),            # 1 brokers, 2 controllers
+    flexible=0,
+)  # fmt: skip
+
+DescribeClusterResponse = versions("DescribeClusterResponse", 0, 1,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / Int16sb,
+    "error_message" / NullableString,
+    "endpoint_type" / Int8sb @ since(1, default=1),
+    "cluster_id" / String,
+    "controller_id" / Int32sb,
+    "brokers" / array(
+        "broker_id" / Int32sb,
+        "host" / String,
+        "port" / Int32sb,
+        "rack" / NullableString),
+    "cluster_authorized_operations" / Int32sb,
+    flexible=0,
+)  # fmt: skip
+
+DescribeLogDirsRequest = versions("DescribeLogDirsRequest", 0, 4,
+    "topics" / nullable_array(                                 # null: all
+        "topic" / String,
+        "partitions" / array_of(Int32sb)),
+    flexible=2,
+)  # fmt: skip
+
+DescribeLogDirsResponse = versions("DescribeLogDirsResponse", 0, 4,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / Int16sb @ since(3, default=0),
+    "results" / array(
+        "error_code" / Int16sb,
+        "log_dir" / String,
+        "topics" / array(
+            "name" / String,
+            "partitions" / array(
+                "partition" / Int32sb,
+                "size_bytes" / Int64sb,
+                "offset_lag" / Int64sb,
+                "is_future_key" / Boolean)),
+        "total_bytes" / Int64sb @ since(4, default=-1),        # of the file system; -1 unknown
+        "usable_bytes" / Int64sb @ since(4, default=-1)),
+    flexible=2,
+)  # fmt: skip
+
+AlterReplicaLogDirsRequest = versions("AlterReplicaLogDirsRequest", 0, 2,
+    "dirs" / array(
+        "path" / String,
+        "topics" / array(
+            "name" / String,
+            "partitions" / array_of(Int32sb))),
+    flexible=2,
+)  # fmt: skip
+
+AlterReplicaLogDirsResponse = versions("AlterReplicaLogDirsResponse", 0, 2,
+    "throttle_time_ms" / Int32sb,
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "error_code" / Int16sb)),
+    flexible=2,
+)  # fmt: skip
+
+ElectLeadersRequest = versions("ElectLeadersRequest", 0, 2,
+    "election_type" / Int8sb @ since(1, default=0),            # 0 preferred, 1 unclean
+    "topic_partitions" / nullable_array(                       # null: all
+        "topic" / String,
+        "partitions" / array_of(Int32sb)),
+    "timeout_ms" / Int32sb,
+    flexible=2,
+)  # fmt: skip
+
+ElectLeadersResponse = versions("ElectLeadersResponse", 0, 2,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / Int16sb @ since(1, default=0),
+    "topics" / array(
+        "topic" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "error_code" / Int16sb,
+            "error_message" / NullableString)),
+    flexible=2,
+)  # fmt: skip
+
+ListPartitionReassignmentsRequest = versions("ListPartitionReassignmentsRequest", 0, 0,
+    "timeout_ms" / Int32sb,
+    "topics" / nullable_array(                                 # null: all
+        "name" / String,
+        "partitions" / array_of(Int32sb)),
+    flexible=0,
+)  # fmt: skip
+
+ListPartitionReassignmentsResponse = versions("ListPartitionReassignmentsResponse", 0, 0,
+    "throttle_time_ms" / Int32sb,
+    "error_code" / Int16sb,
+    "error_message" / NullableString,
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "replicas" / array_of(Int32sb),
+            "adding_replicas" / array_of(Int32sb),
+            "removing_replicas" / array_of(Int32sb))),
+    flexible=0,
+)  # fmt: skip

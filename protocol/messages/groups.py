@@ -1,0 +1,248 @@
+"""Groups: where their coordinator is, joining and leaving, their offsets, and what an administrator asks of them."""
+
+from __future__ import annotations
+
+from minibroker.protocol.primitives import (
+    Boolean,
+    Bytes,
+    Int8sb,
+    Int16sb,
+    Int32sb,
+    Int64sb,
+    NullableString,
+    String,
+)
+from minibroker.protocol.schema import array, array_of, nullable_array, since, until, versions
+
+FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
+    "key" / String @ until(3),                                 # a group id, or a transactional id
+    "key_type" / Int8sb @ since(1, default=0),                 # 0 group, 1 transaction
+    "coordinator_keys" / array_of(String) @ since(4),
+    flexible=3,
+)  # fmt: skip
+
+FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 4,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb @ until(3),
+    "error_message" / NullableString @ since(1, until=3),
+    "node_id" / Int32sb @ until(3),
+    "host" / String @ until(3),
+    "port" / Int32sb @ until(3),
+    "coordinators" / array(
+        "key" / String,
+        "node_id" / Int32sb,
+        "host" / String,
+        "port" / Int32sb,
+        "error_code" / Int16sb,
+        "error_message" / NullableString) @ since(4),
+    flexible=3,
+)  # fmt: skip
+
+JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
+    "group_id" / String,
+    "session_timeout_ms" / Int32sb,
+    "rebalance_timeout_ms" / Int32sb @ since(1, default=-1),   # v0: the session timeout
+    "member_id" / String,                                      # empty: not a member yet
+    "group_instance_id" / NullableString @ since(5),
+    "protocol_type" / String,
+    "protocols" / array(                                       # the one the member likes best comes first
+        "name" / String,
+        "metadata" / Bytes),
+    flexible=6,
+)  # fmt: skip
+
+JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
+    "throttle_time_ms" / Int32sb @ since(2, default=0),
+    "error_code" / Int16sb,
+    "generation_id" / Int32sb,
+    "protocol_type" / NullableString @ since(7),
+    "protocol_name" / NullableString,                          # null only from v7
+    "leader" / String,
+    "member_id" / String,
+    "members" / array(                                         # only the leader is told them
+        "member_id" / String,
+        "group_instance_id" / NullableString @ since(5),
+        "metadata" / Bytes),
+    flexible=6,
+)  # fmt: skip
+
+SyncGroupRequest = versions("SyncGroupRequest", 0, 5,
+    "group_id" / String,
+    "generation_id" / Int32sb,
+    "member_id" / String,
+    "group_instance_id" / NullableString @ since(3),
+    "protocol_type" / NullableString @ since(5),
+    "protocol_name" / NullableString @ since(5),
+    "assignments" / array(                                     # only the leader gives them
+        "member_id" / String,
+        "assignment" / Bytes),
+    flexible=4,
+)  # fmt: skip
+
+SyncGroupResponse = versions("SyncGroupResponse", 0, 5,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb,
+    "protocol_type" / NullableString @ since(5),
+    "protocol_name" / NullableString @ since(5),
+    "assignment" / Bytes,
+    flexible=4,
+)  # fmt: skip
+
+HeartbeatRequest = versions("HeartbeatRequest", 0, 4,
+    "group_id" / String,
+    "generation_id" / Int32sb,
+    "member_id" / String,
+    "group_instance_id" / NullableString @ since(3),
+    flexible=4,
+)  # fmt: skip
+
+HeartbeatResponse = versions("HeartbeatResponse", 0, 4,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb,
+    flexible=4,
+)  # fmt: skip
+
+LeaveGroupRequest = versions("LeaveGroupRequest", 0, 4,
+    "group_id" / String,
+    "member_id" / String @ until(2),
+    "members" / array(
+        "member_id" / String,
+        "group_instance_id" / NullableString) @ since(3),
+    flexible=4,
+)  # fmt: skip
+
+LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb,
+    "members" / array(
+        "member_id" / String,
+        "group_instance_id" / NullableString,
+        "error_code" / Int16sb) @ since(3),
+    flexible=4,
+)  # fmt: skip
+
+OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
+    "group_id" / String,
+    "generation_id" / Int32sb @ since(1, default=-1),          # -1: not a member, offsets are all it keeps here
+    "member_id" / String @ since(1),
+    "group_instance_id" / NullableString @ since(7),
+    "retention_time_ms" / Int64sb @ since(2, until=4, default=-1),
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "committed_offset" / Int64sb,
+            "committed_leader_epoch" / Int32sb @ since(6, default=-1),
+            "commit_timestamp" / Int64sb @ since(1, until=1, default=-1),
+            "committed_metadata" / NullableString)),
+    flexible=8,
+)  # fmt: skip
+
+OffsetCommitResponse = versions("OffsetCommitResponse", 0, 8,
+    "throttle_time_ms" / Int32sb @ since(3, default=0),
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "error_code" / Int16sb)),
+    flexible=8,
+)  # fmt: skip
+
+OffsetFetchRequest = versions("OffsetFetchRequest", 0, 7,
+    "group_id" / String,
+    "topics" / nullable_array(                                 # null: all, from v2
+        "name" / String,
+        "partitions" / array_of(Int32sb)),
+    "require_stable" / Boolean @ since(7, default=False),
+    flexible=6,
+)  # fmt: skip
+
+OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
+    "throttle_time_ms" / Int32sb @ since(3, default=0),
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "committed_offset" / Int64sb,
+            "committed_leader_epoch" / Int32sb @ since(5, default=-1),
+            "metadata" / NullableString,
+            "error_code" / Int16sb)),
+    "error_code" / Int16sb @ since(2, default=0),
+    flexible=6,
+)  # fmt: skip
+
+DescribeGroupsRequest = versions("DescribeGroupsRequest", 0, 5,
+    "groups" / array_of(String),
+    "include_authorized_operations" / Boolean @ since(3, default=False),
+    flexible=5,
+)  # fmt: skip
+
+DescribeGroupsResponse = versions("DescribeGroupsResponse", 0, 5,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "groups" / array(
+        "error_code" / Int16sb,
+        "group_id" / String,
+        "group_state" / String,
+        "protocol_type" / String,
+        "protocol_data" / String,                              # the protocol's name, while the group is stable
+        "members" / array(
+            "member_id" / String,
+            "group_instance_id" / NullableString @ since(4),
+            "client_id" / String,
+            "client_host" / String,
+            "member_metadata" / Bytes,
+            "member_assignment" / Bytes),
+        "authorized_operations" / Int32sb @ since(3, default=-(2**31))),
+    flexible=5,
+)  # fmt: skip
+
+ListGroupsRequest = versions("ListGroupsRequest", 0, 4,
+    "states_filter" / array_of(String) @ since(4),             # empty: all
+    flexible=3,
+)  # fmt: skip
+
+ListGroupsResponse = versions("ListGroupsResponse", 0, 4,
+    "throttle_time_ms" / Int32sb @ since(1, default=0),
+    "error_code" / Int16sb,
+    "groups" / array(
+        "group_id" / String,
+        "protocol_type" / String,
+        "group_state" / String @ since(4)),
+    flexible=3,
+)  # fmt: skip
+
+DeleteGroupsRequest = versions("DeleteGroupsRequest", 0, 2,
+    "group_names" / array_of(String),
+    flexible=2,
+)  # fmt: skip
+
+DeleteGroupsResponse = versions("DeleteGroupsResponse", 0, 2,
+    "throttle_time_ms" / Int32sb,
+    "results" / array(
+        "group_id" / String,
+        "error_code" / Int16sb),
+    flexible=2,
+)  # fmt: skip
+
+OffsetDeleteRequest = versions("OffsetDeleteRequest", 0, 0,
+    "group_id" / String,
+    "topics" / array(
+        "name" / String,
+        "partitions" / array_of(Int32sb)),
+)  # fmt: skip
+
+OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
+    "error_code" / Int16sb,
+    "throttle_time_ms" / Int32sb,
+    "topics" / array(
+        "name" / String,
+        "partitions" / array(
+            "partition" / Int32sb,
+            "error_code" / Int16sb)),
+)  # fmt: skip
+
+# What a consumer gives as metadata of its protocols: later versions have more behind it.
+ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
+    "version" / Int16sb,
+    "topics" / array_of(String),
+)  # fmt: skip

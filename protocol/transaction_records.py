@@ -1,0 +1,104 @@
+"""The records of `__transaction_state`, as Apache Kafka 2.0.1 writes and reads them.
+
+    key: version: int16 = 0 | transactional id: string
+    value: version: int16 = 0 | producer id: int64 | producer epoch: int16 | timeout: int32 | status: int8
+           | null, or topics: [name: string | partitions: [int32]] | last update: int64 | start: int64
+
+The newest record of a transactional id is its state; one without a value is its end. The partitions are null
+exactly in the status 0, Empty, which is how Kafka reads them too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from minibroker.protocol.compression import corrupt
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.primitives import Int8sb, Int16sb, Int32sb, Int64sb, String, TopicPartition
+from minibroker.protocol.schema import Message, array_of, nullable_array, versions
+
+EMPTY_STATUS = 0
+
+_version = struct.Struct(">h")
+
+TransactionLogKey = versions("TransactionLogKey", 0, 0,
+    "transactional_id" / String,
+)  # fmt: skip
+
+TransactionLogValue = versions("TransactionLogValue", 0, 0,
+    "producer_id" / Int64sb,
+    "producer_epoch" / Int16sb,
+    "timeout_ms" / Int32sb,
+    "status" / Int8sb,
+    "topics" / nullable_array(
+        "name" / String,
+        "partitions" / array_of(Int32sb)),
+    "last_update_ms" / Int64sb,
+    "start_ms" / Int64sb,
+)  # fmt: skip
+
+
+class TransactionRecord(NamedTuple):
+    """What is written down of a transactional id. Times are of the wall clock, -1 for no start."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    status: int  # kafka's number of the state
+    partitions: frozenset[TopicPartition]
+    last_update_ms: int
+    start_ms: int
+
+
+def encode_key(transactional_id: str) -> bytes:
+    return _encode(TransactionLogKey, (transactional_id,))
+
+
+def encode_value(record: TransactionRecord) -> bytes:
+    topics = None if record.status == EMPTY_STATUS else by_topic(record.partitions)
+    producer_id, producer_epoch, timeout_ms, status, _, last_update_ms, start_ms = record
+    return _encode(
+        TransactionLogValue, (producer_id, producer_epoch, timeout_ms, status, topics, last_update_ms, start_ms)
+    )
+
+
+def decode_key(key: bytes) -> str:
+    """The transactional id. Raises KafkaError(CORRUPT_MESSAGE) for what is no such key, or one of a later Kafka."""
+    transactional_id: str = _decode(TransactionLogKey, key).transactional_id
+    return transactional_id
+
+
+def decode_value(value: bytes) -> TransactionRecord:
+    """Raises KafkaError(CORRUPT_MESSAGE) likewise."""
+    row = _decode(TransactionLogValue, value)
+    partitions = frozenset(
+        TopicPartition(topic.name, partition) for topic in row.topics or () for partition in topic.partitions
+    )
+    return TransactionRecord(
+        row.producer_id, row.producer_epoch, row.timeout_ms, row.status, partitions, row.last_update_ms, row.start_ms
+    )
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Partitions as messages have them, sorted: the numbers under each topic's name."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return list(topics.items())
+
+
+def _encode(message: Message, row: tuple[Any, ...]) -> bytes:
+    return _version.pack(message.last_version) + b"".join(message.encode(message.last_version, row))
+
+
+def _decode(message: Message, data: bytes) -> Any:
+    try:
+        (version,) = _version.unpack_from(data)
+        row, end = message.decode(version, data, _version.size)
+    except (struct.error, KafkaProtocolError) as error:
+        raise corrupt(f"{len(data)} bytes that are no {message.name}: {error}") from None
+    if end != len(data):
+        raise corrupt(f"{len(data) - end} bytes behind a {message.name}")
+    return row

@@ -1,0 +1,169 @@
+"""Brokers and replicas at the handlers: what is there, where it lies, and that nothing is being moved."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from minibroker.broker.apis.cluster import election
+from minibroker.broker.cluster.metadata_cache import PartitionState
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_the_cluster_is_this_broker(make_broker, version) -> None:
+    broker = make_broker(broker_rack="r1")
+
+    answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
+
+    assert (answer.error_code, answer.controller_id, answer.endpoint_type) == (ErrorCode.NONE, 0, 1)
+    assert [tuple(row) for row in answer.brokers] == [(0, "127.0.0.1", 9092, "r1")]
+    assert len(answer.cluster_id) == 22
+    assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+async def test_operations_are_told_when_asked_for(broker) -> None:
+    answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, 0)
+
+    assert answer.cluster_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
+)
+async def test_controllers_are_not_described_here(broker, endpoint_type, code) -> None:
+    answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
+
+    assert (answer.error_code, list(answer.brokers)) == (code, [])
+    assert answer.error_message
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_log_directories_are_told_with_the_size_of_each_log(broker, version) -> None:
+    await broker.create_topic("t", 2)
+    await broker.create_topic("u")
+    await broker.produce("t", [b"x" * 100], partition=1)
+
+    answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, version, topics=None)
+
+    (directory,) = answer.results
+    sizes = {(name, row.partition): row.size_bytes for name, rows in directory.topics for row in rows}
+    assert sizes == {("t", 0): 0, ("t", 1): broker.log_of("t", 1).size_bytes, ("u", 0): 0}
+    assert sizes["t", 1] > 100
+    assert directory.log_dir == str(broker.app._log_manager.log_dir)
+    assert {(row.offset_lag, row.is_future_key) for _, rows in directory.topics for row in rows} == {(0, False)}
+
+
+async def test_only_named_partitions_that_are_here_are_told(broker) -> None:
+    await broker.create_topic("t", 2)
+
+    answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=[("t", [1, 9, 1]), ("nope", [0])])
+
+    (directory,) = answer.results
+    assert [(name, [row.partition for row in rows]) for name, rows in directory.topics] == [("t", [1])]
+
+
+async def test_the_size_of_the_disk_is_told_from_v4(broker) -> None:
+    disk = os.statvfs(broker.app._log_manager.log_dir)
+
+    answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=[])
+
+    assert answer.results[0].total_bytes == disk.f_blocks * disk.f_frsize
+    assert 0 < answer.results[0].usable_bytes < answer.results[0].total_bytes
+
+
+async def test_a_failed_directory_is_told_as_such(broker, monkeypatch) -> None:
+    await broker.create_topic("t")
+    with monkeypatch.context() as failed:
+        failed.setattr(broker.app._log_manager, "is_offline", True)
+
+        told = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=None)
+        path = told.results[0].log_dir
+        moved = await broker.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 1, dirs=[(path, [("t", [0])])])
+
+    assert [(row.error_code, list(row.topics)) for row in told.results] == [(ErrorCode.KAFKA_STORAGE_ERROR, [])]
+    assert moved.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("is_here", "topic", "code"),
+    [
+        (True, "t", ErrorCode.NONE),
+        (True, "nope", ErrorCode.REPLICA_NOT_AVAILABLE),
+        (False, "t", ErrorCode.LOG_DIR_NOT_FOUND),
+        (False, "nope", ErrorCode.LOG_DIR_NOT_FOUND),
+    ],
+)
+async def test_there_is_one_directory_to_move_replicas_to(broker, is_here, topic, code) -> None:
+    await broker.create_topic("t")
+    path = str(broker.app._log_manager.log_dir) if is_here else "/nowhere"
+
+    answer = await broker.call(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, dirs=[(path, [(topic, [0])])])
+
+    assert [(name, [tuple(row) for row in rows]) for name, rows in answer.topics] == [(topic, [(0, code)])]
+
+
+@pytest.mark.parametrize(
+    ("leader", "replicas", "is_unclean", "code"),
+    [
+        (0, [0, 5], False, ErrorCode.ELECTION_NOT_NEEDED),
+        (0, [0, 5], True, ErrorCode.ELECTION_NOT_NEEDED),
+        (0, [5, 0], False, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (0, [5, 0], True, ErrorCode.ELECTION_NOT_NEEDED),
+        (-1, [5], False, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
+        (-1, [5], True, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+    ],
+)
+def test_an_election_is_not_needed_or_cannot_be(leader, replicas, is_unclean, code) -> None:
+    state = PartitionState(leader, 0, replicas, [])
+
+    outcome, message = election(state, 0, is_unclean=is_unclean)
+
+    assert outcome is code
+    assert message
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_elections_are_answered_by_partition(broker, version) -> None:
+    await broker.create_topic("t")
+
+    answer = await broker.call(
+        ApiKey.ELECT_LEADERS, version, topic_partitions=[("t", [0, 1]), ("nope", [0])], timeout_ms=1000
+    )
+
+    assert answer.error_code == ErrorCode.NONE
+    assert {(name, row.partition): row.error_code for name, rows in answer.topics for row in rows} == {
+        ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("t", 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("nope", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+async def test_who_asks_for_all_elections_is_told_those_that_failed(broker) -> None:
+    await broker.create_topic("t")
+    await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("u", -1, -1, [(0, [5, 0]), (1, [5, 6])], [])], timeout_ms=1000)
+
+    answer = await broker.call(ApiKey.ELECT_LEADERS, 1, election_type=UNCLEAN, topic_partitions=None, timeout_ms=1000)
+
+    assert [(name, [row.partition for row in rows]) for name, rows in answer.topics] == [("u", [1])]
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+async def test_an_unknown_kind_of_election_is_refused(broker) -> None:
+    answer = await broker.call(ApiKey.ELECT_LEADERS, 2, election_type=7, topic_partitions=[("t", [0])], timeout_ms=1)
+
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("topics", [None, [("t", [0])]])
+async def test_no_partition_is_being_reassigned(broker, topics) -> None:
+    await broker.create_topic("t")
+
+    answer = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout_ms=1000)
+
+    assert (answer.error_code, answer.error_message, list(answer.topics)) == (ErrorCode.NONE, None, [])

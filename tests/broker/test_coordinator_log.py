@@ -1,0 +1,28 @@
+"""In which partition the state of a group or a transactional id lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker.broker.replica.coordinator_log import abs_of, java_hash
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("hello world", 1794106052),
+        ("polygenelubricants", -(2**31)),
+        ("\N{MUSICAL SYMBOL G CLEF}", 0xD834 * 31 + 0xDD1E),
+    ],
+)
+def test_a_name_has_the_hash_that_java_gives_it(name: str, expected: int) -> None:
+    assert java_hash(name) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(5, 5), (-5, 5), (0, 0), (-(2**31), 0)])
+def test_the_least_integer_has_no_positive_twin(value: int, expected: int) -> None:
+    assert abs_of(value) == expected

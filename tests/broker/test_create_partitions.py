@@ -1,0 +1,188 @@
+"""CreatePartitions at the handlers: checks and messages as Apache Kafka 2.0.1 answered them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import by_name
+
+
+async def add(broker, *topics, version: int = 1, timeout_ms: int = 1000, validate_only: bool = False):
+    """The rows (name, error code, message) of the answer."""
+    answer = await broker.call(
+        ApiKey.CREATE_PARTITIONS, version, topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only
+    )
+    return [tuple(row) for row in answer.results]
+
+
+async def count_partitions(broker, name: str) -> int:
+    answer = await broker.call(ApiKey.METADATA, 6, topics=by_name(name))
+    return len(answer.topics[0].partitions)
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_added_partitions_take_records_at_once(broker, version) -> None:
+    await broker.create_topic("t", 2)
+    await broker.produce("t", [b"before"], partition=1)
+
+    assert await add(broker, ("t", 4, None), version=version) == [("t", ErrorCode.NONE, None)]
+
+    assert (await broker.produce("t", [b"new"], partition=3)).base_offset == 0
+    assert (await broker.produce("t", [b"after"], partition=1)).base_offset == 1
+    assert await count_partitions(broker, "t") == 4
+
+
+async def test_added_partitions_outlive_a_restart(make_broker, tmp_path) -> None:
+    broker = make_broker(tmp_path / "shared")
+    await broker.create_topic("t", retention_ms=-1)
+    await add(broker, ("t", 3, None))
+    await broker.produce("t", [b"kept"], partition=2)
+    broker.app.close()
+
+    broker = make_broker(tmp_path / "shared")
+    answer = await broker.fetch(("t", 2, 0))
+
+    assert b"kept" in bytes(answer.topics[0].partitions[0].records)
+    assert await count_partitions(broker, "t") == 3
+
+
+async def test_added_partitions_have_the_topics_configs(broker) -> None:
+    await broker.create_topic("t", segment_bytes=1000)
+
+    await add(broker, ("t", 2, None))
+
+    assert broker.log_of("t", 1).config.segment_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("topic", "code", "message"),
+    [
+        (("t", 2, None), ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partitions."),
+        (
+            ("t", 1, None),
+            ErrorCode.INVALID_PARTITIONS,
+            "Topic currently has 2 partitions, which is higher than the requested 1.",
+        ),
+        (
+            ("t", -1, None),
+            ErrorCode.INVALID_PARTITIONS,
+            "Topic currently has 2 partitions, which is higher than the requested -1.",
+        ),
+        (("nope", 3, None), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
+        (
+            ("t", 4, [([0],)]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Increasing the number of partitions by 2 but 1 assignments provided.",
+        ),
+        (
+            ("t", 4, [([1],), ([2, 0],)]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Unknown broker(s) in replica assignment: 1, 2.",
+        ),
+        (
+            ("t", 3, [([0, 0],)]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Duplicate brokers not allowed in replica assignment: 0, 0 for partition id 2.",
+        ),
+        (
+            ("t", 3, [([],)]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Cannot have replication factor of 0 for partition id 2.",
+        ),
+        (
+            ("t", 3, []),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Increasing the number of partitions by 1 but 0 assignments provided.",
+        ),
+        (
+            ("t", 2**31 - 1, None),
+            ErrorCode.INVALID_PARTITIONS,
+            "2147483647 partitions: a topic may have 10000 here at most.",
+        ),
+    ],
+)
+async def test_what_cannot_be_met_adds_nothing(broker, topic, code, message) -> None:
+    await broker.create_topic("t", 2)
+
+    assert await add(broker, topic) == [(topic[0], code, message)]
+
+    assert await count_partitions(broker, "t") == 2
+
+
+async def test_a_topic_named_twice_is_refused_and_the_others_are_served(broker) -> None:
+    await broker.create_topic("t")
+    await broker.create_topic("u")
+
+    rows = await add(broker, ("t", 2, None), ("u", 2, None), ("t", 3, None))
+
+    assert sorted(rows) == [
+        ("t", ErrorCode.INVALID_REQUEST, "Duplicate topic in request."),
+        ("u", ErrorCode.NONE, None),
+    ]
+    assert await count_partitions(broker, "t") == 1
+
+
+async def test_validation_alone_adds_nothing(broker) -> None:
+    await broker.create_topic("t")
+
+    assert await add(broker, ("t", 2, None), validate_only=True) == [("t", ErrorCode.NONE, None)]
+
+    assert await count_partitions(broker, "t") == 1
+
+
+async def test_without_time_they_are_added_and_answered_as_too_late(broker) -> None:
+    await broker.create_topic("t")
+
+    assert await add(broker, ("t", 2, None), timeout_ms=0) == [("t", ErrorCode.REQUEST_TIMED_OUT, None)]
+
+    assert await count_partitions(broker, "t") == 2
+
+
+async def test_more_replicas_than_live_brokers_are_refused(broker) -> None:
+    await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("t", -1, -1, [(0, [0, 5])], [])], timeout_ms=1000)
+
+    by_itself = await add(broker, ("t", 2, None))
+    uneven = await add(broker, ("t", 2, [([0],)]))
+
+    assert by_itself == [
+        ("t", ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor: 2 larger than available brokers: 1.")
+    ]
+    assert uneven == [
+        (
+            "t",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Inconsistent replication factor between partitions, partition 0 has 2 while partitions [1] have "
+            "replication factors [1], respectively.",
+        )
+    ]
+
+
+async def test_partitions_that_cannot_be_written_down_are_not_added(broker, monkeypatch) -> None:
+    await broker.create_topic("t")
+
+    def fail() -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(broker.app._store, "save", fail)
+
+    rows = await add(broker, ("t", 2, None))
+
+    assert [row[1] for row in rows] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert await count_partitions(broker, "t") == 1
+    monkeypatch.undo()
+    assert await add(broker, ("t", 2, None)) == [("t", ErrorCode.NONE, None)]
+
+
+async def test_a_topic_whose_partitions_have_gaps_gets_no_more(make_broker, tmp_path) -> None:
+    """Read off a directory that another broker wrote in part."""
+    (tmp_path / "data" / "t-3").mkdir(parents=True)
+    broker = make_broker(tmp_path / "data")
+
+    rows = await add(broker, ("t", 5, None))
+
+    assert [row[1] for row in rows] == [ErrorCode.INVALID_PARTITIONS]
+    assert list(json.loads((tmp_path / "data" / "minibroker.json").read_text())["topics"]["t"]["partitions"]) == ["3"]

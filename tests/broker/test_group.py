@@ -1,0 +1,251 @@
+"""The state of a group, and what changes it: no broker, no clock."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from minibroker.broker.group.group import VALID_PREVIOUS_STATES, Group, GroupState
+from minibroker.broker.group.member import JoinResult, Member, SyncResult
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import GroupRecord
+
+NOW_MS = 1000
+SUBSCRIBED_TO_A = b"\0\0\0\0\0\1\0\1aand more"
+
+
+class Answers:
+    """Keeps what it is answered."""
+
+    def __init__(self) -> None:
+        self.given: list[JoinResult | SyncResult] = []
+
+    def answer(self, result: JoinResult | SyncResult) -> None:
+        self.given.append(result)
+
+
+def member(member_id: str, *protocols: str, instance_id: str | None = None, metadata: bytes = b"") -> Member:
+    return Member(
+        member_id,
+        group_instance_id=instance_id,
+        client_id="client",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=len(member_id) * 1000,
+        session_timeout_ms=6000,
+        protocols=[(name, metadata) for name in protocols or ("range",)],
+    )
+
+
+def group_of(*members: Member, protocol_type: str = "consumer") -> Group:
+    group = Group("group")
+    for each in members:
+        group.add(each, protocol_type)
+    return group
+
+
+def stable(*members: Member) -> Group:
+    group = group_of(*members)
+    for state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        if state is GroupState.COMPLETING_REBALANCE:
+            group.begin_generation(NOW_MS)
+        else:
+            group.become(state, NOW_MS)
+    return group
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(GroupState, GroupState)))
+def test_a_group_goes_only_where_the_table_allows(before: GroupState, after: GroupState) -> None:
+    group = Group("group")
+    group.state = before
+
+    if before in VALID_PREVIOUS_STATES[after]:
+        group.become(after, NOW_MS)
+        assert (group.state, group.state_timestamp_ms) == (after, NOW_MS)
+    else:
+        with pytest.raises(ValueError, match="cannot become"):
+            group.become(after, NOW_MS)
+        assert group.state is before
+
+
+def test_what_the_table_allows() -> None:
+    assert {state.value: sorted(each.value for each in before) for state, before in VALID_PREVIOUS_STATES.items()} == {
+        "PreparingRebalance": ["CompletingRebalance", "Empty", "Stable"],
+        "CompletingRebalance": ["PreparingRebalance"],
+        "Stable": ["CompletingRebalance"],
+        "Empty": ["PreparingRebalance"],
+        "Dead": ["CompletingRebalance", "Dead", "Empty", "PreparingRebalance", "Stable"],
+    }
+
+
+def test_dead_is_the_end() -> None:
+    assert [state for state, before in VALID_PREVIOUS_STATES.items() if GroupState.DEAD in before] == [GroupState.DEAD]
+
+
+def test_the_first_member_leads_and_the_next_follows_when_it_goes() -> None:
+    first, second = member("a"), member("b")
+    group = group_of(first, second)
+
+    assert group.is_leader("a")
+    group.remove(first)
+    assert group.is_leader("b")
+    group.remove(second)
+    assert group.leader_id is None
+
+
+def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
+    assert group_of(member("a"), member("abc"), member("ab")).rebalance_timeout_ms == 3000
+    assert Group("group").rebalance_timeout_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "chosen"),
+    [
+        ([("a", "b")], "a"),
+        ([("a", "b"), ("b", "a"), ("b", "a")], "b"),
+        ([("a", "b", "c"), ("c", "b"), ("b", "c")], "b"),
+        ([("a", "c"), ("b", "c")], "c"),
+    ],
+)
+def test_of_the_protocols_all_speak_most_votes_decide(members: list[tuple[str, ...]], chosen: str) -> None:
+    group = group_of(*(member(str(number), *protocols) for number, protocols in enumerate(members)))
+
+    assert group.select_protocol() == chosen
+
+
+def test_a_member_must_speak_a_protocol_that_all_others_do() -> None:
+    group = stable(member("a", "x", "y"), member("b", "y"))
+
+    assert group.supports("consumer", [("y", b"")])
+    assert group.supports("consumer", [("z", b""), ("y", b"")])
+    assert not group.supports("consumer", [("x", b"")])
+    assert not group.supports("connect", [("y", b"")])
+    assert not group.supports("consumer", [])
+
+
+def test_an_empty_group_takes_any_protocol_but_none() -> None:
+    group = Group("group")
+
+    assert group.supports("anything", [("x", b"")])
+    assert not group.supports("", [("x", b"")])
+    assert not group.supports("anything", [])
+
+
+def test_protocols_are_counted_anew_when_members_change() -> None:
+    first, second = member("a", "x", "y"), member("b", "y")
+    group = stable(first, second)
+
+    group.update_protocols(first, [("z", b""), ("y", b"")])
+    assert not group.supports("consumer", [("z", b"")])
+    group.remove(second)
+    assert group.supports("consumer", [("z", b"")])
+
+
+def test_each_generation_has_the_next_number_and_an_empty_one_no_protocol() -> None:
+    only = member("a")
+    group = stable(only)
+    assert (group.generation_id, group.protocol) == (1, "range")
+
+    group.remove(only)
+    group.become(GroupState.PREPARING_REBALANCE, NOW_MS)
+    group.begin_generation(NOW_MS)
+
+    assert (group.state, group.generation_id, group.protocol, group.protocol_type) == (
+        GroupState.EMPTY,
+        2,
+        None,
+        "consumer",
+    )
+
+
+def test_all_have_joined_when_nobody_is_missing_and_nobody_was_promised_a_place() -> None:
+    first, second = member("a"), member("b")
+    group = group_of(first, second)
+    first.join_reply = Answers()
+    assert not group.has_all_members_joined()
+
+    second.join_reply = Answers()
+    assert group.has_all_members_joined()
+
+    class Deadline:
+        def expect_by(self, deadline_ms: int) -> None: ...
+
+        def cancel(self) -> None: ...
+
+    group.pending_members["c"] = Deadline()
+    assert not group.has_all_members_joined()
+
+
+def test_somebody_leads_who_has_joined() -> None:
+    first, second = member("a", instance_id="one"), member("b", instance_id="two")
+    group = group_of(first, second)
+    assert not group.elect_joined_leader()
+
+    second.join_reply = Answers()
+
+    assert group.elect_joined_leader()
+    assert group.is_leader("b")
+
+
+def test_a_static_member_that_comes_back_takes_the_place_and_fences_who_had_it() -> None:
+    static = member("old", instance_id="one")
+    group = stable(static, member("b"))
+    joining, syncing = Answers(), Answers()
+    static.join_reply, static.sync_reply = joining, syncing
+
+    group.rename(static, "new")
+
+    assert group.is_leader("new")
+    assert set(group.members) == {"new", "b"}
+    assert group.is_fenced("old", "one") and not group.is_fenced("new", "one") and not group.is_fenced("old", None)
+    assert [each.error for each in joining.given + syncing.given] == [ErrorCode.FENCED_INSTANCE_ID] * 2
+
+
+def test_a_group_comes_back_from_its_record_as_it_was() -> None:
+    first, second = member("a", "x", "y", instance_id="one", metadata=b"m"), member("b", "y")
+    group = stable(first, second)
+
+    record = group.record({"a": b"p0", "b": b"p1"})
+    restored = Group.from_record("group", record, GroupOffsets())
+
+    assert record == GroupRecord("consumer", 1, "y", "a", NOW_MS, record.members)
+    assert (restored.state, restored.generation_id, restored.leader_id) == (GroupState.STABLE, 1, "a")
+    assert {each.member_id: each.assignment for each in restored.members.values()} == {"a": b"p0", "b": b"p1"}
+    assert restored.static_members == {"one": "a"}
+    assert restored.record() == record
+    assert restored.supports("consumer", [("y", b"")]) and not restored.supports("consumer", [("x", b"")])
+
+
+def test_a_group_without_members_comes_back_empty() -> None:
+    record = GroupRecord("consumer", 7, None, None, NOW_MS, ())
+
+    group = Group.from_record("group", record, GroupOffsets())
+
+    assert (group.state, group.generation_id, group.protocol_type) == (GroupState.EMPTY, 7, "consumer")
+    assert Group.from_record("group", None, GroupOffsets()).protocol_type is None
+
+
+def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata() -> None:
+    group = stable(member("a", metadata=SUBSCRIBED_TO_A))
+
+    assert group.is_subscribed_to("a")
+    assert not group.is_subscribed_to("b")
+
+
+def test_where_that_cannot_be_read_it_may_be_anything() -> None:
+    assert stable(member("a", metadata=b"\0")).is_subscribed_to("b")
+    assert not Group("group").is_subscribed_to("b")
+    changing = member("a", metadata=SUBSCRIBED_TO_A)
+    group = stable(changing)
+    group.update_protocols(changing, [("sticky", SUBSCRIBED_TO_A)])
+    assert group.is_subscribed_to("b")
+
+
+def test_only_who_has_been_in_a_generation_is_kept_alive_by_waiting() -> None:
+    waiting = member("a")
+    assert not waiting.is_kept_alive
+    waiting.join_reply = Answers()
+    assert waiting.is_kept_alive
+    waiting.is_new = True
+    assert not waiting.is_kept_alive

@@ -1,0 +1,268 @@
+"""What is found in `__consumer_offsets` at the start: Kafka's own logs, and such as were hurt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minibroker.broker.group.offset_loader import OffsetLoader
+from minibroker.broker.group.offset_store import LoadedGroup
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.batches import BatchView
+from minibroker.protocol.conversion import build_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.group_records import (
+    GroupRecord,
+    MemberRecord,
+    OffsetRecord,
+    group_key,
+    offset_key,
+    offset_value,
+)
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_empty_batch, read_header
+from tests.broker.offset_stores import EPOCH, KAFKA_LOG, NOW_MS, PRODUCER, StoreOnDisk, offset, views
+
+GROUP = "readers"
+PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+RETENTION_MS = 7 * 24 * 3600 * 1000
+EMPTY = GroupRecord("consumer", 2, None, None, -1, ())
+STATIC = MemberRecord("gate-1", "gate", "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[StoreOnDisk]:
+    made = StoreOnDisk(tmp_path / "data")
+    yield made
+    made.close()
+
+
+def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, LoadedGroup]:
+    loader = OffsetLoader("__consumer_offsets-0")
+    loader.read(iter(batches))
+    return {group.group_id: group for group in loader.groups()}
+
+
+def as_read(record: OffsetRecord) -> OffsetRecord:
+    """A commit without an expiry of its own as it is read again: the log always names one."""
+    return record._replace(expire_timestamp_ms=record.commit_timestamp_ms + RETENTION_MS)
+
+
+def commit_batch(*numbers: int, magic: int = 2, first_partition: int = 0) -> bytes:
+    records = [
+        Record(
+            index,
+            NOW_MS,
+            offset_key(GROUP, TopicPartition("flights", first_partition + index)),
+            offset_value(offset(number), RETENTION_MS),
+        )
+        for index, number in enumerate(numbers)
+    ]
+    return bytes(build_records(records, magic=magic, base_offset=0))
+
+
+def test_what_kafka_wrote_is_found() -> None:
+    groups = loaded_from(views(KAFKA_LOG))
+
+    noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
+    assert groups["simple"].record is None
+    assert groups["simple"].offsets.committed == {PARTITION: noted, OTHER: noted}
+    assert groups["readers"].record == EMPTY
+    assert {each.partition: record.offset for each, record in groups["readers"].offsets.committed.items()} == {
+        0: 100,
+        1: 7,
+    }
+    assert groups["readers"].offsets.active_producers == set()
+
+
+def test_what_was_stored_is_found_again(disk: StoreOnDisk) -> None:
+    record = GroupRecord("consumer", 3, "range", "gate-1", -1, (STATIC,))
+    disk.store.store_group(GROUP, record)
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5, leader_epoch=2)})
+    disk.store.commit("simple", GroupOffsets(), {PARTITION: offset(6, expire_timestamp_ms=NOW_MS + 1)})
+
+    groups = disk.load()
+
+    assert groups[GROUP].record == record
+    assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5, leader_epoch=2))}
+    assert groups["simple"].record is None
+    assert groups["simple"].offsets.committed == {PARTITION: offset(6, expire_timestamp_ms=NOW_MS + 1)}
+
+
+def test_all_partitions_are_read(tmp_path: Path) -> None:
+    disk = StoreOnDisk(tmp_path / "data", partitions=50)
+    names = [f"group-{number}" for number in range(20)]
+    for name in names:
+        disk.store.commit(name, GroupOffsets(), {PARTITION: offset(5)})
+    later = disk.reopened()
+
+    groups = later.load()
+
+    later.close()
+    assert sorted(groups) == sorted(names)
+
+
+def test_later_batches_win(disk: StoreOnDisk) -> None:
+    for number in (5, 6, 7):
+        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
+
+    assert disk.load()[GROUP].offsets.committed == {PARTITION: as_read(offset(7))}
+
+
+def test_a_group_that_was_removed_comes_back_with_its_next_record(disk: StoreOnDisk) -> None:
+    disk.store.store_group(GROUP, EMPTY)
+    disk.store.store_group(GROUP, None)
+    between = disk.load()
+    disk.store.store_group(GROUP, EMPTY._replace(generation_id=1))
+
+    assert between == {}
+    assert disk.load()[GROUP].record == EMPTY._replace(generation_id=1)
+
+
+def test_offsets_outlive_the_group_that_is_removed_alone(disk: StoreOnDisk) -> None:
+    disk.store.store_group(GROUP, EMPTY)
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
+    disk.store.store_group(GROUP, None)
+
+    loaded = disk.load()[GROUP]
+
+    assert loaded.record is None
+    assert loaded.offsets.committed == {PARTITION: as_read(offset(5))}
+
+
+@pytest.mark.parametrize(("is_commit", "expected"), [(True, 6), (False, 5)])
+def test_a_transaction_counts_by_its_marker(disk: StoreOnDisk, is_commit: bool, expected: int) -> None:
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.end_transaction(is_commit=is_commit)
+
+    offsets = disk.load()[GROUP].offsets
+
+    assert offsets.committed == {PARTITION: as_read(offset(expected))}
+    assert offsets.active_producers == set()
+
+
+def test_an_open_transaction_stays_open(disk: StoreOnDisk) -> None:
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+
+    offsets = disk.load()[GROUP].offsets
+
+    assert offsets.committed == {}
+    assert offsets.active_producers == {PRODUCER}
+
+
+def test_a_plain_commit_inside_a_transaction_is_newer_than_it(disk: StoreOnDisk) -> None:
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(7)})
+    disk.end_transaction(is_commit=True)
+
+    assert disk.load()[GROUP].offsets.committed == {PARTITION: as_read(offset(7))}
+
+
+def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None:
+    for producer_id, number in ((7, 70), (8, 80)):
+        commits = {TopicPartition("flights", producer_id): offset(number)}
+        disk.store.commit(GROUP, GroupOffsets(), commits, producer_id=producer_id, producer_epoch=EPOCH)
+    disk.end_transaction(is_commit=True, producer_id=8)
+
+    offsets = disk.load()[GROUP].offsets
+
+    assert offsets.committed == {TopicPartition("flights", 8): as_read(offset(80))}
+    assert offsets.active_producers == {7}
+
+
+def test_a_tombstone_inside_a_transaction_takes_back_what_it_had_committed(disk: StoreOnDisk) -> None:
+    tombstone = Record(0, NOW_MS, offset_key(GROUP, PARTITION), None)
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.append(
+        build_records(
+            [tombstone], magic=2, base_offset=0, producer_id=PRODUCER, producer_epoch=EPOCH, is_transactional=True
+        )
+    )
+    disk.end_transaction(is_commit=True)
+
+    assert disk.load() == {}
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_every_message_format_is_read(magic: int) -> None:
+    groups = loaded_from(views(commit_batch(5, 6, magic=magic)))
+
+    assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5)), OTHER: as_read(offset(6))}
+
+
+def test_what_compaction_left_is_read() -> None:
+    survivor = Record(41, NOW_MS, offset_key(GROUP, OTHER), offset_value(offset(6), RETENTION_MS))
+    thinned = bytes(build_records([survivor], magic=2, base_offset=41))
+    emptied = bytes(build_empty_batch(read_header(commit_batch(5))))
+    marker = KAFKA_LOG[840:918]
+    emptied_marker = bytes(build_empty_batch(read_header(marker)))
+
+    groups = loaded_from([*views(emptied), *views(emptied_marker), *views(thinned)])
+
+    assert groups[GROUP].offsets.committed == {OTHER: as_read(offset(6))}
+
+
+# -- what is hurt ---------------------------------------------------------------------------------------------
+
+
+def test_records_of_unknown_versions_are_passed_over_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    known = Record(0, NOW_MS, offset_key(GROUP, PARTITION), offset_value(offset(5), RETENTION_MS))
+    new_key = Record(1, NOW_MS, b"\x00\x09new", b"")
+    new_value = Record(2, NOW_MS, offset_key(GROUP, OTHER), b"\x00\x09new")
+    without_key = Record(3, NOW_MS, None, b"value")
+    new_group = Record(4, NOW_MS, group_key(GROUP), b"\x00\x09new")
+    batch = bytes(build_records([known, new_key, new_value, without_key, new_group], magic=2, base_offset=0))
+
+    groups = loaded_from(views(batch))
+
+    assert groups[GROUP].record is None
+    assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5))}
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.getMessage() == (
+        "__consumer_offsets-0: passed over 4 records that cannot be read, "
+        "the first at offset 1: OffsetCommitKey of version 9 is not known"
+    )
+
+
+def test_a_batch_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = bytearray(commit_batch(6, first_partition=1))
+    damaged[61] = 0x7E  # the length of its first record
+    batches = views(commit_batch(5)) + views(bytes(damaged)) + views(commit_batch(7, first_partition=2))
+
+    groups = loaded_from(batches)
+
+    assert {each.partition for each in groups[GROUP].offsets.committed} == {0, 2}
+    assert "passed over 1 records" in caplog.text
+
+
+def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCaptureFixture) -> None:
+    def torn() -> Iterator[tuple[bytes, BatchView]]:
+        yield from views(commit_batch(5))
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "Record size 3 is less than the minimum record overhead")
+
+    loader = OffsetLoader("__consumer_offsets-0")
+    loader.read(torn())
+
+    assert [group.group_id for group in loader.groups()] == [GROUP]
+    assert "cannot read __consumer_offsets-0 any further: Record size 3" in caplog.text
+
+
+def test_a_commit_that_a_crash_tore_is_the_only_one_lost(tmp_path: Path) -> None:
+    disk = StoreOnDisk(tmp_path / "data")
+    for number in (5, 6):
+        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
+    disk.close()
+    log = tmp_path / "data" / "__consumer_offsets-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    later = StoreOnDisk(tmp_path / "data")
+
+    groups = later.load()
+
+    later.close()
+    assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5))}

@@ -1,0 +1,390 @@
+"""What the offset store appends to `__consumer_offsets`, and what it answers when that fails."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.group_records import GroupRecord, MemberRecord, OffsetRecord, group_key, offset_key
+from minibroker.protocol.primitives import TopicPartition
+from tests.broker.offset_stores import EPOCH, NOW_MS, PRODUCER, StoreOnDisk, offset, recorded_batch
+
+GROUP = "readers"
+PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+MEMBER = MemberRecord("reader-1", None, "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
+STABLE = GroupRecord("consumer", 1, "range", "reader-1", -1, (MEMBER,))
+SEVEN_DAYS_MS = 7 * 24 * 3600 * 1000
+
+MakeStore = Callable[..., StoreOnDisk]
+
+
+@pytest.fixture
+def make_store(tmp_path: Path) -> Iterator[MakeStore]:
+    """Make the store, with settings given as keywords (`offsets_topic_compression_codec=1`)."""
+    made: list[StoreOnDisk] = []
+
+    def make(**settings: Any) -> StoreOnDisk:
+        made.append(StoreOnDisk(tmp_path / "data", **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def disk(make_store: MakeStore) -> StoreOnDisk:
+    return make_store()
+
+
+# -- what is written ------------------------------------------------------------------------------------------
+
+
+def test_a_commit_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
+    disk.clock.now_ms = 0x1A1FE1224B6
+    noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
+
+    error = disk.store.commit("simple", GroupOffsets(), {PARTITION: noted, OTHER: noted})
+
+    assert error is ErrorCode.NONE
+    assert disk.bytes_of() == recorded_batch(1)
+
+
+def test_a_group_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
+    disk.clock.now_ms = 0x1A1FE1229BD
+
+    error = disk.store.store_group(GROUP, GroupRecord("consumer", 2, None, None, -1, ()))
+
+    assert error is ErrorCode.NONE
+    assert disk.bytes_of() == recorded_batch(9)
+
+
+def test_a_commit_in_a_transaction_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
+    disk.clock.now_ms = 0x1A1FE1227A0
+    commits = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
+
+    error = disk.store.commit(GROUP, GroupOffsets(), commits, producer_id=0, producer_epoch=0)
+
+    assert error is ErrorCode.NONE
+    assert disk.bytes_of() == recorded_batch(5)
+
+
+def test_a_commit_is_one_append(disk: StoreOnDisk) -> None:
+    commits = {TopicPartition("flights", number): offset(number) for number in range(50)}
+    offsets = GroupOffsets()
+
+    disk.store.commit(GROUP, offsets, commits)
+
+    assert len(disk.batches()) == 1
+    assert offsets.committed == commits
+
+
+def test_a_group_lives_in_the_partition_that_its_name_gives(make_store: MakeStore) -> None:
+    disk = make_store(partitions=50)
+
+    disk.store.commit("readers", GroupOffsets(), {PARTITION: offset(5)})
+
+    # In Java, "readers".hashCode() is 1080410128.
+    assert [partition for partition in range(50) if disk.batches(partition)] == [28]
+
+
+def test_the_codec_of_the_settings_is_used(make_store: MakeStore) -> None:
+    disk = make_store(offsets_topic_compression_codec=1)
+
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
+    disk.store.store_group(GROUP, STABLE)
+
+    assert [batch.codec for batch in disk.batches()] == [Codec.GZIP, Codec.GZIP]
+    assert disk.load()[GROUP].record == STABLE
+
+
+@pytest.mark.parametrize(("version", "magic"), [("0.9.0", 0), ("0.10.2", 1)])
+def test_a_topic_of_an_old_format_is_written_in_it(make_store: MakeStore, version: str, magic: int) -> None:
+    disk = make_store(topic_configs={"message.format.version": version})
+
+    error = disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5, leader_epoch=3), OTHER: offset(6)})
+
+    assert error is ErrorCode.NONE
+    assert {batch.magic for batch in disk.batches()} == {magic}
+    assert disk.load()[GROUP].offsets.committed[PARTITION].offset == 5
+
+
+def test_an_old_format_has_no_transactions(make_store: MakeStore) -> None:
+    disk = make_store(topic_configs={"message.format.version": "0.10.2"})
+    offsets = GroupOffsets()
+
+    error = disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+
+    assert error is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert offsets.is_empty
+    assert disk.batches() == []
+
+
+def test_what_is_removed_gets_a_tombstone(disk: StoreOnDisk) -> None:
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5), OTHER: offset(6)})
+    disk.store.store_group(GROUP, STABLE)
+
+    error = disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=False)
+    left = dict(offsets.committed)
+    also = disk.store.remove_offsets(GROUP, offsets, [OTHER], also_group=True)
+
+    assert (error, also) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert left == {OTHER: offset(6)}
+    assert [(record.key, record.value) for record in disk.records()[3:]] == [
+        (offset_key(GROUP, PARTITION), None),
+        (offset_key(GROUP, OTHER), None),
+        (group_key(GROUP), None),
+    ]
+    assert disk.load() == {}
+
+
+def test_nothing_is_written_where_nothing_is_removed(disk: StoreOnDisk) -> None:
+    error = disk.store.remove_offsets(GROUP, GroupOffsets(), [PARTITION], also_group=False)
+
+    assert error is ErrorCode.NONE
+    assert disk.batches() == []
+
+
+def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore) -> None:
+    disk = make_store()
+    long_name = "t" * 200
+    commits = {TopicPartition(long_name, number): offset(number) for number in range(3000)}
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, commits)
+
+    error = disk.store.remove_offsets(GROUP, offsets, list(commits), also_group=True)
+
+    assert error is ErrorCode.NONE
+    assert max(batch.size_bytes for batch in disk.batches()[1:]) < 300_000
+    assert len(disk.batches()) == 4
+    assert disk.load() == {}
+
+
+# -- what failed ----------------------------------------------------------------------------------------------
+
+
+class LogWithOutcome:
+    """Stands in for the log: appends come to what it is told, at once or later."""
+
+    def __init__(self, disk: StoreOnDisk, outcome: ErrorCode | Callable[[], Coroutine[Any, Any, ErrorCode]]) -> None:
+        self.topic, self.partition_for, self.log_of = disk.log.topic, disk.log.partition_for, disk.log.log_of
+        self._outcome = outcome
+
+    def append(self, partition: int, records: bytearray) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
+        return self._outcome if isinstance(self._outcome, ErrorCode) else self._outcome()
+
+
+def store_with(disk: StoreOnDisk, outcome: Any) -> OffsetStore:
+    return OffsetStore(LogWithOutcome(disk, outcome), disk.config, disk.clock)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("appending", "committing", "storing"),
+    [
+        ("UNKNOWN_TOPIC_OR_PARTITION", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),
+        ("NOT_ENOUGH_REPLICAS", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE"),
+        ("NOT_LEADER_FOR_PARTITION", "NOT_COORDINATOR", "NOT_COORDINATOR"),
+        ("KAFKA_STORAGE_ERROR", "NOT_COORDINATOR", "NOT_COORDINATOR"),
+        ("MESSAGE_TOO_LARGE", "INVALID_COMMIT_OFFSET_SIZE", "UNKNOWN_SERVER_ERROR"),
+        ("RECORD_LIST_TOO_LARGE", "INVALID_COMMIT_OFFSET_SIZE", "UNKNOWN_SERVER_ERROR"),
+        ("INVALID_FETCH_SIZE", "INVALID_COMMIT_OFFSET_SIZE", "UNKNOWN_SERVER_ERROR"),
+        ("REQUEST_TIMED_OUT", "REQUEST_TIMED_OUT", "REBALANCE_IN_PROGRESS"),
+        ("CORRUPT_MESSAGE", "CORRUPT_MESSAGE", "CORRUPT_MESSAGE"),
+    ],
+)
+def test_a_failed_append_is_answered_as_kafka_answers_it(
+    disk: StoreOnDisk, appending: str, committing: str, storing: str
+) -> None:
+    store, offsets = store_with(disk, ErrorCode[appending]), GroupOffsets()
+
+    commit_error = store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    in_transaction = store.commit(GROUP, offsets, {OTHER: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    store_error = store.store_group(GROUP, STABLE)
+
+    assert (commit_error, in_transaction, store_error) == (
+        ErrorCode[committing],
+        ErrorCode[committing],
+        ErrorCode[storing],
+    )
+    assert offsets.is_empty
+
+
+def test_a_batch_over_the_topics_limit_changes_nothing(make_store: MakeStore) -> None:
+    disk = make_store(topic_configs={"max.message.bytes": "200"})
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+
+    error = disk.store.commit(GROUP, offsets, {PARTITION: offset(6)._replace(metadata="m" * 300)})
+
+    assert error is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert offsets.committed == {PARTITION: offset(5)}
+    assert len(disk.batches()) == 1
+
+
+def test_a_full_disk_fails_the_commit_and_the_next_ones(disk: StoreOnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.pwrite", fail)
+    errors = [disk.store.commit(GROUP, offsets, {PARTITION: offset(number)}) for number in (6, 7)]
+
+    assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    assert offsets.committed == {PARTITION: offset(5)}
+
+
+def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeStore) -> None:
+    disk = make_store(partitions=0)
+    offsets = GroupOffsets()
+
+    errors = [disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}), disk.store.store_group(GROUP, STABLE)]
+
+    assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    assert offsets.is_empty
+
+
+# -- what must be waited for ----------------------------------------------------------------------------------
+
+
+async def after_a_while(outcome: ErrorCode) -> ErrorCode:
+    await trio.sleep(1)
+    return outcome
+
+
+async def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, autojump_clock: object) -> None:
+    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+
+    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    meanwhile = dict(offsets.committed)
+    assert inspect.iscoroutine(waiting)
+    error = await waiting
+
+    assert meanwhile == {}
+    assert error is ErrorCode.NONE
+    assert offsets.committed == {PARTITION: offset(5)}
+
+
+async def test_a_commit_nobody_waits_for_does_not_count(disk: StoreOnDisk, autojump_clock: object) -> None:
+    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+
+    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    assert inspect.iscoroutine(waiting)
+    with trio.move_on_after(0.5):
+        await waiting
+
+    assert offsets.is_empty
+
+
+async def test_flush_messages_is_waited_for(make_store: MakeStore) -> None:
+    disk = make_store(topic_configs={"flush.messages": "1"})
+    offsets = GroupOffsets()
+
+    waiting = disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    meanwhile = dict(offsets.committed)
+    assert inspect.iscoroutine(waiting)
+    error = await waiting
+
+    assert (meanwhile, error) == ({}, ErrorCode.NONE)
+    assert offsets.committed == {PARTITION: offset(5)}
+    assert disk.log_of().recovery_point == 1
+
+
+# -- transactions ---------------------------------------------------------------------------------------------
+
+
+def test_a_marker_completes_the_groups_of_its_partitions_only(make_store: MakeStore) -> None:
+    disk = make_store(partitions=50)
+    groups = {name: GroupOffsets() for name in ("readers", "writers")}
+    for name, offsets in groups.items():
+        disk.store.commit(name, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    marked = disk.log.partition_for("readers")
+    assert marked is not None
+
+    disk.store.complete_transaction(PRODUCER, {marked}, is_commit=True, offsets_of=groups.get)
+
+    assert groups["readers"].committed == {PARTITION: offset(5)}
+    assert groups["writers"].committed == {}
+    assert groups["writers"].active_producers == {PRODUCER}
+
+
+def test_an_aborted_transaction_leaves_nothing(disk: StoreOnDisk) -> None:
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+
+    disk.store.complete_transaction(PRODUCER, {0}, is_commit=False, offsets_of=lambda _: offsets)
+
+    assert offsets.is_empty
+
+
+def test_a_marker_of_a_group_that_is_gone_is_no_concern(disk: StoreOnDisk) -> None:
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    asked: list[str] = []
+
+    def offsets_of(group_id: str) -> None:
+        asked.append(group_id)
+
+    disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=offsets_of)
+    disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=offsets_of)
+
+    assert asked == [GROUP]
+
+
+def test_a_transaction_whose_commits_failed_has_nothing_to_complete(disk: StoreOnDisk) -> None:
+    store = store_with(disk, ErrorCode.NOT_ENOUGH_REPLICAS)
+    store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+
+    store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
+
+
+async def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(
+    make_store: MakeStore, autojump_clock: object
+) -> None:
+    disk = make_store()
+    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+
+    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    assert inspect.iscoroutine(waiting)
+    store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
+    error = await waiting
+
+    assert error is ErrorCode.NONE
+    assert offsets.committed == {PARTITION: offset(5)}
+
+
+def test_a_loaded_transaction_is_completed_by_its_marker(disk: StoreOnDisk) -> None:
+    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    later = disk.reopened()
+    try:
+        offsets = later.load()[GROUP].offsets
+        before = dict(offsets.committed)
+
+        later.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
+    finally:
+        later.close()
+
+    assert before == {}
+    assert offsets.committed == {PARTITION: offset(5, expire_timestamp_ms=NOW_MS + SEVEN_DAYS_MS)}
+
+
+def test_a_group_that_is_deleted_is_in_no_transaction_any_more(disk: StoreOnDisk) -> None:
+    offsets = GroupOffsets()
+    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+
+    disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=True)
+    disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
+
+    assert offsets.is_empty

@@ -1,0 +1,250 @@
+"""Transactions across restarts, and while appends must be waited for or fail: what was decided is completed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, TransactionMetadata
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.protocol.transaction_records import TransactionRecord, encode_key, encode_value
+from minibroker.storage.config import LogConfig
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.transactional import FEW, Producer, committed, started
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> InMemoryBroker:
+    return make_broker(**FEW)
+
+
+def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
+    return broker.app.transactions.transactions[transactional_id].state
+
+
+# -- restarts -----------------------------------------------------------------------------------------------------
+
+
+async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path) -> None:
+    broker = make_broker(tmp_path / "one", **FEW)
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    broker.app.close()
+
+    producer.broker = again = make_broker(tmp_path / "one", **FEW)
+    assert (state_of(again), await committed(again, "a")) == (ONGOING, [])
+    assert await producer.write("a", b"2") is ErrorCode.NONE
+    assert await producer.end() is ErrorCode.NONE
+
+    assert await committed(again, "a") == [b"1", b"2"]
+
+
+async def test_what_was_decided_is_completed_at_the_start(make_broker: MakeBroker, tmp_path, monkeypatch) -> None:
+    broker = make_broker(tmp_path / "one", **FEW)
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    monkeypatch.setattr(broker.app.transactions, "_write_markers", lambda transaction: None)  # killed here
+    assert await producer.end() is ErrorCode.NONE
+    assert (state_of(broker), await committed(broker, "a")) == (PREPARE_COMMIT, [])
+    broker.app.close()
+
+    again = make_broker(tmp_path / "one", **FEW)
+
+    assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"1"])
+
+
+async def test_markers_that_come_twice_change_nothing(make_broker: MakeBroker, tmp_path, monkeypatch) -> None:
+    broker = make_broker(tmp_path / "one", **FEW)
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    monkeypatch.setattr(broker.app.transactions, "_write_completion", lambda transaction: None)  # killed here
+    await producer.end(is_commit=False)
+    broker.app.close()
+
+    again = make_broker(tmp_path / "one", **FEW)
+    producer.broker = again
+    assert await producer.initialize() is ErrorCode.NONE
+    await producer.send("a", b"2")
+    await producer.end()
+
+    assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"2"])
+
+
+async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: MakeBroker, tmp_path) -> None:
+    broker = make_broker(tmp_path / "one", **FEW)
+    one = await started(broker, "one")
+    broker.app.close()
+
+    other = await started(make_broker(tmp_path / "one", **FEW), "other")
+
+    assert other.producer_id > one.producer_id
+
+
+async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broker: MakeBroker, tmp_path) -> None:
+    """In a directory of Apache Kafka's, which keeps in ZooKeeper what it has given."""
+    broker = make_broker(tmp_path / "one", **FEW)
+    await broker.create_topic("a")
+    producer = await started(broker)
+    producer.producer_id = 5000
+    assert await producer.write("a", b"1", is_transactional=False) is ErrorCode.NONE
+    producer.producer_id, producer.sequences = 2**63 - 1, {}  # that of a client which means ill
+    assert await producer.write("a", b"2", is_transactional=False) is ErrorCode.NONE
+    broker.app.close()
+
+    other = await started(make_broker(tmp_path / "one", **FEW), "other")
+
+    assert other.producer_id == 5001
+
+
+# -- appends that must be waited for ------------------------------------------------------------------------------
+
+
+async def test_with_an_fsync_for_each_append_it_is_the_same(make_broker: MakeBroker) -> None:
+    broker = make_broker(**FEW, log_flush_interval_messages=1)
+    await broker.create_topic("a", 2)
+    producer = await started(broker)
+
+    for number in range(3):
+        await producer.send("a", b"%d" % number)
+        assert await producer.end(is_commit=number != 1) is ErrorCode.NONE
+        while await producer.end(is_commit=number != 1) is not ErrorCode.NONE:
+            await trio.lowlevel.checkpoint()
+
+    assert await committed(broker, "a") == [b"0", b"2"]
+    fenced = Producer(broker)
+    await producer.send("a", b"3")
+    assert await fenced.initialize() is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(make_broker: MakeBroker) -> None:
+    broker = make_broker(**FEW, log_flush_interval_messages=1)
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+
+    with trio.CancelScope() as hung_up:
+        hung_up.cancel()
+        await producer.end()
+    while state_of(broker) is not COMPLETE_COMMIT:
+        await trio.lowlevel.checkpoint()
+
+    assert await committed(broker, "a") == [b"1"]
+
+
+async def test_what_cannot_be_written_down_is_as_before(broker) -> None:
+    await broker.create_topic("a")
+    producer = await started(broker)
+    transactions = broker.app.transactions
+    transactions._log._log._replica_manager.log_manager.is_offline = True
+
+    assert await producer.end() is ErrorCode.INVALID_TXN_STATE
+    assert await producer.add("a") == [ErrorCode.NOT_COORDINATOR]
+    transactions._log._log._replica_manager.log_manager.is_offline = False
+
+    await producer.send("a", b"1")
+    assert await producer.end() is ErrorCode.NONE
+
+
+async def test_markers_that_cannot_be_written_are_tried_again(broker, autojump_clock) -> None:
+    await broker.create_topic("a", 2)
+    producer = await started(broker)
+    await producer.add("a", 0, 1)
+    await producer.write("a", b"1")
+    log = broker.log_of("a", 1)
+    config = log.config
+    log.update_config(LogConfig.from_props({"min.insync.replicas": "2"}, config))
+
+    assert await producer.end() is ErrorCode.NONE
+    assert await producer.add("a") == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    described = await broker.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=["t"])
+    assert [tuple(each) for each in described.transactions[0].topics] == [("a", [1])]
+    log.update_config(config)
+    await trio.sleep(1)
+
+    assert state_of(broker) is COMPLETE_COMMIT
+    assert broker.log_of("a", 0).log_end_offset == 2
+
+
+async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker) -> None:
+    await broker.create_topic("a")
+    await broker.create_topic("b")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    await producer.send("b", b"2")
+    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["b"], timeout_ms=1000)
+
+    assert await producer.end() is ErrorCode.NONE
+
+    assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
+
+
+async def test_a_completion_that_cannot_be_written_down_is_tried_again(broker, autojump_clock, monkeypatch) -> None:
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    log = broker.app.transactions._log
+    append = log.append
+
+    def refuse(transactional_id: str, metadata: TransactionMetadata) -> Any:
+        if metadata.state is COMPLETE_COMMIT:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return append(transactional_id, metadata)
+
+    monkeypatch.setattr(log, "append", refuse)
+    assert await producer.end() is ErrorCode.NONE
+    assert (state_of(broker), await committed(broker, "a")) == (PREPARE_COMMIT, [b"1"])
+    monkeypatch.undo()
+    await trio.sleep(1)
+
+    assert state_of(broker) is COMPLETE_COMMIT
+
+
+async def test_what_cannot_be_read_is_told_of_and_passed_over(make_broker: MakeBroker, tmp_path, caplog) -> None:
+    """Kafka's admin client may write to internal topics, and disks may forget."""
+    broker = make_broker(tmp_path / "one", transaction_state_log_num_partitions=1)
+    await started(broker, "t")
+    value = encode_value(TransactionRecord(1, 0, 1000, 0, frozenset(), 0, -1))
+    rows = [(b"", value), (encode_key("cut"), value[:-1]), (encode_key("dead"), value.replace(b"\0\xff", b"\6\0"))]
+    records = [Record(number, NOW_MS, *row) for number, row in enumerate(rows)]
+    topics = [("__transaction_state", [(0, build_batch(records))])]
+    await broker.call(ApiKey.PRODUCE, 7, client_id="__admin_client", acks=1, timeout_ms=1000, topics=topics)
+    broker.app.close()
+
+    again = make_broker(tmp_path / "one")
+
+    assert list(again.app.transactions.transactions) == ["t"]
+    assert caplog.text.count("holds a record that says nothing") == 3
+
+
+async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_starting(
+    make_broker: MakeBroker, tmp_path, caplog
+) -> None:
+    broker = make_broker(tmp_path / "one", transaction_state_log_num_partitions=1)
+    await started(broker, "t")
+    broker.app.close()
+    log = tmp_path / "one" / "__transaction_state-0" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-20] + b"\xff" * 20)
+
+    again = make_broker(tmp_path / "one")
+
+    assert again.app.transactions.transactions == {}
+    assert "__transaction_state-0 cannot be read" in caplog.text
+
+
+async def test_without_its_topic_no_id_is_known(broker) -> None:
+    producer = await started(broker)
+    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["__transaction_state"], timeout_ms=1000)
+
+    assert await producer.end() is ErrorCode.NOT_COORDINATOR
+    broker.app.transactions.ensure_topic()
+
+    assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await producer.initialize() is ErrorCode.NONE

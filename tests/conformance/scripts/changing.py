@@ -1,0 +1,267 @@
+"""What an administrator changes of topics that are there, and asks of log directories.
+
+Apache Kafka tells its own parts of a change through ZooKeeper, after it has answered: `settle` goes between a change
+and a question whose answer depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.asking import batch, by_name, create, create_all, delete_records, fetch, list_offsets, produce
+from tests.conformance.steps import Script, Step, call
+
+TOPIC, BROKER = 2, 4
+Row = tuple[Any, ...]
+
+
+def settle(name: str) -> Script:
+    """Things that take Apache Kafka a few visits to ZooKeeper."""
+    return [create(f"@settle-{name}-{number}") for number in range(3)]
+
+
+def add(version: int, *topics: Row, timeout_ms: int = 20_000, validate_only: bool = False) -> Step:
+    return call("CreatePartitions", version, topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only)
+
+
+def alter(version: int, *resources: Row, validate_only: bool = False) -> Step:
+    return call("AlterConfigs", version, resources=list(resources), validate_only=validate_only)
+
+
+def describe(*resources: Row, version: int = 2, include_synonyms: bool = True) -> Step:
+    return call("DescribeConfigs", version, resources=list(resources), include_synonyms=include_synonyms)
+
+
+def assigned(*brokers: list[int]) -> list[Row]:
+    return [(each,) for each in brokers]
+
+
+def layout(*names: str) -> Step:
+    return call("Metadata", 6, topics=by_name(*names), allow_auto_topic_creation=False)
+
+
+def added_partitions() -> Script:
+    script: Script = []
+    for version in range(2):
+        name, other = f"@{version}t", f"@{version}u"
+        script += [
+            create_all((name, 2, {}), (other, 1, {})),
+            add(version, (name, 3, None)),
+            add(version, (name, 3, None), (other, 4, None)),
+            add(version, (name, 2, None)),
+            add(version, (name, 0, None), (other, -1, None)),
+            add(version, ("@nope", 3, None)),
+            add(version, ("bad/name", 3, None)),
+            add(version, (name, 9, None), (name, 8, None), (other, 5, None)),
+            add(version),
+            add(version, (name, 9, None), validate_only=True),
+            add(version, (name, 9, assigned([0])), validate_only=True),
+            add(version, (name, 4, assigned([0]))),
+            add(version, (name, 6, assigned([0]))),
+            add(version, (name, 5, assigned([1]))),
+            add(version, (name, 6, assigned([1], [2, 0]))),
+            add(version, (name, 5, assigned([0, 0]))),
+            add(version, (name, 5, assigned([]))),
+            add(version, (name, 5, assigned())),
+            add(version, (name, 4, assigned())),
+            add(version, (name, 5, None), timeout_ms=0),
+            *settle(f"{version}"),
+            layout(name, other),
+            *(produce(name, batch(), partition) for partition in range(6)),
+            list_offsets(*((name, partition, -1) for partition in range(6))),
+        ]
+    return script
+
+
+def replicas_that_are_not_there() -> Script:
+    """Created all the same, and seen where one of them is alive."""
+    make: list[Row] = [
+        ("@some", -1, -1, [(0, [0, 5]), (1, [5, 0]), (2, [5, 6])], []),
+        ("@none", -1, -1, [(0, [5])], []),
+        ("@late", 1, 1, [], []),
+    ]
+    script: Script = [call("CreateTopics", 3, topics=[row], timeout_ms=300) for row in make]
+    script += [
+        call("CreateTopics", 3, topics=[("@slow", 1, 1, [], [])], timeout_ms=0),
+        call("CreateTopics", 3, topics=[("@slower", 1, 1, [], [])], timeout_ms=-1),
+        *settle("replicas"),
+        layout("@some", "@none", "@slow", "@slower"),
+        call("Metadata", 6, topics=by_name("@none"), allow_auto_topic_creation=True),
+        call("CreateTopics", 3, topics=[("@none", 1, 1, [], [])], timeout_ms=300),
+    ]
+    for topic, partition in (("@none", 0), ("@some", 0), ("@some", 1), ("@some", 2)):
+        script += [
+            fetch((topic, partition, 0)),
+            produce(topic, batch(), partition),
+            list_offsets((topic, partition, -1)),
+            delete_records((topic, partition, -1)),
+        ]
+    script += [
+        describe((TOPIC, "@none", ["retention.ms"]), (TOPIC, "@some", ["retention.ms"])),
+        alter(1, (TOPIC, "@none", [("retention.ms", "5")])),
+        add(1, ("@some", 4, None)),
+        add(1, ("@some", 4, assigned([0]))),
+        add(1, ("@some", 5, assigned([0, 0], [0]))),
+        add(1, ("@none", 2, None), timeout_ms=300),
+        *settle("more-replicas"),
+        layout("@some", "@none"),
+        describe((TOPIC, "@none", ["retention.ms"])),
+        call("DeleteTopics", 2, topic_names=["@late"], timeout_ms=0),
+    ]
+    return script
+
+
+def wrong_topics() -> Script:
+    """Which of several faults is told."""
+    names = [("no.such", "1")]
+    values = [("retention.ms", "x")]
+    rows: list[Row] = [
+        ("bad/name", 0, 1, [], names),
+        ("bad/name", 0, 1, [], []),
+        ("bad/name", 1, 5, [], []),
+        ("bad/name", 1, 1, [], names),
+        ("@a", 1, 1, [], names),
+        ("@a", 0, 1, [], []),
+        ("@a", 1, 1, [(0, [0])], names),
+        ("@a", -1, -1, [(0, [0, 0])], []),
+        ("@b", -1, -1, [(0, [0, 0])], names),
+        ("@b", -1, -1, [(0, [0, 0])], values),
+        ("@b", 0, 0, [], []),
+        ("@b", -1, -1, [(0, [0]), (1, [0, 0])], []),
+        ("@b", 1, 1, [], [*values, *names]),
+        ("bad/name", -1, -1, [(0, [0, 0])], []),
+    ]
+    return [create("@a"), *(call("CreateTopics", 3, topics=[row], timeout_ms=300, validate_only=True) for row in rows)]
+
+
+TOPIC_KEYS = ["retention.ms", "retention.bytes", "segment.bytes", "max.message.bytes", "min.insync.replicas"]
+
+
+def changed_topics() -> Script:
+    script: Script = [create("@a", 2, retention_bytes=77), create("@b")]
+    wishes: list[list[Row]] = [
+        [("retention.ms", "5000000"), ("segment.ms", "70000")],
+        [("retention.ms", "x")],
+        [("no.such", "1")],
+        [("retention.ms", "x"), ("no.such", "1")],
+        [("cleanup.policy", "burn")],
+        [("cleanup.policy", "compact,burn")],
+        [("cleanup.policy", "compact,delete")],
+        [("min.insync.replicas", "0")],
+        [("min.cleanable.dirty.ratio", "1.5")],
+        [("preallocate", "maybe")],
+        [("leader.replication.throttled.replicas", "x")],
+        [("follower.replication.throttled.replicas", "0:1,2")],
+        [("leader.replication.throttled.replicas", "*")],
+        [("retention.ms", "5000000"), ("retention.ms", "6000000")],
+        [("message.timestamp.type", "LogAppendTime")],
+        [],
+    ]
+    for version in range(2):
+        for wish in wishes:
+            for validate_only in (True, False):
+                script.append(alter(version, (TOPIC, "@a", wish), validate_only=validate_only))
+            script.append(describe((TOPIC, "@a", TOPIC_KEYS)))
+        script += [
+            alter(version, (TOPIC, "@nope", [("retention.ms", "5")])),
+            alter(version, (TOPIC, "", [("retention.ms", "5")])),
+            alter(version, (TOPIC, "bad/name", [("retention.ms", "5")])),
+            alter(version),
+            *(alter(version, (kind, "@a", [])) for kind in (0, 1, 3, 8, 99, -1)),
+            alter(version, (TOPIC, "@a", [("retention.ms", "9")]), (99, "@b", [])),
+            alter(
+                version,
+                (TOPIC, "@a", [("retention.ms", "90000")]),
+                (TOPIC, "@b", [("no.such", "1")]),
+                (TOPIC, "@a", [("retention.ms", "80000")]),
+            ),
+            describe((TOPIC, "@a", TOPIC_KEYS), (TOPIC, "@b", TOPIC_KEYS)),
+            describe((TOPIC, "@a", TOPIC_KEYS), (99, "@b", None)),
+        ]
+    return script
+
+
+def changed_topics_at_work() -> Script:
+    return [
+        create("@a"),
+        produce("@a", batch(3, 300)),
+        alter(1, (TOPIC, "@a", [("max.message.bytes", "200"), ("segment.bytes", "400")])),
+        *settle("smaller"),
+        produce("@a", batch(3, 300)),
+        produce("@a", batch(1, 20)),
+        alter(1, (TOPIC, "@a", [("message.timestamp.type", "LogAppendTime"), ("retention.ms", "-1")])),
+        *settle("append-time"),
+        produce("@a", batch(3, 300)),
+        fetch(("@a", 0, 0)),
+        alter(1, (TOPIC, "@a", [("cleanup.policy", "compact"), ("retention.ms", "-1")])),
+        *settle("compact"),
+        produce("@a", batch(rows=((1_500_000_000_000, None, 5),))),
+        alter(1, (TOPIC, "@a", [("min.insync.replicas", "2"), ("retention.ms", "-1")])),
+        *settle("min-isr"),
+        produce("@a", batch(), acks=-1),
+        produce("@a", batch(), acks=1),
+        alter(1, (TOPIC, "@a", [])),
+        *settle("none"),
+        produce("@a", batch(), acks=-1),
+    ]
+
+
+def log_directories() -> Script:
+    script: Script = [create("@a", 2), create("@b"), produce("@a", batch(9, 100)), produce("@a", batch(), 1)]
+    for version in range(2):
+        script += [
+            call("DescribeLogDirs", version, topics=topics)
+            for topics in (
+                None,
+                [],
+                [("@a", [0])],
+                [("@a", [1, 0, 7]), ("@nope", [0])],
+                [("@a", []), ("@b", [0])],
+                [("@a", [0]), ("@a", [0, 1])],
+            )
+        ]
+        script += [
+            call("AlterReplicaLogDirs", version, dirs=dirs)
+            for dirs in (
+                [],
+                [("/nowhere", [("@a", [0])])],
+                [("/nowhere", [("@nope", [0]), ("@a", [9])])],
+                [("relative", [("@a", [0])]), ("/nowhere", [("@a", [0, 1])])],
+                [("/nowhere", [])],
+            )
+        ]
+    return script
+
+
+def deleted_records() -> Script:
+    script: Script = []
+    for version in range(2):
+        name = f"@{version}"
+        script += [
+            create(name, 2),
+            produce(name, batch(5)),
+            delete_records((name, 0, 2), (name, 1, 0), version=version),
+            delete_records((name, 0, 1), version=version),
+            delete_records((name, 0, 6), version=version),
+            delete_records((name, 0, -2), version=version),
+            delete_records((name, 0, -1), (name, 1, -1), (name, 2, -1), ("@nope", 0, 0), version=version),
+            list_offsets((name, 0, -2), (name, 0, -1)),
+            call("DeleteRecords", version, topics=[], timeout_ms=100),
+            call("DeleteRecords", version, topics=[(name, [])], timeout_ms=100),
+        ]
+    return script
+
+
+CHANGING: dict[str, Callable[[], Script]] = {
+    each.__name__: each
+    for each in (
+        added_partitions,
+        replicas_that_are_not_there,
+        wrong_topics,
+        changed_topics,
+        changed_topics_at_work,
+        log_directories,
+        deleted_records,
+    )
+}

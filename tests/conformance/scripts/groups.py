@@ -1,0 +1,384 @@
+"""Groups: members that join, sync, heartbeat, leave and are gone; offsets committed and fetched; administration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.conformance.asking import create, fetch
+from tests.conformance.steps import Script, Step, Told, call, drop, look, take
+
+GROUP = "@group"
+RANGE = (("range", b"data"),)
+JOIN_VERSIONS = range(4)
+THREE_VERSIONS = range(3)  # of SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups
+
+
+def find(version: int = 0, key: str = GROUP, **options: Any) -> Step:
+    return call("FindCoordinator", version, key=key, **options)
+
+
+def join(name: str = "", member: Any = "", version: int = 3, **options: Any) -> Step:
+    """`name` is the step's and, for the member ids are told apart by it, the client id's."""
+    body = {
+        "group_id": GROUP,
+        "session_timeout_ms": 30_000,
+        "member_id": member,
+        "protocol_type": "consumer",
+        "protocols": RANGE,
+        **({"rebalance_timeout_ms": 30_000} if version else {}),
+    } | options
+    return call("JoinGroup", version, name=name, **({"client_id": name} if name else {}), **body)
+
+
+def sync(of: str, *assignments: tuple[Any, bytes], version: int = 2, **options: Any) -> Step:
+    return call("SyncGroup", version, **member(of), assignments=list(assignments), **options)
+
+
+def member(of: str) -> dict[str, Any]:
+    return {"group_id": GROUP, "generation_id": Told(of, "generation_id"), "member_id": Told(of)}
+
+
+def changed(step: Step, **body: Any) -> Step:
+    """The same request with other fields."""
+    return Step(step.api, step.version, {**step.body, **body}, step.name, step.connection, step.kind, step.client_id)
+
+
+def heartbeat(of: str, version: int = 2) -> Step:
+    return call("Heartbeat", version, **member(of))
+
+
+def leave(of: str, version: int = 2) -> Step:
+    return call("LeaveGroup", version, group_id=GROUP, member_id=Told(of))
+
+
+def commit(*rows: tuple[Any, ...], of: str = "", version: int = 3, **options: Any) -> Step:
+    """Rows of (topic, partition, offset, metadata)."""
+    identity = member(of) if of else {"group_id": GROUP}
+    topics = [(topic, [(partition, offset, -1, -1, metadata)]) for topic, partition, offset, metadata in rows]
+    return call("OffsetCommit", version, topics=topics, **identity | options)
+
+
+def committed(*topics: tuple[str, list[int]], version: int = 3, **options: Any) -> Step:
+    return call("OffsetFetch", version, **{"group_id": GROUP, "topics": list(topics) or None} | options)
+
+
+def describe(*groups: str, version: int = 2) -> Step:
+    return call("DescribeGroups", version, groups=groups or [GROUP])
+
+
+def wait(milliseconds: int) -> Step:
+    """A fetch of nothing."""
+    return fetch(("@empty", 0, 0), max_wait_ms=milliseconds)
+
+
+def two_members() -> Script:
+    """Both in generation 2, assigned; the leader is "one"."""
+    return [
+        find(),
+        join("one"),
+        sync("one", (Told("one"), b"all")),
+        join("two", connection="two", kind="park"),
+        heartbeat("one"),
+        join("one", Told("one")),
+        take("two"),
+        sync("two", connection="two", kind="park"),
+        sync("one", (Told("one"), b"first"), (Told("two"), b"second")),
+        take("two"),
+    ]
+
+
+def found_coordinators() -> Script:
+    script: Script = []
+    for version in range(3):
+        script += [find(version), find(version, ""), find(version, "@" + "x" * 300)]
+    script += [find(1, key_type=2), find(1, key_type=-1)]
+    return script
+
+
+def life_of_a_group() -> Script:
+    """One member in every version: join, sync, heartbeat, describe, list, leave."""
+    script: Script = [find(), describe(), leave("nobody"), heartbeat("nobody"), sync("nobody")]
+    for version in JOIN_VERSIONS:
+        other = min(version, 2)
+        name = f"v{version}"
+        script += [
+            join(name, version=version),
+            describe(version=other),
+            heartbeat(name, other),
+            sync(name, (Told(name), b"all"), version=other),
+            sync(name, version=other),
+            heartbeat(name, other),
+            describe(version=other),
+            call("ListGroups", other),
+            leave(name, other),
+            leave(name, other),
+            heartbeat(name, other),
+            describe(version=other),
+            call("ListGroups", other),
+        ]
+    return script
+
+
+def refused_joins() -> Script:
+    script: Script = [find()]
+    for version in JOIN_VERSIONS:
+        script += [
+            join(version=version, group_id=""),
+            join(version=version, session_timeout_ms=99),
+            join(version=version, session_timeout_ms=300_001),
+            join(version=version, session_timeout_ms=-1),
+            join(member="nobody", version=version),
+            join(version=version, group_id=f"@fresh{version}", protocols=[]),
+            join(version=version, group_id=f"@fresh{version}", protocol_type=""),
+            join(version=version, group_id=f"@fresh{version}", member="nobody"),
+            describe(f"@fresh{version}"),
+        ]
+    script += [
+        join("one"),
+        join(protocol_type="connect"),
+        join(protocols=[("roundrobin", b"")]),
+        join(protocols=[]),
+        join(member="nobody"),
+        join(member="nobody", protocol_type="connect"),
+    ]
+    return script
+
+
+def refused_syncs_and_heartbeats() -> Script:
+    script: Script = [find(), join("one")]
+    for version in THREE_VERSIONS:
+        for step in (sync("one", version=version), heartbeat("one", version)):
+            script += [
+                changed(step, group_id=""),
+                changed(step, group_id="@other"),
+                changed(step, member_id="nobody"),
+                changed(step, member_id=""),
+                changed(step, generation_id=2),
+                changed(step, generation_id=-1),
+                changed(step, generation_id=0),
+            ]
+    script += [sync("one", (Told("one"), b"all"), ("nobody", b"none"))]
+    for version in THREE_VERSIONS:
+        step = heartbeat("one", version)
+        script += [step, changed(step, generation_id=2), changed(step, member_id="nobody")]
+        script += [changed(leave("one", version), group_id=""), changed(leave("one", version), member_id="nobody")]
+    return script
+
+
+def a_second_member() -> Script:
+    script = two_members()
+    script += [
+        describe(),
+        heartbeat("one"),
+        heartbeat("two"),
+        join("two", Told("two")),
+        heartbeat("two"),
+        join("two", Told("two"), protocols=[("range", b"new")], connection="two", kind="park"),
+        heartbeat("one"),
+        sync("one"),
+        look("two"),
+        join("one", Told("one")),
+        take("two"),
+        heartbeat("one"),
+        join("one", Told("one")),
+        join("two", Told("two"), protocols=[("range", b"new")]),
+        sync("one"),
+        sync("two"),
+        heartbeat("two"),
+        describe(),
+    ]
+    return script
+
+
+def members_that_leave() -> Script:
+    script = two_members()
+    script += [
+        leave("one"),
+        heartbeat("two"),
+        heartbeat("one"),
+        join("two", Told("two")),
+        sync("two", (Told("two"), b"all")),
+        describe(),
+        leave("two"),
+        describe(),
+        join("three"),
+    ]
+    return script
+
+
+def a_rebalance_while_syncing() -> Script:
+    return [
+        find(),
+        join("one"),
+        sync("one", (Told("one"), b"all")),
+        join("two", connection="two", kind="park"),
+        join("one", Told("one")),
+        take("two"),
+        sync("two", connection="two", kind="park"),
+        join("three", connection="three", kind="park"),
+        take("two"),
+        sync("one"),
+        heartbeat("one"),
+        join("two", Told("two"), connection="two", kind="park"),
+        look("three"),
+        join("one", Told("one")),
+        take("two"),
+        take("three"),
+        describe(),
+    ]
+
+
+def chosen_protocols() -> Script:
+    a, b, c = ("a", b"A"), ("b", b"B"), ("c", b"C")
+    return [
+        find(),
+        join("one", protocols=[a, b, c]),
+        sync("one"),
+        join("two", protocols=[b, a], connection="two", kind="park"),
+        join("three", protocols=[("d", b""), b], connection="three", kind="park"),
+        join("four", protocols=[a, c]),
+        join("one", Told("one"), protocols=[a, b, c]),
+        take("two"),
+        take("three"),
+        describe(),
+    ]
+
+
+def members_that_fall_silent() -> Script:
+    """A session that ends, a rebalance that does not wait for ever, a client that hangs up while it waits."""
+    return [
+        find(),
+        create("@empty"),
+        join("one", session_timeout_ms=500),
+        sync("one", (Told("one"), b"all")),
+        heartbeat("one"),
+        wait(1500),
+        heartbeat("one"),
+        describe(),
+        join("two", rebalance_timeout_ms=700),
+        sync("two", (Told("two"), b"all")),
+        join("three", rebalance_timeout_ms=700),
+        heartbeat("two"),
+        sync("three", (Told("three"), b"all")),
+        join("four", connection="four", kind="park", session_timeout_ms=500, rebalance_timeout_ms=700),
+        drop("four"),
+        join("three", Told("three")),
+        describe(),
+        sync("three", (Told("three"), b"all")),
+        wait(1500),
+        heartbeat("three"),
+        join("three", Told("three")),
+    ]
+
+
+def commits_without_members() -> Script:
+    script: Script = [find(), create("@a", 3)]
+    for version in range(1, 5):
+        script += [
+            commit(("@a", 0, 10 + version, "why"), ("@a", 1, 7, None), ("@nope", 0, 1, ""), version=version),
+            commit(("@a", 3, 1, ""), version=version),
+            commit(version=version),
+            commit(("@a", 0, 5, "x" * 4097), ("@a", 2, version, "x" * 4096), version=version),
+            commit(("@a", 0, 5, ""), version=version, generation_id=3),
+            commit(("@a", 0, 5, ""), version=version, generation_id=3, member_id="nobody"),
+            commit(("@a", 0, -5, ""), version=version, group_id=""),
+            commit(("@a", 0, 5, ""), version=version, group_id=f"@v{version}", generation_id=0),
+            committed(("@a", [0, 1, 2, 3]), ("@nope", [0]), version=version),
+            committed(("@a", [0]), version=version, group_id="@nobody"),
+            committed(("@a", [0]), version=version, group_id=""),
+        ]
+        if version >= 2:
+            script += [committed(version=version), committed(version=version, topics=[])]
+    script += [committed(version=1, topics=None), describe(), call("ListGroups", 0)]
+    script.append(call("DeleteGroups", 0, group_names=[""]))  # it has no prefix: the next script shall not see it
+    return script
+
+
+def commits_of_version_0() -> Script:
+    return [
+        find(),
+        create("@a", 2),
+        commit(("@a", 0, 5, "why"), version=0),
+        commit(("@a", 2, 5, ""), ("@nope", 0, 5, ""), version=0),
+        commit(("@a", 1, 6, "x" * 4097), version=0),
+        committed(("@a", [0, 1, 2]), ("@nope", [0]), version=0),
+        committed(("@a", [0]), version=0, group_id="@nobody"),
+    ]
+
+
+def commits_of_members() -> Script:
+    script: Script = [find(), create("@a", 3), join("one")]
+    for version in range(1, 5):
+        script += [
+            commit(("@a", 0, version, ""), of="one", version=version),
+            commit(("@a", 0, version, ""), version=version),
+        ]
+    script.append(sync("one", (Told("one"), b"all")))
+    for version in range(1, 5):
+        good = commit(("@a", 0, version, "of a member"), of="one", version=version)
+        script += [
+            good,
+            changed(good, generation_id=2),
+            changed(good, generation_id=-1),
+            changed(good, generation_id=-1, member_id=""),
+            changed(good, member_id="nobody"),
+            changed(good, group_id="@other"),
+            changed(good, group_id=""),
+            committed(("@a", [0]), version=version),
+        ]
+    script += [
+        join("two", connection="two", kind="park"),
+        commit(("@a", 1, 9, ""), of="one"),
+        join("one", Told("one")),
+        take("two"),
+        commit(("@a", 1, 10, ""), of="two"),
+        leave("one"),
+        leave("two"),
+        commit(("@a", 1, 11, ""), of="one"),
+        commit(("@a", 1, 12, "")),
+        committed(),
+        call("DeleteTopics", 1, topic_names=["@a"], timeout_ms=20_000),
+    ]
+    return script
+
+
+def deleted_groups() -> Script:
+    script: Script = [find(), create("@a")]
+    for version in range(2):
+        name = f"d{version}"
+        script += [
+            call("DeleteGroups", version, group_names=[GROUP, "@nobody"]),
+            join(name),
+            call("DeleteGroups", version, group_names=[GROUP, "@nobody", GROUP]),
+            sync(name),
+            commit(("@a", 0, 5, ""), of=name),
+            call("DeleteGroups", version, group_names=[GROUP]),
+            leave(name),
+            call("DeleteGroups", version, group_names=[GROUP]),
+            call("DeleteGroups", version, group_names=[]),
+            describe(GROUP, "@nobody", ""),
+            committed(),
+            call("ListGroups", version),
+        ]
+    return script
+
+
+GROUPS: dict[str, Callable[[], Script]] = {
+    each.__name__: each
+    for each in (
+        found_coordinators,
+        life_of_a_group,
+        refused_joins,
+        refused_syncs_and_heartbeats,
+        a_second_member,
+        members_that_leave,
+        a_rebalance_while_syncing,
+        chosen_protocols,
+        members_that_fall_silent,
+        commits_without_members,
+        commits_of_version_0,
+        commits_of_members,
+        deleted_groups,
+    )
+}

@@ -1,0 +1,71 @@
+"""What the tests of the fetch path's rows have in common: answers row by row, and how long one took."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import trio
+
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from tests.broker.conftest import NOW_MS, InMemoryBroker
+
+UNLIMITED = 1 << 20
+LONG_MS = 60_000
+
+
+def rows(answer: Any) -> list[tuple[str, Any]]:
+    """Every partition of an answer, in its order, with its topic."""
+    return [(topic.topic, row) for topic in answer.topics for row in topic.partitions]
+
+
+def row_of(answer: Any) -> Any:
+    """The only partition of an answer."""
+    ((_, row),) = rows(answer)
+    return row
+
+
+def sizes(answer: Any) -> list[int]:
+    return [len(row.records) for _, row in rows(answer)]
+
+
+async def seconds(waiting: Awaitable[Any]) -> tuple[float, Any]:
+    """How long it took by trio's clock, and what came."""
+    started = trio.current_time()
+    answer = await waiting
+    return trio.current_time() - started, answer
+
+
+def wanted(partition: int, offset: int, *, max_bytes: int = UNLIMITED, epoch: int = -1, last_epoch: int = -1) -> Any:
+    """What a Fetch says of one partition."""
+    return (partition, epoch, offset, last_epoch, -1, max_bytes)
+
+
+async def fetch_rows(broker: InMemoryBroker, *topics: tuple[str, list[Any]], version: int = 8, **body: Any) -> Any:
+    """Fetch rows made by `wanted`."""
+    options = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **body}
+    return await broker.call(ApiKey.FETCH, version, topics=list(topics), **options)
+
+
+async def fill(broker: InMemoryBroker, topic: str, *, partition: int = 0, batches: int = 1, size: int = 100) -> int:
+    """Write batches of one record; the bytes of one batch."""
+    for _ in range(batches):
+        answer = await broker.produce(topic, [b"x" * size], partition=partition)
+        assert answer.error_code == 0, answer
+    return len(build_batch([Record(0, NOW_MS, None, b"x" * size, ())]))
+
+
+def on_disk(broker: InMemoryBroker, topic: str, partition: int = 0) -> bytes:
+    """All bytes of a partition's log."""
+    return b"".join(segment.path.read_bytes() for segment in broker.log_of(topic, partition).segments)
+
+
+def magics(data: bytes) -> list[int]:
+    """The format of each batch or message that begins in these bytes and tells it."""
+    found, position = [], 0
+    while position + 17 <= len(data):
+        found.append(data[position + 16])
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    return found

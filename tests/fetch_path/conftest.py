@@ -1,0 +1,7 @@
+"""The fixtures of `tests/broker`: a broker without a process, on a temporary directory."""
+
+from __future__ import annotations
+
+from tests.broker.conftest import broker, make_broker
+
+__all__ = ["broker", "make_broker"]

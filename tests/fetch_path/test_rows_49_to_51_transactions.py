@@ -1,0 +1,227 @@
+"""Rows 49-51 of kafka 2.0.1's fetch path: how far committed readers get, and what they are told was aborted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.scripted_follower import assign, follow
+from tests.broker.transactional import Producer, started
+from tests.fetch_path.asking import fetch_rows, fill, magics, row_of, rows, wanted
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+VERSIONS = (4, 8, 12)
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> InMemoryBroker:
+    """One whose coordinator has a small topic: fifty partitions take their time."""
+    return make_broker(transaction_state_log_num_partitions=1)
+
+
+async def read(broker: InMemoryBroker, offset: int = 0, *, max_bytes: int = 1 << 20, **options: Any) -> Any:
+    """The row of a read_committed fetch of the first partition of "t"."""
+    asked = ("t", [wanted(0, offset, max_bytes=max_bytes)])
+    return row_of(await fetch_rows(broker, asked, **{"isolation_level": READ_COMMITTED, **options}))
+
+
+def aborted(row: Any) -> list[tuple[int, int]]:
+    return [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
+
+
+def batch_sizes(data: bytes) -> list[int]:
+    return [view.end_position - view.position for view in scan_batches(data, 0, len(data))]
+
+
+async def transaction(producer: Producer, *values: bytes, is_commit: bool) -> None:
+    for value in values:
+        await producer.send("t", value)
+    assert await producer.end(is_commit=is_commit) is ErrorCode.NONE
+
+
+# -- row 49: the last stable offset ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_row_49_committed_readers_stop_at_the_first_open_transaction(broker, version: int) -> None:
+    await broker.create_topic("t")
+    await fill(broker, "t", batches=2)
+    producer = await started(broker)
+    await producer.send("t", b"open")
+    await fill(broker, "t")
+
+    row = await read(broker, version=version)
+
+    assert (row.high_watermark, row.last_stable_offset) == (4, 2)
+    assert magics(bytes(row.records)) == [2, 2]
+
+
+async def test_row_49_it_is_the_first_of_several_that_counts(broker) -> None:
+    await broker.create_topic("t")
+    first, second = await started(broker, "first"), await started(broker, "second")
+    await first.send("t", b"a")
+    await second.send("t", b"b")
+
+    stable = [(await read(broker)).last_stable_offset]
+    for producer in (second, first):
+        await producer.end()
+        stable.append((await read(broker)).last_stable_offset)
+
+    assert stable == [0, 0, 4]
+
+
+async def test_row_49_it_is_never_beyond_the_high_watermark(broker) -> None:
+    await assign(broker, "t", [0, 1])
+    await fill(broker, "t")
+    await follow(broker, "t", 1)
+    batch = build_batch(
+        [Record(0, NOW_MS, None, b"open")], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    await fill(broker, "t", batches=2)
+    broker.log_of("t").append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+    await follow(broker, "t", 2)
+
+    behind = await read(broker)
+    await follow(broker, "t", 4)
+    caught_up = await read(broker)
+
+    ends = [(row.high_watermark, row.last_stable_offset) for row in (behind, caught_up)]
+    assert ends == [(2, 2), (4, 3)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_row_49_others_are_not_told_of_it_and_read_on(broker, version: int) -> None:
+    await broker.create_topic("t")
+    producer = await started(broker)
+    await producer.send("t", b"open")
+
+    row = await read(broker, isolation_level=READ_UNCOMMITTED, version=version)
+
+    assert (row.high_watermark, row.last_stable_offset) == (1, -1)
+    assert b"open" in bytes(row.records)
+
+
+# -- row 50: the aborted transactions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_row_50_what_was_aborted_is_listed_with_its_producer_and_first_offset(broker, version: int) -> None:
+    await broker.create_topic("t")
+    one, other = await started(broker, "one"), await started(broker, "other")
+    await one.send("t", b"0")
+    await other.send("t", b"1")
+    await one.send("t", b"2")
+    await other.end(is_commit=False)  # its marker is at 3
+    await one.end(is_commit=False)  # and this at 4
+    await transaction(one, b"5", is_commit=True)
+
+    row = await read(broker, version=version)
+
+    # In the order of their markers; what was committed is not listed.
+    assert aborted(row) == [(other.producer_id, 1), (one.producer_id, 0)]
+
+
+async def test_row_50_what_ended_before_the_offset_is_left_out(broker) -> None:
+    await broker.create_topic("t")
+    producer = await started(broker)
+    for value in (b"0", b"2", b"4"):  # with markers at 1, 3 and 5
+        await transaction(producer, value, is_commit=False)
+
+    firsts = {offset: [first for _, first in aborted(await read(broker, offset))] for offset in range(6)}
+
+    assert firsts == {0: [0, 2, 4], 1: [0, 2, 4], 2: [2, 4], 3: [2, 4], 4: [4], 5: [4]}
+
+
+async def test_row_50_what_begins_beyond_the_bytes_read_is_left_out_as_far_as_the_index_knows(broker) -> None:
+    await broker.create_topic("t", index_interval_bytes=0)  # an entry for each batch: the bound is sharp
+    producer = await started(broker)
+    for number in range(5):
+        await transaction(producer, b"x" * (100 + number), is_commit=False)
+
+    whole = await read(broker)
+    part = await read(broker, max_bytes=batch_sizes(bytes(whole.records))[0])
+
+    assert [first for _, first in aborted(whole)] == [0, 2, 4, 6, 8]
+    assert [first for _, first in aborted(part)] == [0]
+
+
+async def test_row_50_an_older_transaction_that_was_still_open_does_not_hide_the_bound(broker) -> None:
+    await broker.create_topic("t", index_interval_bytes=0)
+    long, short = await started(broker, "long"), await started(broker, "short")
+    await long.send("t", b"0")
+    await transaction(short, b"1", is_commit=False)  # with its marker at 2
+    await fill(broker, "t")  # 3
+    await transaction(short, b"4", is_commit=False)
+    await long.end(is_commit=False)
+    data = bytes((await read(broker)).records)
+
+    row = await read(broker, max_bytes=sum(batch_sizes(data)[:3]))
+
+    assert aborted(row) == [(short.producer_id, 1), (long.producer_id, 0)]
+
+
+async def test_row_50_without_an_index_entry_the_segment_is_the_bound(broker) -> None:
+    await broker.create_topic("t")
+    producer = await started(broker)
+    for _ in range(3):
+        await transaction(producer, b"x", is_commit=False)
+    broker.log_of("t").roll(NOW_MS)
+    await transaction(producer, b"y", is_commit=False)
+
+    row = await read(broker, max_bytes=1)
+
+    assert len(broker.log_of("t").segments) == 2
+    assert [first for _, first in aborted(row)] == [0, 2, 4]
+
+
+async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broker) -> None:
+    await broker.create_topic("t")
+    producer = await started(broker)
+    await producer.send("t", b"long")
+    for _ in range(3):
+        broker.log_of("t").roll(NOW_MS)
+        await fill(broker, "t")
+    await producer.end(is_commit=False)
+
+    row = await read(broker)
+
+    assert aborted(row) == [(producer.producer_id, 0)]
+
+
+# -- row 51: null or empty ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0, 1], ids=["records", "at the end"])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_row_51_the_list_is_null_for_who_reads_everything_and_empty_for_who_has_nothing_to_skip(
+    broker, version: int, offset: int
+) -> None:
+    await broker.create_topic("t")
+    await fill(broker, "t")
+
+    lists = [
+        (await read(broker, offset, isolation_level=level, version=version)).aborted_transactions
+        for level in (READ_UNCOMMITTED, READ_COMMITTED)
+    ]
+
+    assert lists == [None, []]
+
+
+async def test_row_51_a_partition_cut_to_nothing_has_none_either(broker) -> None:
+    await broker.create_topic("t", 2)
+    for partition in range(2):
+        batch = await fill(broker, "t", partition=partition)
+
+    both = ("t", [wanted(0, 0), wanted(1, 0)])
+    answers = [
+        await fetch_rows(broker, both, max_bytes=batch + left, isolation_level=READ_COMMITTED) for left in (0, 1)
+    ]
+
+    # Kafka takes the list away with a first batch that would be cut, and has none to cut where no byte is left.
+    assert [[row.aborted_transactions for _, row in rows(answer)] for answer in answers] == [[[], []], [[], None]]

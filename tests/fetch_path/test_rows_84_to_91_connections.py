@@ -1,0 +1,357 @@
+"""Rows 84-91 of kafka 2.0.1's fetch path: connections, over real sockets. Time is jumped."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from minibroker.broker.config import KafkaConfig
+from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.server import Server
+from minibroker.broker.timers import TimerLoop
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
+from tests.fetch_path.asking import LONG_MS, fill, row_of, sizes, wanted
+
+DEFAULTS = KafkaConfig({"log.dirs": "/nowhere"})
+CLOSED = b""
+
+
+class Wire:
+    """A client's socket to a broker without a process. Answers come with their correlation ids."""
+
+    def __init__(self, broker: InMemoryBroker, **limits: int) -> None:
+        ours, self.sock = socket.socketpair()
+        for each in (ours, self.sock):
+            each.setblocking(False)
+        self.dispatched: list[bytes] = []
+        self.broker = broker
+        self.poller = Poller()
+        options = {"max_request_bytes": 1 << 20, "max_idle_ms": 0, **limits}
+        self.connection = Connection(
+            ours,
+            broker.client,
+            dispatch=self._dispatch,
+            poller=self.poller,
+            receive_buffer=memoryview(bytearray(4096)),
+            now_ms=broker.clock.monotonic_ms,
+            timer=broker.timers.timer,
+            **options,
+        )
+
+    def _dispatch(self, frame: bytearray, client: Any) -> Any:
+        self.dispatched.append(bytes(frame))
+        return self.broker.registry.dispatch(frame, client)
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as polling:
+            polling.start_soon(self.poller.run)
+            await self.connection.run()
+            polling.cancel_scope.cancel()
+
+    async def receive(self, size: int) -> bytes:
+        """So many bytes, fewer if the broker closes."""
+        received = b""
+        while len(received) < size:
+            await trio.lowlevel.wait_readable(self.sock)
+            piece = self.sock.recv(size - len(received))
+            if not piece:
+                break
+            received += piece
+        return received
+
+    async def answer(self) -> tuple[int, bytes]:
+        """The correlation id of the next answer, and the answer."""
+        frame = await self.receive(int.from_bytes(await self.receive(4), "big"))
+        return int.from_bytes(frame[:4], "big"), frame
+
+    async def answers(self, count: int) -> list[int]:
+        return [(await self.answer())[0] for _ in range(count)]
+
+
+Connect = Callable[..., Wire]
+
+
+@pytest.fixture
+async def connect(broker: InMemoryBroker) -> AsyncIterator[Connect]:
+    """Connect clients; the keywords are limits of the connection."""
+    wires: list[Wire] = []
+
+    async with trio.open_nursery() as nursery:
+
+        def make(**limits: int) -> Wire:
+            wires.append(Wire(broker, **limits))
+            nursery.start_soon(wires[-1].run)
+            return wires[-1]
+
+        yield make
+        nursery.cancel_scope.cancel()
+    for wire in wires:
+        wire.sock.close()
+
+
+def request(key: ApiKey, version: int, number: int, **body: Any) -> bytes:
+    return encode_request(key, version, number, "test", API_TABLE[key].request(**body))
+
+
+def fetch(number: int, *, max_wait_ms: int = 0) -> bytes:
+    topics = [("t", [wanted(0, 0)])]
+    return request(
+        ApiKey.FETCH, 8, number, replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics
+    )
+
+
+def produce(number: int, *, acks: int, partition: int = 0) -> bytes:
+    batch = build_batch([Record(0, NOW_MS, None, b"v")])
+    return request(ApiKey.PRODUCE, 7, number, acks=acks, timeout_ms=1000, topics=[("t", [(partition, batch)])])
+
+
+def metadata(number: int) -> bytes:
+    return request(ApiKey.METADATA, 1, number, topics=[])
+
+
+# -- rows 84 and 85: versions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 99, 32767, -1])
+async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_0_without_a_list(
+    connect, version: int
+) -> None:
+    wire = connect()
+    frame = bytearray(request(ApiKey.API_VERSIONS, 0, 7))
+    frame[6:8] = struct.pack(">h", version)
+
+    wire.sock.send(frame + metadata(8))
+    number, answer = await wire.answer()
+
+    body = decode_response(ApiKey.API_VERSIONS, 0, answer)[1]
+    assert (number, body.error_code, list(body.api_keys)) == (7, ErrorCode.UNSUPPORTED_VERSION, [])
+    assert (await wire.answer())[0] == 8  # the connection goes on
+
+
+@pytest.mark.parametrize(
+    "head",
+    [(ApiKey.FETCH, 99), (ApiKey.FETCH, -1), (ApiKey.METADATA, 99), (999, 0), (-1, 0)],
+    ids=str,
+)
+async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(connect, head: tuple[int, int]) -> None:
+    wire = connect()
+    frame = bytearray(fetch(1))
+    frame[4:8] = struct.pack(">hh", *head)
+
+    wire.sock.send(frame)
+
+    assert await wire.receive(1) == CLOSED
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0", b"\xff" * 50, b"GET / HTTP/1.1\r\n\r\n", fetch(1)[4:-3]])
+async def test_row_85_garbage_closes_the_connection(connect, payload: bytes) -> None:
+    wire = connect()
+
+    wire.sock.send(struct.pack(">i", len(payload)) + payload)
+
+    assert await wire.receive(1) == CLOSED
+
+
+# -- row 86: one request at a time ----------------------------------------------------------------------------
+
+
+async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_waits(
+    connect, broker, autojump_clock
+) -> None:
+    await broker.create_topic("t")
+    wire = connect()
+
+    began = trio.current_time()
+    wire.sock.send(fetch(1, max_wait_ms=500) + metadata(2) + fetch(3) + metadata(4))
+
+    assert await wire.answers(4) == [1, 2, 3, 4]
+    assert trio.current_time() - began == pytest.approx(0.5, abs=0.01)
+
+
+async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect, broker, autojump_clock) -> None:
+    await broker.create_topic("t")
+    wire = connect()
+
+    wire.sock.send(fetch(1, max_wait_ms=LONG_MS) + produce(2, acks=1))
+    await wait_all_tasks_blocked()
+
+    assert len(wire.dispatched) == 1
+    assert broker.log_of("t").log_end_offset == 0
+    assert await wire.answers(2) == [1, 2]
+    assert broker.log_of("t").log_end_offset == 1
+
+
+async def test_row_86_another_connection_does_not_wait_with_it(connect, broker, autojump_clock) -> None:
+    await broker.create_topic("t")
+    waiting, other = connect(), connect()
+    waiting.sock.send(fetch(1, max_wait_ms=LONG_MS))
+    await wait_all_tasks_blocked()
+
+    other.sock.send(produce(2, acks=1))
+
+    assert await other.answers(1) == [2]
+    number, answer = await waiting.answer()
+    assert (number, sizes(decode_response(ApiKey.FETCH, 8, answer)[1])[0] > 0) == (1, True)
+
+
+# -- row 87: frame sizes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connection_at_once(connect, size: int) -> None:
+    wire = connect(max_request_bytes=1000)
+
+    wire.sock.send(struct.pack(">i", size))
+
+    assert await wire.receive(1) == CLOSED
+
+
+async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect, broker) -> None:
+    await broker.create_topic("t")
+    frame = fetch(1)
+    wire = connect(max_request_bytes=len(frame) - 4)
+
+    wire.sock.send(frame)
+
+    assert await wire.answers(1) == [1]
+
+
+def test_row_87_the_limit_is_100_mebibytes_unless_set() -> None:
+    assert DEFAULTS.socket_request_max_bytes == 100 * 1024 * 1024
+
+
+# -- row 88: idle connections ---------------------------------------------------------------------------------
+
+
+async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(connect, autojump_clock) -> None:
+    wire = connect(max_idle_ms=DEFAULTS.connections_max_idle_ms)
+    for _ in range(2):
+        await trio.sleep(599)
+        wire.sock.send(metadata(1))
+        assert await wire.answers(1) == [1]
+    used_until = trio.current_time()
+
+    assert await wire.receive(1) == CLOSED
+    assert trio.current_time() - used_until == pytest.approx(600, abs=0.01)
+
+
+# -- row 89: connections of one address -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max.connections.per.ip": "2"},
+        {"max.connections.per.ip": "100", "max.connections.per.ip.overrides": "127.0.0.1:2"},
+    ],
+    ids=["limit", "override"],
+)
+async def test_row_89_more_connections_than_one_address_may_have_are_closed(
+    broker, nursery, settings: dict[str, str]
+) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+    config = KafkaConfig({"log.dirs": "/nowhere", **settings})
+    server = Server([listener], config=config, dispatch=broker.registry.dispatch, timers=TimerLoop(FixedClock()))
+    nursery.start_soon(server.run)
+    async with AsyncExitStack() as streams:
+
+        async def connected() -> trio.SocketStream:
+            return await streams.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+
+        first, second = await connected(), await connected()
+        served = [await is_served(stream) for stream in (first, second, await connected())]
+        await first.aclose()
+        while len(server.connections) > 1:
+            await wait_all_tasks_blocked()
+        served += [await is_served(stream) for stream in (await connected(), second, await connected())]
+
+    assert served == [True, True, False] * 2
+
+
+async def is_served(stream: trio.SocketStream) -> bool:
+    """Whether a request is answered; False where the broker closes."""
+    try:
+        await stream.send_all(metadata(1))
+        return await stream.receive_some(1000) != CLOSED
+    except trio.BrokenResourceError:
+        return False
+
+
+# -- row 90: who is gone --------------------------------------------------------------------------------------
+
+
+async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answer_dropped(
+    connect, broker, autojump_clock
+) -> None:
+    await broker.create_topic("t")
+    gone, other = connect(), connect()
+    gone.sock.send(fetch(1, max_wait_ms=LONG_MS))
+    await wait_all_tasks_blocked()
+    purgatory = broker.app.replica_manager.fetch_purgatory
+
+    gone.sock.close()
+    await wait_all_tasks_blocked()
+    while_nobody_asks = purgatory.statistics().delayed
+    await fill(broker, "t")
+    await wait_all_tasks_blocked()
+
+    assert while_nobody_asks == 1
+    assert (purgatory.statistics().delayed, purgatory.statistics().completed) == (0, 1)
+    other.sock.send(fetch(2))
+    assert await other.answers(1) == [2]
+
+
+# -- row 91: requests without an answer -----------------------------------------------------------------------
+
+
+async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_request_is(connect, broker) -> None:
+    await broker.create_topic("t")
+    wire = connect()
+
+    wire.sock.send(produce(1, acks=0) + produce(2, acks=0) + metadata(3) + produce(4, acks=1))
+
+    assert await wire.answers(2) == [3, 4]
+    assert row_of(await broker.fetch(("t", 0, 0))).high_watermark == 3
+
+
+async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect, broker) -> None:
+    await broker.create_topic("t")
+    wire = connect()
+    count = 600  # more than the 500 that Kafka queues
+
+    async def send() -> None:
+        data = memoryview(b"".join(produce(number, acks=1) for number in range(count)))
+        while data:
+            await trio.lowlevel.wait_writable(wire.sock)
+            data = data[wire.sock.send(data) :]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        assert await wire.answers(count) == list(range(count))
+
+
+# -- row 82 at the wire: what a failed produce without acks does ----------------------------------------------
+
+
+async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(connect, broker) -> None:
+    await broker.create_topic("t")
+    wire = connect()
+
+    wire.sock.send(metadata(1) + produce(2, acks=0, partition=9) + metadata(3))
+
+    assert await wire.answers(1) == [1]
+    assert await wire.receive(1) == CLOSED

@@ -1,0 +1,137 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+/** Driver of one member of a group, as group_member.py is: BOOTSTRAP GROUP TOPIC SETTINGS-AS-JSON. */
+public final class JavaGroupMember implements ConsumerRebalanceListener {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final Map<String, String> ASSIGNORS = Map.of(
+        "range", "org.apache.kafka.clients.consumer.RangeAssignor",
+        "roundrobin", "org.apache.kafka.clients.consumer.RoundRobinAssignor",
+        "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+    private static final Duration POLL = Duration.ofMillis(50);
+
+    private final String topic;
+    private final KafkaConsumer<String, String> consumer;
+    private final ArrayNode read = JSON.createArrayNode();
+    private final List<Integer> lost = new ArrayList<>();
+    private JsonNode failure = JSON.nullNode();
+    private boolean isClosed;
+
+    private JavaGroupMember(String bootstrap, String group, String topic, JsonNode settings) {
+        this.topic = topic;
+        Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("group.id", group);
+        config.put("auto.offset.reset", "earliest");
+        config.put("session.timeout.ms", 3000);
+        config.put("heartbeat.interval.ms", 200);
+        config.put("enable.auto.commit", false);
+        settings.fields().forEachRemaining(
+            setting -> config.put(setting.getKey().replace('_', '.'), setting.getValue().asText()));
+        config.computeIfPresent("partition.assignment.strategy", (key, name) -> ASSIGNORS.get(name));
+        consumer = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer());
+        if (topic.startsWith("^")) {
+            consumer.subscribe(Pattern.compile(topic), this);
+        } else {
+            consumer.subscribe(List.of(topic), this);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        JavaGroupMember member =
+            new JavaGroupMember(arguments[0], arguments[1], arguments[2], JSON.readTree(arguments[3]));
+        while (true) {
+            while (member.isPolling() && !in.ready()) {
+                member.poll();
+            }
+            String line = in.readLine();
+            if (line == null) {
+                System.exit(0);
+            }
+            JsonNode request = JSON.readTree(line);
+            ObjectNode reply = JSON.createObjectNode();
+            try {
+                reply.set("result", member.run(request.get("op").asText(), request.get("arguments")));
+            } catch (Exception error) {
+                reply.set("error", describe(error));
+            }
+            out.println(JSON.writeValueAsString(reply));
+        }
+    }
+
+    private JsonNode run(String operation, JsonNode arguments) {
+        switch (operation) {
+            case "assignment": return isPolling() ? partitions(consumer.assignment()) : JSON.createArrayNode();
+            case "lost": return JSON.valueToTree(lost);
+            case "failure": return failure;
+            case "records": return read;
+            case "commit": consumer.commitSync(); return JSON.nullNode();
+            case "committed": return committed(new TopicPartition(topic, arguments.get("partition").asInt()));
+            case "close": consumer.close(); isClosed = true; return JSON.nullNode();
+            default: throw new IllegalArgumentException("no operation " + operation);
+        }
+    }
+
+    private boolean isPolling() {
+        return !isClosed && failure.isNull();
+    }
+
+    private void poll() {
+        try {
+            for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
+                read.addArray().add(record.partition()).add(record.offset()).add(record.value());
+            }
+        } catch (Exception error) {
+            failure = describe(error);
+        }
+    }
+
+    private JsonNode committed(TopicPartition partition) {
+        OffsetAndMetadata found = consumer.committed(Set.of(partition)).get(partition);
+        return found == null ? JSON.nullNode() : JSON.valueToTree(found.offset());
+    }
+
+    @Override
+    public void onPartitionsRevoked(Collection<TopicPartition> revoked) {
+        partitions(revoked).forEach(partition -> lost.add(partition.asInt()));
+    }
+
+    @Override
+    public void onPartitionsAssigned(Collection<TopicPartition> assigned) { }
+
+    private static ArrayNode partitions(Collection<TopicPartition> partitions) {
+        TreeSet<Integer> numbers = new TreeSet<>();
+        partitions.forEach(partition -> numbers.add(partition.partition()));
+        return JSON.valueToTree(numbers);
+    }
+
+    private static ObjectNode describe(Exception error) {
+        short code = Errors.forException(error).code();
+        return JSON.createObjectNode().put("kind", error.getClass().getSimpleName()).put("code", code)
+            .put("message", String.valueOf(error.getMessage()));
+    }
+}

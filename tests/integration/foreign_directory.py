@@ -1,0 +1,193 @@
+"""Apache Kafka 2.0.1 on a data directory that another broker wrote.
+
+Kafka knows a topic by ZooKeeper alone: a log that ZooKeeper does not know is left lying. So the topics of the
+directory are registered there before the broker starts, with the partitions, configs and leader epochs they have:
+
+    /brokers/topics/<topic>                         partitions and their replicas
+    /brokers/topics/<topic>/partitions/<n>/state    leader, leader epoch, in-sync replicas
+    /config/topics/<topic>                          configs
+
+    with apache_kafka_on(broker.data_dir, tmp_path / "kafka") as kafka:
+        Consumer({"bootstrap.servers": kafka.bootstrap, ...})
+
+The other way round needs nothing: minibroker reads topics off the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from benchmarks.apache_kafka import START_SECONDS, ApacheKafka, KafkaUnavailable, kafka_jars
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.messages.metadata import MetadataRequest
+from minibroker.storage.files import LEADER_EPOCH_CHECKPOINT, parse_partition_directory, read_checkpoint
+from tests.integration.wire import RawConnection
+
+TOPIC_STORE = "minibroker.json"
+READY_POLL_SECONDS = 0.05
+ANSWER_SECONDS = 2.0
+CREATE = 1  # ZooKeeper's operation
+NODE_EXISTS = -110
+ALL_PERMISSIONS = 31
+SESSION_TIMEOUT_MS = 30_000
+
+
+class ForeignTopic(NamedTuple):
+    """A topic as a data directory has it."""
+
+    leader_epochs: dict[int, int]  # the newest by partition, -1 where there is none
+    configs: dict[str, str]
+
+
+@contextmanager
+def apache_kafka_on(
+    data_dir: Path, work_dir: Path, *, settings: Mapping[str, object] | None = None
+) -> Iterator[ApacheKafka]:
+    """Start Apache Kafka 2.0.1 on `data_dir`, which nobody else may have open; it leads every partition then.
+
+    ZooKeeper and the logs of both go to `work_dir`. `kafka.stop()` inside the block ends it in order; leaving the
+    block kills what still runs. Skips the test where Apache Kafka cannot be had.
+    """
+    try:
+        jars = kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
+    broker_id = broker_id_of(data_dir)
+    topics = topics_of(data_dir)
+    kafka = ApacheKafka(
+        jars, work_dir, settings={**(settings or {}), "log.dirs": data_dir, "broker.id": broker_id}, heap="512m"
+    )
+    kafka.data_dir = data_dir
+    try:
+        kafka.start_zookeeper()
+        register_topics(kafka.zookeeper_port, broker_id, topics)
+        kafka.spawn_broker()
+        kafka.wait_until_ready()
+        wait_until_led(kafka, topics)
+        yield kafka
+    finally:
+        kafka.kill()
+
+
+def broker_id_of(data_dir: Path) -> int:
+    """The broker a directory belongs to, by its meta.properties."""
+    lines = (data_dir / "meta.properties").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("broker.id=")).partition("=")[2])
+
+
+def topics_of(data_dir: Path) -> dict[str, ForeignTopic]:
+    """The topics by their folders, with the configs that minibroker keeps."""
+    store = data_dir / TOPIC_STORE
+    kept = json.loads(store.read_text())["topics"] if store.exists() else {}
+    epochs: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for folder in sorted(data_dir.iterdir()):
+        topic_partition = parse_partition_directory(folder.name) if folder.is_dir() else None
+        if topic_partition is not None:
+            known = read_checkpoint(folder / LEADER_EPOCH_CHECKPOINT, 2)
+            epochs[topic_partition.topic][topic_partition.partition] = int(known[-1][0]) if known else -1
+    return {name: ForeignTopic(of_topic, kept.get(name, {}).get("configs", {})) for name, of_topic in epochs.items()}
+
+
+def register_topics(zookeeper_port: int, broker_id: int, topics: Mapping[str, ForeignTopic]) -> None:
+    """Write into an empty ZooKeeper what Kafka's controller would have written as it created the topics."""
+    with ZooKeeper(zookeeper_port) as zookeeper:
+        for name, topic in topics.items():
+            assignment = {str(partition): [broker_id] for partition in topic.leader_epochs}
+            zookeeper.create(f"/brokers/topics/{name}", {"version": 1, "partitions": assignment})
+            zookeeper.create(f"/config/topics/{name}", {"version": 1, "config": topic.configs})
+            for partition, leader_epoch in topic.leader_epochs.items():
+                state = {"controller_epoch": 1, "leader": broker_id, "version": 1, "isr": [broker_id]}
+                zookeeper.create(
+                    f"/brokers/topics/{name}/partitions/{partition}/state", {**state, "leader_epoch": leader_epoch + 1}
+                )
+
+
+def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> None:
+    """Return once every partition of the topics has a leader: only then are they in Kafka's metadata."""
+    request = MetadataRequest(topics=[MetadataRequest.row("topics")(name=name) for name in topics])
+    deadline = time.monotonic() + START_SECONDS
+    with RawConnection(kafka.host, kafka.port) as connection:
+        while True:
+            answer = connection.call(ApiKey.METADATA, 1, request)
+            codes = [code for topic in answer.topics for code in (topic.error_code, *partition_errors(topic))]
+            if not any(codes):
+                return
+            assert time.monotonic() < deadline, f"Apache Kafka does not lead all topics: {answer}\n{kafka.log_text}"
+            time.sleep(READY_POLL_SECONDS)
+
+
+def partition_errors(topic: Any) -> list[int]:
+    return [partition.error_code for partition in topic.partitions]
+
+
+class ZooKeeper:
+    """As much of a ZooKeeper client as creating nodes needs. Use it in a `with` block."""
+
+    def __init__(self, port: int) -> None:
+        self._transaction_id = 0
+        self._known: set[str] = set()
+        deadline = time.monotonic() + START_SECONDS
+        while not self._connect(port):
+            assert time.monotonic() < deadline, "ZooKeeper accepts no session"
+            time.sleep(READY_POLL_SECONDS)
+
+    def _connect(self, port: int) -> bool:
+        """Open a session; False while ZooKeeper hangs up or is silent, as it is until it runs."""
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
+        try:
+            # protocol version, last zxid, session timeout in ms, session id, password
+            self._exchange(struct.pack(">iqiq", 0, 0, SESSION_TIMEOUT_MS, 0) + counted(bytes(16)))
+        except (ConnectionError, TimeoutError):
+            self._socket.close()
+            return False
+        return True
+
+    def __enter__(self) -> ZooKeeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def create(self, path: str, document: Any) -> None:
+        """Create a node that stays, with a JSON document in it, and the nodes above it."""
+        self._create(path, json.dumps(document).encode())
+
+    def _create(self, path: str, data: bytes) -> None:
+        above = path.rpartition("/")[0]
+        if above and above not in self._known:
+            self._create(above, b"null")
+        self._transaction_id += 1
+        world = struct.pack(">ii", 1, ALL_PERMISSIONS) + counted(b"world") + counted(b"anyone")
+        request = struct.pack(">ii", self._transaction_id, CREATE) + counted(path.encode()) + counted(data) + world
+        answer = self._exchange(request + struct.pack(">i", 0))
+        _, _, error = struct.unpack_from(">iqi", answer)
+        assert error in (0, NODE_EXISTS), f"ZooKeeper answers {error} to the creation of {path}"
+        self._known.add(path)
+
+    def _exchange(self, request: bytes) -> bytes:
+        self._socket.sendall(counted(request))
+        (size,) = struct.unpack(">i", self._receive(4))
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                raise ConnectionResetError("ZooKeeper hung up")
+            data += more
+        return data
+
+
+def counted(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data

@@ -1,0 +1,119 @@
+"""Members of groups as processes of their own, each with a client library: joined, asked, killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
+from typing import IO, Any
+
+from tests.integration.clients import ClientError
+from tests.integration.driver_programs import go_program, java_program, node_program, python_program
+from tests.integration.drivers.line_protocol import Deadline
+from tests.setup_clients import ROOT
+
+PROGRAMS: dict[str, Callable[[], list[str]]] = {
+    "kafka-python": partial(python_program, "group_member", "kafka-python"),
+    "confluent-kafka": partial(python_program, "group_member", "confluent-kafka"),
+    "aiokafka": partial(python_program, "group_member", "aiokafka"),
+    "java": partial(java_program, "JavaGroupMember"),
+    "kafkajs": partial(node_program, "kafkajs_member"),
+    "franz-go": partial(go_program, "member"),
+}
+LIBRARIES = tuple(PROGRAMS)
+PATIENCE_SECONDS = 30.0
+LOOK_AGAIN_SECONDS = 0.05
+
+
+class GroupMember:
+    """A consumer that polls without end in a process of its own (drivers/group_member.py). Raises UnavailableError."""
+
+    def __init__(self, library: str, bootstrap: str, group: str, topic: str, log: IO[bytes], **settings: Any) -> None:
+        self.library = library
+        self._process = subprocess.Popen(
+            [*PROGRAMS[library](), bootstrap, group, topic, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=ROOT,
+        )
+
+    def assignment(self) -> list[int]:
+        """The partitions it has now."""
+        found: list[int] = self.call("assignment")
+        return found
+
+    def lost(self) -> list[int]:
+        """Every partition that was taken from it so far, in order."""
+        found: list[int] = self.call("lost")
+        return found
+
+    def failure(self) -> dict[str, Any] | None:
+        """What ended its polling, if anything did: kind, Kafka's code where the library says it, message."""
+        found: dict[str, Any] | None = self.call("failure")
+        return found
+
+    def values(self) -> list[str]:
+        """Everything it has read, in order."""
+        return [value for _, _, value in self.call("records")]
+
+    def commit(self) -> None:
+        self.call("commit")
+
+    def committed(self, partition: int) -> int | None:
+        offset: int | None = self.call("committed", partition=partition)
+        return offset
+
+    def close(self) -> None:
+        """Leave the group; the process stays."""
+        self.call("close")
+
+    def kill(self) -> None:
+        """kill -9. One that is dead stays so."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def call(self, operation: str, **arguments: Any) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": operation, "arguments": arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the member ended with status {self._process.wait()}"
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ClientError(self.library, reply["error"])
+        return reply["result"]
+
+
+def wait_until(claim: Callable[[], bool], waiting_for: str, *, seconds: float = PATIENCE_SECONDS) -> None:
+    """Raises DeadlineError."""
+    deadline = Deadline(seconds)
+    while not claim():
+        deadline.seconds_left(waiting_for)
+        time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def wait_until_shared(members: Iterable[GroupMember], partitions: int) -> None:
+    """Wait until each has a part, and together they have every partition once."""
+    members = list(members)
+
+    def is_shared() -> bool:
+        parts = [member.assignment() for member in members]
+        return all(parts) and sorted(chain.from_iterable(parts)) == list(range(partitions))
+
+    wait_until(is_shared, f"{partitions} partitions among {len(members)} members")
+
+
+def wait_until_read(values: Iterable[str], *members: GroupMember) -> None:
+    """Wait until these values, and no others, have been read by the members together."""
+    expected = sorted(values)
+    wait_until(
+        lambda: sorted(chain.from_iterable(member.values() for member in members)) == expected,
+        f"{len(expected)} records",
+    )

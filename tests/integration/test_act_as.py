@@ -1,0 +1,257 @@
+"""`--act-as`: minibroker beside the release that it acts as, asked the same at the wire; and met by real clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
+from minibroker import Broker
+from minibroker.broker.profiles import RELEASES, profile_of
+from minibroker.protocol.api import API_TABLE, ApiKey
+from tests.conformance.answers import Plain, differences
+from tests.conformance.asking import batch, create, produce
+from tests.conformance.conversation import CLOSED, SocketPeer
+from tests.conformance.pair import wait_for_coordinator
+from tests.conformance.scripts.groups import commit, committed, describe
+from tests.conformance.scripts.groups import join as join_group
+from tests.conformance.steps import Script, Step, call
+from tests.integration.brokers import BrokerProcess, Minibroker
+from tests.integration.clients import Client, ClientError, OldKind, UnavailableError, java_driver
+from tests.integration.conftest import Drivers, Join, StartMinibroker
+from tests.integration.members import wait_until_read
+from tests.integration.records import Record, numbered
+from tests.integration.wire import RawConnection
+
+PROFILES = tuple(RELEASES)
+CLIENTS = ("kafka-python-3.0", "confluent-kafka", "aiokafka")
+GROUP_LIBRARIES = ("kafka-python", "confluent-kafka", "aiokafka")
+CLIENTS_OF_RELEASES = {"0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1"}
+ZSTD = 4
+
+# APIs that Apache Kafka has and minibroker has not (docs/differences.md): between brokers, SASL, ACLs, tokens.
+NOT_HERE = {4, 5, 6, 7, 17, 29, 30, 31, 36, 38, 39, 40, 41}
+# Settings that the fixture gives to one of the two, or whose default is of a part that minibroker has not.
+NOT_ALIKE = {
+    "broker.id", "listeners", "log.dirs", "zookeeper.connect", "offsets.topic.replication.factor",
+    "transaction.state.log.min.isr", "transaction.state.log.replication.factor",
+    "listener.security.protocol.map", "principal.builder.class", "ssl.cipher.suites",
+}  # fmt: skip
+
+
+class Pair(NamedTuple):
+    """A release, and minibroker that acts as it, both with their own defaults."""
+
+    name: str
+    release: BrokerProcess
+    minibroker: BrokerProcess
+
+    def differences(self, script: Script) -> list[str]:
+        """In what is answered to those steps whose APIs the release has; messages for people aside."""
+        last = profile_of(self.name).last_versions or {}
+        steps = [replace(step, version=min(step.version, last[step.key])) for step in script if step.key in last]
+        theirs, ours = (hold(broker, steps) for broker in (self.release, self.minibroker))
+        return [
+            f"{step!r}: {each}"
+            for step, their, our in zip(steps, theirs, ours, strict=True)
+            for each in differences(their, our)
+            if "error_message" not in each
+        ]
+
+
+def hold(broker: BrokerProcess, script: Script) -> list[Plain]:
+    with closing(SocketPeer(broker.host, broker.port)) as peer:
+        return peer.hold(script, "of-")
+
+
+@pytest.fixture(scope="module", params=PROFILES)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    name: str = request.param
+    directory = tmp_path_factory.mktemp("release")
+    has_delay = profile_of(name).has_setting("group.initial.rebalance.delay.ms")
+    try:
+        jars = kafka_jars(release=RELEASES[name])
+    except KafkaUnavailable as reason:
+        pytest.skip(str(reason))
+    with ExitStack() as stack:
+        kafka = ApacheKafka(jars, directory / "kafka", heap="256m")
+        settings = {"group.initial.rebalance.delay.ms": 0} if has_delay else {}
+        minibroker = Minibroker(directory / "minibroker", "--act-as", name, settings=settings)
+        stack.callback(minibroker.kill)
+        stack.callback(kafka.kill)
+        started = Pair(name, kafka.start(), minibroker.wait_until_ready())
+        for broker in (started.release, started.minibroker):
+            with closing(SocketPeer(broker.host, broker.port)) as peer:
+                wait_for_coordinator(peer)
+        yield started
+
+
+def test_it_offers_the_versions_that_the_release_has(pair: Pair) -> None:
+    theirs, ours = (offer(broker.bootstrap) for broker in (pair.release, pair.minibroker))
+
+    assert ours == {key: versions for key, versions in theirs.items() if key in ours}
+    assert theirs.keys() - ours.keys() <= NOT_HERE
+
+
+def test_a_broker_of_the_test_api_acts_as_a_release() -> None:
+    with Broker(act_as="0.11") as broker:
+        offered = offer(broker.bootstrap_servers)
+
+    assert offered[ApiKey.FETCH] == (0, 5)
+    assert ApiKey.CREATE_PARTITIONS not in offered
+
+
+def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
+    host, _, port = bootstrap.rpartition(":")
+    with RawConnection(host, int(port)) as connection:
+        answer = connection.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
+    return {key: (first, last) for key, first, last in answer.api_keys}
+
+
+def test_both_hang_up_on_what_came_after_the_release(pair: Pair) -> None:
+    last = profile_of(pair.name).last_versions or {}
+    apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS]
+    script = [Step(api.name, last.get(api.key, -1) + 1, raw=bytes(40), connection=api.name) for api in apis]
+
+    for broker in pair[1:]:
+        assert [CLOSED] * len(script) == hold(broker, script)
+
+
+def test_both_say_that_a_version_of_api_versions_came_after_the_release(pair: Pair) -> None:
+    last = (profile_of(pair.name).last_versions or {})[ApiKey.API_VERSIONS]
+    script = [Step("ApiVersions", version, raw=b"") for version in (last + 1, 99)]
+
+    theirs, ours = (hold(broker, script) for broker in pair[1:])
+
+    assert theirs == ours
+
+
+@pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
+def test_its_settings_and_their_defaults_are_those_of_the_release(pair: Pair) -> None:
+    asked = [call("DescribeConfigs", 0, resources=[(4, "0", None)])]
+
+    theirs, ours = (
+        {row["name"]: row for row in hold(broker, asked)[0]["results"][0]["configs"] if row["name"] not in NOT_ALIKE}
+        for broker in pair[1:]
+    )
+
+    assert theirs.keys() == ours.keys()
+    assert differences(theirs, ours) == []
+
+
+def test_it_has_the_habits_of_the_release(pair: Pair) -> None:
+    script: Script = [
+        create("@a"),
+        create("@b", message_downconversion_enable="false"),
+        create("@c", max_compaction_lag_ms=5),
+        commit(("@a", 0, 3, ""), ("@a", 7, 3, ""), ("@nope", 0, 3, ""), group_id="@other"),
+        committed(("@a", [0, 7]), group_id="@other"),
+        join_group("one", version=1),
+        describe(),
+        call("DescribeConfigs", 0, resources=[(2, "@a", None), (2, "@nope", ["retention.ms"]), (4, "", None)]),
+        call("AlterConfigs", 0, resources=[(4, "0", [("log.retention.ms", "3600000")])], validate_only=True),
+        call("DeleteTopics", 0, topic_names=["@a"], timeout_ms=100),
+        call("DeleteTopics", 0, topic_names=["@nope"], timeout_ms=100),
+    ]
+
+    assert pair.differences(script) == []
+
+
+@pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
+def test_it_answers_no_error_code_that_came_after_the_release(pair: Pair) -> None:
+    script: Script = [
+        create("@errors"),
+        produce("@errors", batch(producer=(4711, 0, 5))),
+        produce("@errors", batch(edits=((21, ">h", ZSTD),), is_resealed=True), version=3),
+    ]
+
+    assert pair.differences(script) == []
+
+
+# -- real clients ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def acting(start_minibroker: StartMinibroker) -> Any:
+    """Start minibroker acting as a release, with a group that need not wait."""
+
+    def start(name: str) -> Minibroker:
+        settings = {"group.min.session.timeout.ms": 100}
+        if profile_of(name).has_setting("group.initial.rebalance.delay.ms"):
+            settings["group.initial.rebalance.delay.ms"] = 0
+        return start_minibroker("--act-as", name, settings=settings).wait_until_ready()
+
+    return start
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_clients_write_and_read(name: str, acting: Any, drivers: Drivers) -> None:
+    broker = acting(name)
+    records = numbered(20)
+
+    for library in CLIENTS:
+        client = drivers.get(library, broker.bootstrap)
+        client.produce(library, records, codec="gzip")
+        assert [record.value for record in records] == [each.value for each in client.consume(library, len(records))]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_members_of_groups_read(name: str, acting: Any, drivers: Drivers, join: Join) -> None:
+    broker = acting(name)
+    values = [str(number) for number in range(10)]
+    writer = drivers.get("confluent-kafka", broker.bootstrap)
+    writer.produce("topic", [Record(None, value.encode()) for value in values])
+
+    members = [join(library, library, "topic", bootstrap=broker.bootstrap) for library in GROUP_LIBRARIES]
+
+    for member in members:
+        wait_until_read(values, member)
+        member.commit()
+        assert member.committed(0) == len(values)
+
+
+@pytest.mark.parametrize("name", CLIENTS_OF_RELEASES)
+def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, acting: Any, tmp_path: Path) -> None:
+    broker = acting(name)
+    version = CLIENTS_OF_RELEASES[name]
+    kind = OldKind(f"java-{version}", lambda: java_driver(version, "OldJavaDriver.java"))
+
+    with java_client(kind, broker.bootstrap, tmp_path / "java.log") as client:
+        written = client.produce("topic", numbered(20), codec="lz4")
+        read = client.consume_in_group("topic", "group", len(written))
+
+    assert [each.value for each in written] == [each.value for each in read]
+
+
+@contextmanager
+def java_client(kind: OldKind, bootstrap: str, log_path: Path) -> Iterator[Client]:
+    with log_path.open("wb") as log:
+        try:
+            client = Client(kind, bootstrap, log)
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [
+        ("java-3.9", "Attempting to use idempotence with a broker which does not support"),
+        ("kafka-python-3.0", "Idempotent/Transactional producer requires broker >= 0.11"),
+    ],
+)
+def test_clients_refuse_what_a_release_has_not(library: str, words: str, acting: Any, drivers: Drivers) -> None:
+    client: Client = drivers.get(library, acting("0.10").bootstrap)
+
+    with pytest.raises(ClientError, match=words):
+        client.produce("topic", numbered(1), enable_idempotence=True)
+
+    assert client.produce("topic", numbered(1), enable_idempotence=False)

@@ -1,0 +1,206 @@
+"""docker-compose.yml and docs/recipes/compose.md, run for real: the recipe's blocks as they are printed.
+
+The stack is a project of its own, on a free port and with two weeks of flights, so that it meddles with nobody's.
+Where there is no Docker Engine the tests skip; `.ci/run` sets one up on a Debian machine when it may.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from benchmarks.processes import ROOT, free_port
+
+pytestmark = pytest.mark.timeout(600)  # of which building the images from nothing takes 60 to 120 s
+
+RECIPE = ROOT / "docs" / "recipes" / "compose.md"
+BLOCK = re.compile(r"^## (?P<title>.*)$(?:(?!^## |^```)[\s\S])*^```(?P<language>\w+)\n(?P<text>[\s\S]*?)^```$", re.M)
+IMAGES = ("minibroker", "minibroker-spark")
+BASE_IMAGE = "python:3.11-slim-bookworm"
+BROKER_LAYERS_MAX_BYTES = 120_000_000
+FLIGHT_DAYS = 14
+FLIGHTS = 12_208  # of the first two weeks of 2013
+SECONDS = 60
+
+
+class Stack:
+    """The project, and how to do to it what the recipe says."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.blocks = {
+            match["title"]: (match["language"], match["text"]) for match in BLOCK.finditer(RECIPE.read_text())
+        }
+        self.environment = os.environ | {
+            "COMPOSE_PROJECT_NAME": f"minibroker-test-{os.getpid()}",
+            "HOST_PORT": str(self.port),
+            "FLIGHT_DAYS": str(FLIGHT_DAYS),
+        }
+
+        self.progress = ""  # what was said on standard error by the last command
+        self.progress_of_up = ""
+
+    @property
+    def bootstrap(self) -> str:
+        return f"localhost:{self.port}"
+
+    def follow(self, title: str) -> str:
+        """Run a block of the recipe; what it printed."""
+        language, text = self.blocks[title]
+        text = text.replace("localhost:9092", self.bootstrap)
+        command = ["bash", "-e", "-c", text] if language == "sh" else [sys.executable, "-W", "error", "-c", text]
+        return self.run(*command)
+
+    def compose(self, *arguments: str) -> str:
+        return self.run("docker", "compose", *arguments)
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=540, check=False
+        )
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        self.progress = done.stderr
+        return done.stdout
+
+    def in_container(self, program: str) -> str:
+        """What a Python program printed that ran in a container of its own."""
+        run = ("run", "--rm", "--no-deps", "-T", "replay", "python", "-c")
+        return self.compose(*run, textwrap.dedent(program))
+
+    def state(self, service: str) -> dict[str, Any]:
+        """The container's state, as Docker tells it."""
+        identity = self.compose("ps", "--all", "--quiet", service).strip()
+        state: dict[str, Any] = json.loads(self.run("docker", "inspect", identity))[0]["State"]
+        return state
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """The recipe's stack, up as the recipe says, and down with the last test."""
+    for command in (["docker", "version"], ["docker", "compose", "version"]):
+        require(command)
+    made = Stack()
+    try:
+        made.follow("Up")
+        made.progress_of_up = made.progress
+        yield made
+    finally:
+        made.follow("Down")
+
+
+def require(command: list[str]) -> None:
+    """Skip where the command is not there or does not answer."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except FileNotFoundError:
+        pytest.skip("docker is not installed; .ci/setup-containers installs it on Debian 12, as root")
+    if answer.returncode:
+        reason = (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
+        pytest.skip(f"`{' '.join(command)}`: {reason}; .ci/setup-containers sets an Engine up on Debian 12, as root")
+
+
+def image(name: str) -> dict[str, Any]:
+    answer = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(answer.stdout)[0]
+    return found
+
+
+def test_everything_starts_in_order_and_spark_finds_what_the_flights_say(stack: Stack) -> None:
+    progress = stack.progress_of_up
+    states = {service: stack.state(service) for service in ("broker", "replay", "spark", "report")}
+
+    assert states["broker"]["Health"]["Status"] == "healthy"
+    moments = ("broker-1  Healthy", "replay-1  Starting", "replay-1  Exited", "spark-1  Starting", "spark-1  Exited")
+    places = [progress.index(moment) for moment in (*moments, "report-1  Starting")]
+    assert places == sorted(places), progress
+    assert [states[service]["ExitCode"] for service in ("replay", "spark", "report")] == [0, 0, 0]
+    assert f"{FLIGHTS:,} flights: none lost, none counted twice." in stack.compose("logs", "report")
+
+
+def test_the_images_are_lean_and_run_as_nobody_special(stack: Stack) -> None:
+    assert [image(name)["Config"]["User"] for name in IMAGES] == ["minibroker", "spark"]
+    assert image("minibroker")["Size"] - image(BASE_IMAGE)["Size"] <= BROKER_LAYERS_MAX_BYTES
+
+
+def test_a_container_reads_what_this_machine_wrote(stack: Stack) -> None:
+    stack.follow("From this machine")
+
+    assert stack.follow("From a container") == "hello from outside\n"
+
+
+def test_this_machine_reads_what_a_container_wrote(stack: Stack) -> None:
+    stack.in_container("""
+        from confluent_kafka import Producer
+        producer = Producer({"bootstrap.servers": "broker:9092"})
+        producer.produce("inside", b"hello from inside")
+        assert producer.flush(30) == 0
+    """)
+
+    assert values(stack.bootstrap, "inside", 1) == [b"hello from inside"]
+
+
+def test_clients_are_told_the_address_that_they_can_reach(stack: Stack) -> None:
+    told = """
+        from confluent_kafka.admin import AdminClient
+        (broker,) = AdminClient({"bootstrap.servers": "BOOTSTRAP"}).list_topics(timeout=30).brokers.values()
+        print(f"{broker.host}:{broker.port}")
+    """
+
+    assert stack.in_container(told.replace("BOOTSTRAP", "broker:9092")).strip() == "broker:9092"
+    outside = textwrap.dedent(told.replace("BOOTSTRAP", stack.bootstrap))
+    assert stack.run(sys.executable, "-c", outside).strip() == stack.bootstrap
+
+
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(stack: Stack) -> None:
+    acknowledged: list[bytes] = []
+
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        acknowledged.append(message.value() or b"")
+
+    producer = Producer({"bootstrap.servers": stack.bootstrap, "enable.idempotence": True, "log_level": 0})
+    sent: list[bytes] = []
+    with ThreadPoolExecutor(1) as crash:
+        killed_and_back = crash.submit(stack.follow, "A crash")
+        while not killed_and_back.done():
+            sent.append(b"%d" % len(sent))
+            producer.produce("killed", sent[-1], partition=0, on_delivery=on_delivery)
+            producer.poll(0.001)
+    killed_and_back.result()
+
+    assert producer.flush(SECONDS) == 0
+    assert sorted(acknowledged) == sorted(sent)
+    assert values(stack.bootstrap, "killed", len(sent)) == sent
+
+
+def test_after_a_crash_the_flights_are_there_and_the_job_goes_on(stack: Stack) -> None:
+    stack.compose("kill", "--signal", "KILL", "broker")
+
+    stack.compose("up", "--detach")
+    stack.compose("wait", "report")
+
+    assert f"{FLIGHTS:,} flights are in flights, from an earlier run" in stack.compose("logs", "replay")
+    assert stack.compose("logs", "report").count("none lost, none counted twice") == 2
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """The first so many values of partition 0, and those that came with them."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS)[1]
+        assert end >= count
+        found = consumer.consume(end, SECONDS)
+        return [message.value() or b"" for message in found]
+    finally:
+        consumer.close()

@@ -1,0 +1,258 @@
+"""Groups in a data directory that changes hands: what one broker stored, the other finds, and goes on with.
+
+Real clients commit and join on Apache Kafka 2.0.1 or on minibroker; the other broker is then started on the
+directory and asked, by the same requests, what it knows.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from tests.integration.brokers import Minibroker
+from tests.integration.conftest import StartMinibroker
+from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.wire import RawConnection
+
+TOPIC = "flights"
+PATIENCE_SECONDS = 30.0
+POLL_SECONDS = 0.1
+SETTINGS: dict[str, str | int] = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
+MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING = "with-member", "with-static", "simple", "transactional", "expiring"
+GROUPS = (MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING)
+NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+
+
+class SeenGroup(NamedTuple):
+    """A group as DescribeGroups and OffsetFetch tell it."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[tuple[str, str, str, bytes, bytes]]
+    offsets: dict[tuple[str, int], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    try:
+        return kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
+
+
+# -- what is written ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def groups_in_use(bootstrap: str) -> Iterator[None]:
+    """Commit in every way there is; inside the block two groups have a member that lives."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for created in admin.create_topics([NewTopic(TOPIC, 2, 1)]).values():
+        created.result()
+    members = [joined(bootstrap, MEMBER), joined(bootstrap, STATIC, **{"group.instance.id": "gate"})]
+    members[0].commit(offsets=[TopicPartition(TOPIC, 0, 6), TopicPartition(TOPIC, 1, 7)], asynchronous=False)
+    members[1].commit(offsets=[TopicPartition(TOPIC, 0, 8)], asynchronous=False)
+    commit(bootstrap, SIMPLE, 3)
+    commit(bootstrap, SIMPLE, 4)
+    commit_in_transactions(bootstrap)
+    commit_until(bootstrap, EXPIRING)
+    yield  # with nobody closed: a consumer that is closed leaves its group
+    del members
+
+
+def joined(bootstrap: str, group: str, **settings: str) -> Consumer:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": f"{group}-client", "log_level": 0, **settings}
+        | {"enable.auto.commit": False, "session.timeout.ms": 120_000}
+    )
+    consumer.subscribe([TOPIC])
+    wait_until(lambda: consumer.poll(POLL_SECONDS) is None and bool(consumer.assignment()))
+    return consumer
+
+
+def commit(bootstrap: str, group: str, offset: int) -> None:
+    """Commit without being a member."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def commit_in_transactions(bootstrap: str) -> None:
+    """Offset 100 is committed, 200 aborted, and 300 left in a transaction that stays open."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "exactly-once", "log_level": 0})
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": TRANSACTIONAL})
+    producer.init_transactions()
+    for offset, end in ((100, producer.commit_transaction), (200, producer.abort_transaction), (300, None)):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([TopicPartition(TOPIC, 0, offset)], reader.consumer_group_metadata())
+        if end is not None:
+            end()
+    reader.close()
+
+
+def commit_until(bootstrap: str, group: str) -> None:
+    """Commit with a retention time, as clients up to OffsetCommit v4 may ask for."""
+    host, _, port = bootstrap.rpartition(":")
+    request = API_TABLE[ApiKey.OFFSET_COMMIT].request(
+        group_id=group,
+        generation_id=-1,
+        retention_time_ms=3_600_000,
+        topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])],
+    )
+    with RawConnection(host, int(port)) as connection:
+        answer = connection.call(ApiKey.OFFSET_COMMIT, 2, request)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+# -- what is seen ---------------------------------------------------------------------------------------------
+
+
+def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
+    """What the broker knows of GROUPS, in terms of requests that Kafka 2.0.1 and minibroker both answer."""
+    host, _, port = bootstrap.rpartition(":")
+    with RawConnection(host, int(port)) as connection:
+        return {group: seen_group(connection, group) for group in GROUPS}
+
+
+def seen_group(connection: RawConnection, group: str) -> SeenGroup:
+    fetch = API_TABLE[ApiKey.OFFSET_FETCH].request(group_id=group, topics=None)
+    described = answered(lambda: described_group(connection, group))
+    fetched = answered(lambda: connection.call(ApiKey.OFFSET_FETCH, 2, fetch))
+    return SeenGroup(
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+        sorted(
+            (each.member_id, each.client_id, each.client_host, each.member_metadata, each.member_assignment)
+            for each in described.members
+        ),
+        {
+            (topic.name, row.partition): (row.committed_offset, row.metadata)
+            for topic in fetched.topics
+            for row in topic.partitions
+        },
+    )
+
+
+def described_group(connection: RawConnection, group: str) -> Any:
+    request = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[group])
+    return connection.call(ApiKey.DESCRIBE_GROUPS, 1, request).groups[0]
+
+
+def answered(ask: Callable[[], Any]) -> Any:
+    """The answer, once the coordinator has loaded its groups."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (answer := ask()).error_code in NOT_YET and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    assert answer.error_code == ErrorCode.NONE, answer
+    return answer
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "nothing came of it in time"
+
+
+def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[list[str]]:
+    """The rows of `kafka-consumer-groups.sh --describe`, as words."""
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(jars), "kafka.admin.ConsumerGroupCommand"]
+    command += ["--bootstrap-server", bootstrap, "--describe", "--group", group]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(TOPIC)]
+    assert rows, done.stdout + done.stderr
+    return rows
+
+
+# -- the tests ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["terminate", "kill"])
+def test_apache_kafka_sees_the_groups_that_minibroker_stored(
+    start_minibroker: StartMinibroker, tmp_path: Path, jars: Path, ending: str
+) -> None:
+    minibroker = start_minibroker(settings=SETTINGS).wait_until_ready()
+    with groups_in_use(minibroker.bootstrap):
+        stored = seen_groups(minibroker.bootstrap)
+        getattr(minibroker, ending)()
+
+    with apache_kafka_on(minibroker.data_dir, tmp_path / "kafka") as kafka:
+        found = seen_groups(kafka.bootstrap)
+        rows = described_by_kafkas_tool(jars, kafka.bootstrap, MEMBER)
+        commit(kafka.bootstrap, SIMPLE, 5)
+        kafka.stop()
+    again = start_minibroker("--data-dir", str(minibroker.data_dir), settings=SETTINGS).wait_until_ready()
+
+    assert found == stored
+    check_what_was_written(stored)
+    assert sorted((row[1], row[2]) for row in rows) == [("0", "6"), ("1", "7")]
+    assert seen_groups(again.bootstrap) == stored | {SIMPLE: stored[SIMPLE]._replace(offsets={(TOPIC, 0): (5, "")})}
+
+
+def test_minibroker_sees_the_groups_that_apache_kafka_stored(
+    start_minibroker: StartMinibroker, tmp_path: Path, jars: Path
+) -> None:
+    settings = {**SETTINGS, "transaction.state.log.num.partitions": 3}
+    with ApacheKafka(jars, tmp_path / "kafka", settings=settings, heap="512m") as kafka:
+        with groups_in_use(kafka.bootstrap):
+            stored = seen_groups(kafka.bootstrap)
+            kafka.stop()
+        data_dir = kafka.data_dir
+
+    minibroker = start_minibroker("--data-dir", str(data_dir), settings=SETTINGS).wait_until_ready()
+
+    assert seen_groups(minibroker.bootstrap) == stored
+    check_what_was_written(stored)
+
+
+def test_what_minibroker_restarts_with_is_what_it_had(start_minibroker: StartMinibroker) -> None:
+    """As for Kafka, and with what Kafka's records have no place for."""
+    minibroker = start_minibroker(settings=SETTINGS).wait_until_ready()
+    with groups_in_use(minibroker.bootstrap):
+        stored, static = seen_groups(minibroker.bootstrap), static_member_of(minibroker)
+        minibroker.kill()
+
+    again = start_minibroker("--data-dir", str(minibroker.data_dir), settings=SETTINGS).wait_until_ready()
+
+    assert seen_groups(again.bootstrap) == stored
+    assert static == static_member_of(again) == "gate"
+
+
+def static_member_of(minibroker: Minibroker) -> str | None:
+    request = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[STATIC])
+    with RawConnection(minibroker.host, minibroker.port) as connection:
+        (group,) = connection.call(ApiKey.DESCRIBE_GROUPS, 4, request).groups
+    (member,) = group.members
+    instance_id: str | None = member.group_instance_id
+    return instance_id
+
+
+def check_what_was_written(groups: dict[str, SeenGroup]) -> None:
+    """The offsets are those that the clients committed, whoever is asked."""
+    assert {name: group.offsets for name, group in groups.items()} == {
+        MEMBER: {(TOPIC, 0): (6, ""), (TOPIC, 1): (7, "")},
+        STATIC: {(TOPIC, 0): (8, "")},
+        SIMPLE: {(TOPIC, 0): (4, "")},
+        TRANSACTIONAL: {(TOPIC, 0): (100, "")},
+        EXPIRING: {(TOPIC, 0): (9, "for an hour")},
+    }
+    assert {name: group.state for name, group in groups.items()} == {
+        MEMBER: "Stable",
+        STATIC: "Stable",
+        SIMPLE: "Empty",
+        TRANSACTIONAL: "Empty",
+        EXPIRING: "Empty",
+    }

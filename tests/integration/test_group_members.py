@@ -1,0 +1,362 @@
+"""Members of groups that come and go: two to five, of all libraries, leaving, killed, coming back.
+
+What each library calls static members, cooperative assignors, patterns and reset policies, it has here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from minibroker.protocol.errors import ErrorCode
+from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.clients import ClientError
+from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
+from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
+from tests.integration.test_serve import create_topic
+
+PARTITIONS = 4
+EVENTS = 8
+MOST_MEMBERS = 5
+MANY_PARTITIONS = 10
+REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+SHUT_OUT = r"(?i)fenced|fatal|not part of an active group"  # as each library puts it
+CLOSE_SECONDS = 3.0
+QUICK_BROKER: dict[str, str | int] = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
+WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
+# aiokafka joins by its name, but sends none with what comes then: each is taken for unknown, and joins again
+WITH_STATIC_MEMBERS_THAT_ARE_FENCED = [each for each in WITH_STATIC_MEMBERS if each != "aiokafka"]
+WITH_COOPERATIVE_ASSIGNOR = [each for each in LIBRARIES if each not in ("kafkajs", "aiokafka")]
+
+
+# -- coming and going -------------------------------------------------------------------------------------------------
+
+
+class Troop:
+    """Members of one group that a seed lets join, commit, leave and die; what was committed was noted before."""
+
+    def __init__(self, join: Join, topic: str, libraries: Iterable[str], seed: int) -> None:
+        self.members: list[GroupMember] = []
+        self._join = join
+        self._topic = topic
+        self._libraries = itertools.cycle(libraries)
+        self._rng = random.Random(seed)
+        self._seen: set[str] = set()
+
+    def join(self) -> None:
+        member = self._join(
+            next(self._libraries), f"group-{self._topic}", self._topic, partition_assignment_strategy="range"
+        )
+        self.members.append(member)
+
+    def happen(self) -> None:
+        """One more, or one less: never none, never more than five."""
+        self._commit(self._rng.choice(self.members))
+        crowded = len(self.members) == MOST_MEMBERS
+        if len(self.members) == 1 or (not crowded and self._rng.random() < 0.5):
+            self.join()
+            return
+        gone = self.members.pop(self._rng.randrange(len(self.members)))
+        if self._rng.random() < 0.5:
+            gone.kill()
+        else:
+            gone.close()
+            gone.kill()
+
+    def _commit(self, member: GroupMember) -> None:
+        try:
+            member.commit()
+        except ClientError as error:
+            assert error.code in REBALANCING or error.code is None or error.code < 0, error
+        self._seen.update(member.values())
+
+    def seen(self) -> set[str]:
+        """What members have read: those that are here, and those that are gone before they committed the last time."""
+        return self._seen.union(*(member.values() for member in self.members))
+
+
+@pytest.mark.parametrize(
+    "libraries",
+    [["kafka-python", "confluent-kafka", "aiokafka", "java", "franz-go"], ["kafkajs"]],
+    ids=["five libraries", "kafkajs"],
+)
+def test_every_record_is_read_whoever_joins_leaves_and_dies(
+    libraries: list[str], join: Join, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("troop", MANY_PARTITIONS)
+    troop = Troop(join, topic, libraries, seed=5)
+    written: list[str] = []
+    troop.join()
+    troop.join()
+    wait_until_shared(troop.members, MANY_PARTITIONS)
+
+    for _ in range(EVENTS):
+        written += write(topic, 5, partitions=MANY_PARTITIONS)
+        troop.happen()
+    while len(troop.members) < MOST_MEMBERS:
+        troop.join()
+
+    wait_until_shared(troop.members, MANY_PARTITIONS)
+    written += write(topic, 5, partitions=MANY_PARTITIONS)
+    wait_until(lambda: troop.seen() >= set(written), f"{len(written)} records")
+    assert troop.seen() == set(written)
+
+
+# -- a broker that dies -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
+    library: str, start_minibroker: StartMinibroker, join: Join, write: Write
+) -> None:
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*listen, settings=QUICK_BROKER | {"num.partitions": PARTITIONS}).wait_until_ready()
+    before = write("t", 5, bootstrap=broker.bootstrap)
+    member = join(library, "group", "t", bootstrap=broker.bootstrap)
+    wait_until_read(before, member)
+    member.commit()
+
+    broker.process.kill()
+    broker.wait_for_exit()
+    start_minibroker(
+        *listen, "--data-dir", str(broker.data_dir), name="again", settings=QUICK_BROKER
+    ).wait_until_ready()
+    after = write("t", 5, bootstrap=broker.bootstrap)
+
+    wait_until(lambda: set(after) <= set(member.values()), "what was written after the restart")
+    assert [member.committed(partition) for partition in range(PARTITIONS)] == [5] * PARTITIONS
+    member.commit()
+    member.close()
+    next_member = join(library, "group", "t", bootstrap=broker.bootstrap)
+    wait_until_read(write("t", 1, bootstrap=broker.bootstrap), next_member)
+
+
+class Committer(threading.Thread):
+    """Commits 1, 2, 3 ... of one partition and waits for each answer; `acked` is the last that was."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.acked = 0
+        self.is_stopping = threading.Event()
+        self._consumer = quiet_consumer(bootstrap)
+
+    def run(self) -> None:
+        while not self.is_stopping.is_set():
+            try:
+                self._consumer.commit(offsets=[TopicPartition("t", 0, self.acked + 1)], asynchronous=False)
+            except KafkaException:
+                self.is_stopping.wait(0.01)
+            else:
+                self.acked += 1
+        self._consumer.close()
+
+
+def quiet_consumer(bootstrap: str) -> Consumer:
+    settings = {"log_level": 0, "reconnect.backoff.max.ms": 100, "enable.auto.commit": False}
+    return Consumer({"bootstrap.servers": bootstrap, "group.id": "commits"} | settings)
+
+
+def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroker: StartMinibroker) -> None:
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*listen).wait_until_ready()
+    arguments = (*listen, "--data-dir", str(broker.data_dir))
+    create_topic(broker, "t")
+    committer, reader = Committer(broker.bootstrap), quiet_consumer(broker.bootstrap)
+    committer.start()
+    rng = random.Random(11)
+
+    for number in range(3):
+        wanted = committer.acked + rng.randrange(20, 2000)
+        wait_until(lambda wanted=wanted: committer.acked > wanted, f"{wanted} commits")  # type: ignore[misc]
+        broker.process.kill()
+        broker.wait_for_exit()
+        acked = committer.acked
+        broker = start_minibroker(*arguments, name=f"again-{number}").wait_until_ready()
+        (found,) = reader.committed([TopicPartition("t", 0)], 10)
+        assert found.offset >= acked
+    committer.is_stopping.set()
+    committer.join(10)
+    reader.close()
+
+
+# -- static members ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def knows_static_members(is_apache_kafka: bool) -> None:
+    if is_apache_kafka:
+        pytest.skip("Apache Kafka 2.0.1 has no static members (2.3 has)")
+
+
+@pytest.mark.usefixtures("knows_static_members")
+@pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
+def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_they_have(
+    library: str, join: Join, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("static", PARTITIONS)
+
+    def start(name: str) -> GroupMember:
+        return join(library, f"group-{topic}", topic, group_instance_id=name, session_timeout_ms=30_000)
+
+    one, two = start("one"), start("two")
+    wait_until_shared([one, two], PARTITIONS)
+    had, lost_before = two.assignment(), one.lost()
+
+    two.kill()
+    back = start("two")
+
+    wait_until(lambda: back.assignment() == had, "the partitions it had", seconds=10)
+    wait_until_read(write(topic, 5), one, back)
+    assert one.lost() == lost_before
+
+
+@pytest.mark.usefixtures("knows_static_members")
+@pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
+def test_a_second_member_of_the_same_name_shuts_out_the_first(
+    library: str, join: Join, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("fenced", PARTITIONS)
+    first = join(library, f"group-{topic}", topic, group_instance_id="name")
+    wait_until_shared([first], PARTITIONS)
+    wait_until_read(write(topic, 1), first)
+
+    second = join(library, f"group-{topic}", topic, group_instance_id="name")
+
+    wait_until_shared([second], PARTITIONS)
+    with pytest.raises(ClientError, match=SHUT_OUT):
+        first.commit()
+    wait_until(lambda: bool(second.values()), "what the first could not commit")
+    second.commit()
+
+
+# -- assignors, patterns, reset policies ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", WITH_COOPERATIVE_ASSIGNOR)
+def test_a_cooperative_member_loses_no_more_than_another_gets(
+    library: str, join: Join, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("cooperative", PARTITIONS)
+    settings = {"partition_assignment_strategy": "cooperative-sticky"}
+    one = join(library, f"group-{topic}", topic, **settings)
+    wait_until_shared([one], PARTITIONS)
+
+    two = join(library, f"group-{topic}", topic, **settings)
+    wait_until_shared([one, two], PARTITIONS)
+
+    wait_until_read(write(topic, 5), one, two)
+    assert one.lost() == two.assignment()
+    assert two.lost() == []
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_pattern_is_subscribed_to(library: str, join: Join, new_topic: NewTopic, write: Write) -> None:
+    name = f"pattern-{library}"
+    topics = [new_topic(name) for _ in range(2)]
+    other = new_topic(f"not-{name}")
+    write(other, 1, partitions=1)
+    values = [value for topic in topics for value in write(topic, 3, partitions=1)]
+
+    member = join(library, f"group-{name}", f"^{name}-.*")
+
+    wait_until_read(values, member)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_new_group_begins_at_the_end_where_it_says_latest(
+    library: str, join: Join, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("latest", PARTITIONS)
+    write(topic, 3)
+    member = join(library, f"group-{topic}", topic, auto_offset_reset="latest")
+    wait_until_shared([member], PARTITIONS)
+
+    written: list[str] = []
+
+    def has_read_one() -> bool:
+        """A member has positions some time after it has partitions: what comes before them is not read."""
+        written.extend(write(topic, 1))
+        return bool(member.values())
+
+    wait_until(has_read_one, "a record")
+    assert set(member.values()) <= set(written)
+
+
+@pytest.mark.parametrize("library", [each for each in LIBRARIES if each != "kafkajs"])
+def test_a_new_group_fails_where_it_says_none(library: str, join: Join, new_topic: NewTopic, write: Write) -> None:
+    topic = new_topic("none", PARTITIONS)
+    write(topic, 1)
+
+    member = join(library, f"group-{topic}", topic, auto_offset_reset="none")
+
+    wait_until(lambda: member.failure() is not None, "the failure")
+    assert member.values() == []
+
+
+# -- without subscribing ----------------------------------------------------------------------------------------------
+
+
+def consumer(broker: BrokerProcess, group: str, **settings: Any) -> Consumer:
+    """Settings have kafka-python's names; `on_commit` is called with what comes of a commit that nobody waits for."""
+    given = {name if name == "on_commit" else name.replace("_", "."): value for name, value in settings.items()}
+    return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"} | given)
+
+
+def read(reader: Consumer, count: int) -> list[str]:
+    messages = reader.consume(count, 20)
+    return [(message.value() or b"").decode() for message in messages]
+
+
+def test_assigned_partitions_are_read_on_from_what_the_group_committed(
+    broker: BrokerProcess, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("assigned")
+    values = write(topic, 6, partitions=1)
+    first = consumer(broker, topic, enable_auto_commit=False)
+    first.assign([TopicPartition(topic, 0)])
+    assert read(first, 4) == values[:4]
+    answers: list[Any] = []
+    first.commit(asynchronous=False)
+    first.close()
+
+    asynchronous = consumer(broker, topic, enable_auto_commit=False, on_commit=lambda *answer: answers.append(answer))
+    asynchronous.assign([TopicPartition(topic, 0)])
+    assert read(asynchronous, 1) == values[4:5]
+    asynchronous.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=True)
+    wait_until(lambda: asynchronous.poll(0.01) is None and bool(answers), "the answer to the commit")
+    asynchronous.close()
+
+    third = consumer(broker, topic, enable_auto_commit=False)
+    third.assign([TopicPartition(topic, 0)])
+    assert [(error, [each.offset for each in partitions]) for error, partitions in answers] == [(None, [5])]
+    assert read(third, 1) == values[5:]
+    third.close()
+
+
+@pytest.mark.parametrize("is_subscribed", [True, False], ids=["subscribed", "assigned"])
+def test_librdkafka_with_automatic_commits_closes_at_once(
+    is_subscribed: bool, broker: BrokerProcess, new_topic: NewTopic, write: Write
+) -> None:
+    topic = new_topic("closing")
+    values = write(topic, 3, partitions=1)
+    reader = consumer(broker, topic, enable_auto_commit=True)
+    if is_subscribed:
+        reader.subscribe([topic])
+    else:
+        reader.assign([TopicPartition(topic, 0)])
+    assert read(reader, 3) == values
+
+    begun = time.monotonic()
+    reader.close()
+
+    assert time.monotonic() - begun < CLOSE_SECONDS
+    again = consumer(broker, topic)
+    assert [each.offset for each in again.committed([TopicPartition(topic, 0)], 10)] == [3]
+    again.close()

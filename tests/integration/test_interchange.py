@@ -1,0 +1,270 @@
+"""Data directories interchange with Apache Kafka 2.0.1: either broker goes on where the other left off.
+
+Every test starts one broker on the directory that the other wrote, after a clean stop or after kill -9, and
+compares all that both say of it. What Kafka's own DumpLogSegments finds in our files is nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.storage.files import LEADER_EPOCH_CHECKPOINT, read_checkpoint
+from tests.integration.brokers import Minibroker
+from tests.integration.data_directories import (
+    BATCHES,
+    PRODUCERS,
+    RECORDS_A_BATCH,
+    SETTINGS,
+    SMALL_SEGMENTS,
+    TOPICS,
+    TRIMMED_BELOW,
+    Served,
+    create_topic,
+    everything_served,
+    fill,
+    produce,
+    sequenced_batch,
+    served,
+    wait_for_checkpoint,
+)
+from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.wire import RawConnection
+
+STOPS = ("in order", "killed")
+TOOL_SECONDS = 60.0
+LIMIT = 1 << 24
+EVERYTHING = (*TOPICS, "transactions")
+COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")
+
+Written = Callable[[str], tuple[Path, dict[str, Served]]]
+
+
+@pytest.fixture(scope="module")
+def jars() -> Path:
+    try:
+        return kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
+
+
+@contextmanager
+def minibroker_on(data_dir: Path, work_dir: Path) -> Iterator[Minibroker]:
+    broker = Minibroker(work_dir, "--data-dir", str(data_dir), "--set", "broker.id=0", settings=SETTINGS)
+    try:
+        yield broker.wait_until_ready()
+    finally:
+        broker.kill()
+
+
+def end(broker: Minibroker | ApacheKafka, how: str) -> None:
+    if how == "killed":
+        broker.kill()
+    elif isinstance(broker, ApacheKafka):
+        broker.stop()
+    else:
+        assert broker.terminate() == 0
+
+
+@pytest.fixture(scope="module")
+def ours(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A directory that minibroker wrote, by how it was stopped, and what minibroker served of it; for reading only."""
+    known: dict[str, tuple[Path, dict[str, Served]]] = {}
+
+    def get(how: str) -> tuple[Path, dict[str, Served]]:
+        if how not in known:
+            work_dir = tmp_path_factory.mktemp("ours")
+            with minibroker_on(work_dir / "data", work_dir) as broker:
+                fill(broker)
+                fill_with_transactions(broker)
+                wait_for_checkpoint(work_dir / "data")
+                seen = everything_served(broker, EVERYTHING)
+                end(broker, how)
+            known[how] = work_dir / "data", seen
+        return known[how]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def kafkas(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The same of Apache Kafka."""
+    known: dict[str, tuple[Path, dict[str, Served]]] = {}
+
+    def get(how: str) -> tuple[Path, dict[str, Served]]:
+        if how not in known:
+            work_dir = tmp_path_factory.mktemp("kafkas")
+            with ApacheKafka(jars, work_dir, settings=SETTINGS, heap="512m") as broker:
+                fill(broker)
+                fill_with_transactions(broker)
+                seen = everything_served(broker, EVERYTHING)
+                end(broker, how)
+            if how == "killed":
+                del seen["trimmed"]  # Kafka writes down the log start offset 30 seconds after its start at the earliest
+            known[how] = work_dir / "data", seen
+        return known[how]
+
+    return get
+
+
+def fill_with_transactions(broker: Minibroker | ApacheKafka) -> None:
+    """Transactions that were committed and aborted, in plain and compressed batches, in several segments."""
+    with RawConnection(broker.host, broker.port) as connection:
+        create_topic(connection, "transactions", SMALL_SEGMENTS)
+    for codec in ("none", "gzip"):
+        producer = Producer(
+            {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{codec}", "compression.type": codec}
+        )
+        producer.init_transactions(20)
+        for number in range(8):
+            producer.begin_transaction()
+            for i in range(3):
+                producer.produce("transactions", b"%d.%d " % (number, i) * 50, partition=0)
+            producer.flush(20)
+            (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
+
+
+def copied(data_dir: Path, to: Path) -> Path:
+    return Path(shutil.copytree(data_dir, to, copy_function=shutil.copy2))
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_apache_kafka_serves_the_same_bytes_of_a_directory_that_minibroker_wrote(
+    ours: Written, tmp_path: Path, how: str
+) -> None:
+    written, expected = ours(how)
+
+    with apache_kafka_on(copied(written, tmp_path / "data"), tmp_path, settings=SETTINGS) as kafka:
+        found = everything_served(kafka, expected)
+
+        assert expected == found
+        assert found["transactions"].aborted
+        assert found["trimmed"].log_start_offset == TRIMMED_BELOW
+        assert_producers_are_known(kafka)
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_minibroker_serves_the_same_bytes_of_a_directory_that_apache_kafka_wrote(
+    kafkas: Written, tmp_path: Path, how: str
+) -> None:
+    written, expected = kafkas(how)
+
+    with minibroker_on(copied(written, tmp_path / "data"), tmp_path) as broker:
+        found = everything_served(broker, expected)
+
+        assert expected == found
+        assert found["transactions"].aborted
+        assert_producers_are_known(broker)
+
+
+def assert_producers_are_known(broker: Minibroker | ApacheKafka) -> None:
+    """A retry of a producer's last batch is a duplicate; its next batch is appended."""
+    with RawConnection(broker.host, broker.port) as connection:
+        for number, producer_id in enumerate(PRODUCERS):
+            retried = produce(connection, "producers", sequenced_batch(producer_id, BATCHES - 1))
+            assert retried.base_offset == RECORDS_A_BATCH * (2 * BATCHES - 2 + number)
+        assert served(connection, "producers").high_watermark == 2 * RECORDS_A_BATCH * BATCHES
+        for number, producer_id in enumerate(PRODUCERS):
+            fresh = produce(connection, "producers", sequenced_batch(producer_id, BATCHES))
+            assert fresh.base_offset == RECORDS_A_BATCH * (2 * BATCHES + number)
+
+
+@pytest.mark.parametrize("how", STOPS)
+@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+def test_kafkas_own_tool_finds_every_log_and_index_sound(
+    request: pytest.FixtureRequest, jars: Path, whose: str, how: str
+) -> None:
+    """Kafka's own files too: a tool that complains of nothing must be able to complain, and of the right things."""
+    data_dir, _ = request.getfixturevalue(whose)(how)
+    files = [file for kind in ("log", "index", "timeindex") for file in sorted(data_dir.glob(f"*-0/*.{kind}"))]
+    if how == "killed":
+        files = [file for file in files if not (file.suffix == ".timeindex" and is_active(file))]
+
+    dumped = dump(jars, files, "--deep-iteration", "--index-sanity-check")
+
+    assert len(files) > 50
+    assert complaints(dumped) == []
+
+
+@pytest.mark.parametrize("how", STOPS)
+@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+def test_kafkas_own_tool_finds_every_index_entry_right(
+    request: pytest.FixtureRequest, jars: Path, tmp_path: Path, whose: str, how: str
+) -> None:
+    """Of batches with one record: for others 2.0.1 compares the last offset with the first, in its own files too."""
+    data_dir, _ = request.getfixturevalue(whose)(how)
+    topic = data_dir / "single-records-0"
+    files = [file for kind in ("log", "index", "timeindex") for file in sorted(topic.glob(f"*.{kind}"))]
+
+    assert len(files) > 6
+    assert complaints(dump(jars, files, "--verify-index-only")) == []
+
+    wrong = tmp_path / files[0].with_suffix(".index").name
+    entry = bytearray(files[0].with_suffix(".index").read_bytes()[:8])
+    entry[3] += 1
+    wrong.write_bytes(entry)
+    shutil.copy2(files[0], tmp_path)
+    assert complaints(dump(jars, [wrong], "--verify-index-only")) != []
+
+
+def is_active(file: Path) -> bool:
+    """Whether its segment is the last: while in use, its time index ends in zeros, which the tool takes for damage."""
+    return file.stem == max(other.stem for other in file.parent.glob("*.log"))
+
+
+def complaints(dumped: str) -> list[str]:
+    return [line for line in dumped.splitlines() if any(word in line for word in COMPLAINTS)]
+
+
+def dump(jars: Path, files: list[Path], *options: str) -> str:
+    """All that kafka.tools.DumpLogSegments prints."""
+    command = ["java", "-cp", class_path(jars), "kafka.tools.DumpLogSegments", *options]
+    command += ["--files", ",".join(map(str, files))]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TOOL_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_path: Path, how: str) -> None:
+    data_dir = tmp_path / "data"
+    expected: list[bytes] = []
+
+    for turn in range(4):
+        work_dir = tmp_path / f"turn-{turn}"
+        with (
+            apache_kafka_on(data_dir, work_dir, settings=SETTINGS) if turn % 2 else minibroker_on(data_dir, work_dir)
+        ) as broker:
+            with RawConnection(broker.host, broker.port) as connection:
+                if turn == 0:
+                    create_topic(connection, "t", SMALL_SEGMENTS)
+                for number in range(15):
+                    rows = [Record(i, 1_500_000_000_000, None, b"%d.%d.%d" % (turn, number, i) * 9) for i in range(3)]
+                    assert produce(connection, "t", build_batch(rows)).base_offset == len(expected)
+                    expected += [row.value or b"" for row in rows]
+                found = served(connection, "t")
+            end(broker, how)
+
+        records = [
+            record
+            for view in scan_batches(found.records, 0, len(found.records))
+            for record in iter_all_records(found.records, view, max_decompressed_bytes=LIMIT)
+        ]
+        assert [record.offset for record in records] == list(range(len(expected)))
+        assert [record.value for record in records] == expected
+
+    epochs = [[int(word) for word in line] for line in read_checkpoint(data_dir / "t-0" / LEADER_EPOCH_CHECKPOINT, 2)]
+    assert [start for _, start in epochs] == [0, 45, 90, 135]
+    assert sorted({epoch for epoch, _ in epochs}) == [epoch for epoch, _ in epochs]

@@ -1,0 +1,144 @@
+"""Clients of 2015 to 2017 on new data: records written by today's producers, and theirs read by today's consumers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.integration.clients import OLD_CLIENTS, ClientError
+from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
+
+NEW_CLIENT = "java-3.9"
+REFERENCE_READER = "kafka-python-3.0"
+
+
+def without_headers(records: list[Record]) -> list[Record]:
+    return [replace(record, headers=()) for record in records]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", OLD_CLIENTS)
+def test_an_old_client_reads_every_shape_of_record_a_new_one_writes(
+    client: GetClient, new_topic: NewTopic, name: str, codec: str
+) -> None:
+    topic = new_topic("new-data")
+    written = client(NEW_CLIENT).produce(topic, every_shape(), codec=codec)
+    reader = client(name)
+
+    read = reader.consume(topic, len(written))
+
+    assert [reader.kind.sees(record) for record in written] == [reader.kind.sees(record) for record in read]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", OLD_CLIENTS)
+def test_a_new_client_reads_every_shape_of_record_an_old_one_writes(
+    client: GetClient, new_topic: NewTopic, name: str, codec: str
+) -> None:
+    topic = new_topic("old-data")
+    writer = client(name)
+
+    written = writer.produce(topic, without_headers(every_shape()), codec=codec)
+
+    read = client(REFERENCE_READER).consume(topic, len(written))
+    assert [writer.kind.sees(record) for record in written] == [writer.kind.sees(record) for record in read]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("name", OLD_CLIENTS)
+def test_an_old_client_reads_many_fetches_without_loss_or_duplicate(
+    client: GetClient, new_topic: NewTopic, name: str, codec: str
+) -> None:
+    topic = new_topic("much-new-data")
+    client(NEW_CLIENT).produce(topic, numbered(20_000, size_bytes=150), codec=codec)
+
+    read = client(name).consume(topic, 20_000, max_partition_fetch_bytes=300_000)
+
+    assert [(i, b"%d" % i) for i in range(20_000)] == [(record.offset, record.key) for record in read]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("name", OLD_CLIENTS)
+def test_an_old_client_starts_in_the_middle_of_a_new_batch(
+    client: GetClient, new_topic: NewTopic, name: str, codec: str
+) -> None:
+    topic = new_topic("from-the-middle")
+    client(NEW_CLIENT).produce(topic, numbered(100), codec=codec, linger_ms=100)
+
+    read = client(name).consume(topic, 63, start=37)
+
+    assert list(range(37, 100)) == [record.offset for record in read]
+
+
+def test_a_first_batch_larger_than_the_fetch_gets_through_since_fetch_v3(
+    client: GetClient, new_topic: NewTopic
+) -> None:
+    topic = new_topic("large")
+    written = client(NEW_CLIENT).produce(topic, [Record(b"key", b"even " * 100_000, timestamp_ms=FIRST_TIMESTAMP_MS)])
+
+    read = client("java-0.10.2").consume(topic, 1, max_partition_fetch_bytes=10_000)
+
+    assert written == read
+
+
+def test_a_topic_may_refuse_to_convert_for_clients_that_are_too_old(client: GetClient, new_topic: NewTopic) -> None:
+    topic = new_topic("not-converted", configs={"message.downconversion.enable": "false"})
+    client(NEW_CLIENT).produce(topic, numbered(3))
+
+    with pytest.raises(ClientError, match="Unexpected error code 35"):
+        client("java-0.10.2").consume(topic, 3, seconds=5)
+
+    assert [record.offset for record in client("java-0.11").consume(topic, 3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", OLD_CLIENTS)
+def test_an_old_client_goes_on_where_its_group_committed(client: GetClient, new_topic: NewTopic, name: str) -> None:
+    topic = new_topic("in-a-group", partitions=2)
+    for partition in (0, 1):
+        client(NEW_CLIENT).produce(topic, numbered(10, first=10 * partition), partition=partition, codec="gzip")
+    reader = client(name)
+
+    first = reader.consume_in_group(topic, f"group-{topic}", 20)
+    client(NEW_CLIENT).produce(topic, numbered(5, first=20), partition=1)
+    second = reader.consume_in_group(topic, f"group-{topic}", 5)
+
+    assert sorted(int(record.key or b"") for record in first) == list(range(20))
+    assert [int(record.key or b"") for record in second] == list(range(20, 25))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_first_idempotent_client_writes_each_record_once(
+    client: GetClient, new_topic: NewTopic, codec: str
+) -> None:
+    topic = new_topic("idempotent")
+
+    written = client("java-0.11").produce(topic, numbered(1000), codec=codec, enable_idempotence="true")
+
+    assert [record.offset for record in written] == list(range(1000))
+    assert [record.key for record in client(REFERENCE_READER).consume(topic, 1000)] == [row.key for row in written]
+
+
+def test_the_first_transactional_client_commits_and_aborts(client: GetClient, new_topic: NewTopic) -> None:
+    topic = new_topic("transactional")
+    old = client("java-0.11")
+    for number, end in enumerate(("commitTransaction", "abortTransaction", "commitTransaction")):
+        rows = [record.as_json() for record in numbered(3, first=3 * number)]
+        old.call(
+            "transact",
+            topic=topic,
+            partition=0,
+            records=rows,
+            codec="none",
+            settings={"transactional_id": topic},
+            end=end,
+        )
+
+    committed = old.consume(topic, 6, isolation_level="read_committed")
+    # librdkafka told that the broker is 0.10 reads no further than the second marker, of Apache Kafka too
+    everything = [client(name).consume(topic, 9) for name in OLD_CLIENTS if name != "librdkafka-as-0.10"]
+
+    assert [record.key for record in committed] == [b"0", b"1", b"2", b"6", b"7", b"8"]
+    for read in everything:
+        assert [(record.offset, record.key) for record in read] == [(i + i // 3, b"%d" % i) for i in range(9)]

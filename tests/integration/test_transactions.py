@@ -1,0 +1,347 @@
+"""Transactional producers of two client libraries, and read_committed consumers: all of a transaction, or nothing.
+
+Also while the broker is killed, and when the data directory changes hands with Apache Kafka 2.0.1.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.conftest import StartMinibroker
+from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.transactional_producers import (
+    LIBRARIES,
+    PATIENCE_SECONDS,
+    ConfluentProducer,
+    TransactionalProducer,
+)
+from tests.integration.wire import RawConnection
+
+PARTITIONS = 3
+ROUNDS = 4
+NAMES = count()
+
+
+NewProducer = Callable[..., TransactionalProducer]
+
+
+@pytest.fixture(params=LIBRARIES)
+def new_producer(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[NewProducer]:
+    """Make producers of one library; they are closed in the end."""
+    made: list[TransactionalProducer] = []
+
+    def new(transactional_id: str, bootstrap: str = broker.bootstrap) -> TransactionalProducer:
+        made.append(LIBRARIES[request.param](bootstrap, transactional_id))
+        return made[-1]
+
+    yield new
+    for producer in made:
+        producer.close()
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    return created(broker.bootstrap, f"transactions-{next(NAMES)}")
+
+
+def created(bootstrap: str, name: str, partitions: int = 1) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures end with it
+    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        future.result()
+    return name
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed", partition: int = 0) -> list[bytes]:
+    """The values from the first to the present end, as that reader sees it."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    values, deadline = [], time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            consumer.close()
+            return values
+        assert error is None, error
+        values.append(message.value())
+    raise AssertionError(f"no end of {topic}-{partition} after {len(values)} records")
+
+
+def committed_offset(bootstrap: str, group: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_SECONDS)
+    consumer.close()
+    offset: int = found.offset
+    return offset
+
+
+# -- the tests --------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_committed_is_read(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
+    producer = new_producer(topic)
+
+    for number in range(6):
+        producer.begin()
+        for part in range(10):
+            producer.write(topic, b"%d.%d" % (number, part))
+        producer.abort() if number % 3 == 1 else producer.commit()
+
+    of = {number: [b"%d.%d" % (number, part) for part in range(10)] for number in range(6)}
+    wait_until_read(broker.bootstrap, topic, [*of[0], *of[2], *of[3], *of[5]])
+    assert set(read(broker.bootstrap, topic, "read_uncommitted")) >= {*of[0], *of[2], *of[3], *of[5]}
+
+
+def test_an_open_transaction_is_not_read_and_is_in_the_way(
+    broker: BrokerProcess, new_producer: NewProducer, topic: str
+) -> None:
+    producer, other = new_producer(f"{topic}-one"), new_producer(f"{topic}-other")
+    producer.begin()
+    producer.write(topic, b"open")
+    producer.flush()
+    other.begin()
+    other.write(topic, b"committed")
+    other.commit()
+
+    before = read(broker.bootstrap, topic)
+    producer.abort()
+
+    assert before == []
+    wait_until_read(broker.bootstrap, topic, [b"committed"])
+
+
+def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
+    first = new_producer(topic)
+    first.begin()
+    first.write(topic, b"first")
+    first.flush()
+
+    second = new_producer(topic)
+    second.begin()
+    second.write(topic, b"second")
+    second.commit()
+    with pytest.raises(first.fenced):
+        first.commit()
+
+    wait_until_read(broker.bootstrap, topic, [b"second"])
+
+
+def test_offsets_are_committed_with_what_was_made_of_them(
+    broker: BrokerProcess, new_producer: NewProducer, topic: str
+) -> None:
+    """Consume, transform, produce: twice aborted, and done again, nothing is lost and nothing twice."""
+    source, group = created(broker.bootstrap, f"{topic}-source"), f"{topic}-group"
+    filler = new_producer(f"{topic}-filler")
+    filler.begin()
+    for number in range(30):
+        filler.write(source, b"%d" % number)
+    filler.commit()
+    producer = new_producer(topic)
+
+    offsets = []
+    for is_commit in (False, True, True, False, True):
+        position = max(0, committed_offset(broker.bootstrap, group, source))
+        producer.begin()
+        for value in read(broker.bootstrap, source)[position : position + 10]:
+            producer.write(topic, b"made of " + value)
+        producer.send_offset(source, position + 10, group)
+        producer.commit() if is_commit else producer.abort()
+        offsets.append(max(0, committed_offset(broker.bootstrap, group, source)))
+
+    assert offsets == [0, 10, 20, 20, 30]
+    wait_until_read(broker.bootstrap, topic, [b"made of %d" % number for number in range(30)])
+
+
+def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
+    start_minibroker: StartMinibroker, new_producer: NewProducer
+) -> None:
+    arguments = ("--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*arguments).wait_until_ready()
+    topic = created(broker.bootstrap, "killed")
+    producer = new_producer("t", broker.bootstrap)
+    producer.begin()
+    producer.write(topic, b"committed")
+    producer.commit()
+    producer.begin()
+    producer.write(topic, b"open")
+    producer.flush()
+
+    broker.process.kill()
+    broker.wait_for_exit()
+    start_minibroker(*arguments, "--data-dir", str(broker.data_dir), name="again").wait_until_ready()
+    while_open = read(broker.bootstrap, topic)
+    second = new_producer("t", broker.bootstrap)
+    second.begin()
+    second.write(topic, b"after")
+    second.commit()
+
+    assert while_open == [b"committed"]
+    assert read(broker.bootstrap, topic) == [b"committed", b"after"]
+
+
+# -- killed at any moment ---------------------------------------------------------------------------------------------
+
+
+class Writer(threading.Thread):
+    """Transactions one after the other, each with its number in every partition; begins anew when it must."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.acked: list[int] = []
+        self.tried = 0
+        self.is_stopping = threading.Event()
+        self._broker = bootstrap
+        self._topic = topic
+
+    def run(self) -> None:
+        producer: ConfluentProducer | None = None
+        while not self.is_stopping.is_set():
+            try:
+                producer = producer or ConfluentProducer(self._broker, "writer")
+                self._transaction(producer)
+            except KafkaException:
+                producer = None  # whether the last one counts is not known: it is the next producer's to find out
+
+    def _transaction(self, producer: ConfluentProducer) -> None:
+        number, self.tried = self.tried, self.tried + 1
+        producer.begin()
+        for partition in range(PARTITIONS):
+            producer.write(self._topic, b"%d" % number, partition)
+        if number % 5 == 4:
+            producer.abort()
+        else:
+            producer.commit()
+            self.acked.append(number)
+
+
+def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_minibroker: StartMinibroker) -> None:
+    arguments = ("--listen", f"127.0.0.1:{free_port()}")
+    settings: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
+    broker = start_minibroker(*arguments, settings=settings).wait_until_ready()
+    data_dir, bootstrap = str(broker.data_dir), broker.bootstrap
+    created(bootstrap, "whole", PARTITIONS)
+    writer = Writer(bootstrap, "whole")
+    writer.start()
+    rng = random.Random(7)
+
+    for number in range(ROUNDS):
+        wait_for_acks(writer, 20)
+        time.sleep(rng.random() / 20)
+        broker.process.kill()
+        broker.wait_for_exit()
+        broker = start_minibroker(*arguments, "--data-dir", data_dir, name=f"round{number}", settings=settings)
+        broker.wait_until_ready()
+    wait_for_acks(writer, 20)
+    writer.is_stopping.set()
+    writer.join(PATIENCE_SECONDS)
+    ConfluentProducer(bootstrap, "writer")  # ends what may be open
+
+    seen = [[int(value) for value in read(bootstrap, "whole", partition=each)] for each in range(PARTITIONS)]
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == sorted(set(seen[0]))
+    assert set(writer.acked) <= set(seen[0])
+    assert not [number for number in seen[0] if number % 5 == 4]
+
+
+def wait_for_acks(writer: Writer, more: int) -> None:
+    at_least, deadline = len(writer.acked) + more, time.monotonic() + PATIENCE_SECONDS
+    while len(writer.acked) < at_least:
+        assert writer.is_alive() and time.monotonic() < deadline, f"{len(writer.acked)} of {writer.tried} acked"
+        time.sleep(0.01)
+
+
+# -- with Apache Kafka ------------------------------------------------------------------------------------------------
+
+
+def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
+    start_minibroker: StartMinibroker, tmp_path: Path
+) -> None:
+    settings: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
+    minibroker = start_minibroker(settings=settings).wait_until_ready()
+    created(minibroker.bootstrap, "t", 2)
+    whole, half = (ConfluentProducer(minibroker.bootstrap, each) for each in ("whole", "half"))
+    whole.begin()
+    whole.write("t", b"committed")
+    whole.commit()
+    identity = identity_of(minibroker, "half")
+    half.begin()
+    half.write("t", b"open")
+    half.flush()
+    minibroker.kill()
+
+    with apache_kafka_on(minibroker.data_dir, tmp_path / "kafka", settings=settings) as kafka_broker:
+        before = read(kafka_broker.bootstrap, "t")
+        ended = end(kafka_broker, "half", identity, is_commit=True)
+        wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open"])
+        again = ConfluentProducer(kafka_broker.bootstrap, "whole")
+        again.begin()
+        again.write("t", b"by kafka")
+        again.commit()
+        wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open", b"by kafka"])
+        kafka_broker.stop()
+    back = start_minibroker("--data-dir", str(minibroker.data_dir), settings=settings).wait_until_ready()
+    last = ConfluentProducer(back.bootstrap, "whole")
+    last.begin()
+    last.write("t", b"by minibroker")
+    last.commit()
+
+    assert before == [b"committed"]
+    assert ended is ErrorCode.NONE
+    assert read(back.bootstrap, "t") == [b"committed", b"open", b"by kafka", b"by minibroker"]
+
+
+def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]:
+    """The producer id and epoch that a transactional id has."""
+    request = API_TABLE[ApiKey.DESCRIBE_TRANSACTIONS].request(transactional_ids=[transactional_id])
+    with RawConnection(broker.host, broker.port) as connection:
+        (row,) = connection.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transactions
+    assert row.error_code == ErrorCode.NONE
+    return row.producer_id, row.producer_epoch
+
+
+def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> ErrorCode:
+    """End the transaction in its producer's name, once the coordinator has loaded it."""
+    producer_id, epoch = identity
+    request = API_TABLE[ApiKey.END_TXN].request(
+        transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit
+    )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with RawConnection(broker.host, broker.port) as connection:
+            error = ErrorCode(connection.call(ApiKey.END_TXN, 1, request).error_code)
+        is_loading = error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+        if not is_loading or time.monotonic() > deadline:
+            return error
+        time.sleep(0.1)
+
+
+def wait_until_read(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
+    """Apache Kafka writes markers after it has answered."""
+    expected, deadline = list(values), time.monotonic() + PATIENCE_SECONDS
+    while (found := read(bootstrap, topic)) != expected:
+        assert time.monotonic() < deadline, found

@@ -1,0 +1,143 @@
+"""`minibroker groups`: what it shows, what it changes, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.minibroker.conftest import CommandLine
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+FIVE = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def topic(cli: CommandLine) -> str:
+    return cli.topic(partitions=2, values=FIVE)
+
+
+@pytest.fixture
+def group(cli: CommandLine, topic: str) -> str:
+    """A group without members that has read two of five records."""
+    group = cli.new("reports")
+    cli.records.commit(group, topic, 2)
+    return group
+
+
+def test_groups_are_listed_with_their_state(cli: CommandLine, group: str) -> None:
+    assert [group, "Empty", "0"] in cli.lines("groups", "list")
+    rows = cli.document("groups", "list")
+    assert [row for row in rows if row["group"] == group] == [
+        {"group": group, "state": "Empty", "members": 0, "protocol_type": ""}
+    ]
+
+
+def test_describe_shows_committed_offsets_and_lag(cli: CommandLine, topic: str, group: str) -> None:
+    lines = cli.lines("groups", "describe", group)
+
+    assert lines[0] == [f"{group}:", "Empty,", "0", "members,", "lag", "3"]
+    assert lines[1] == ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"]
+    assert lines[2:] == [[topic, "0", "2", "5", "3", "-"]]
+
+
+def test_describe_shows_who_reads_what(cli: CommandLine, topic: str, group: str) -> None:
+    with cli.records.member(group, topic):
+        document = cli.document("groups", "describe", group)
+
+    (member,) = document["members"]
+    assert document["state"] == "Stable"
+    assert document["lag"] == 3
+    assert member["client_id"] == "by-hand"
+    assert member["host"] == "127.0.0.1"
+    assert member["partitions"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
+    assert document["partitions"] == [
+        {"topic": topic, "partition": 0, "committed": 2, "end": 5, "lag": 3, "client_id": "by-hand"},
+        {"topic": topic, "partition": 1, "committed": None, "end": 0, "lag": None, "client_id": "by-hand"},
+    ]
+
+
+def test_a_reset_without_execute_changes_nothing(cli: CommandLine, topic: str, group: str) -> None:
+    status, out, err = cli.run("groups", "reset", group, "--to", "beginning")
+
+    assert status == 0
+    assert out.splitlines()[1].split() == [topic, "0", "2", "0", "-2"]
+    assert "--execute" in err
+    assert committed(cli, group) == {0: 2}
+
+
+@pytest.mark.parametrize(("position", "offset"), [("start", 0), ("end", 5), ("-1", 4), ("+1", 1), ("3", 3), ("99", 5)])
+def test_a_reset_sets_what_the_group_has_committed(cli: CommandLine, group: str, position: str, offset: int) -> None:
+    cli.out("groups", "reset", group, "--to", position, "--execute")
+
+    assert committed(cli, group) == {0: offset}
+
+
+def test_a_reset_to_a_time_is_to_the_first_record_since(cli: CommandLine) -> None:
+    topic, group = cli.topic(retention_ms=-1), cli.new("by-time")
+    cli.records.write(topic, FIVE, timestamp_ms=1_357_020_000_000)
+
+    for at, offset in (("@2013-01-01T06:00:01.500Z", 2), ("@1357020004000", 4), ("@2013-01-02T00:00:00Z", 5)):
+        document = cli.document("groups", "reset", group, "-t", topic, "--to", at, "--execute")
+        assert [move["after"] for move in document["partitions"]] == [offset]
+
+    assert committed(cli, group) == {0: 5}
+
+
+def test_a_reset_of_a_group_in_use_is_refused(cli: CommandLine, topic: str, group: str) -> None:
+    with cli.records.member(group, topic):
+        line = cli.complaint("groups", "reset", group, "--to", "end", "--execute")
+
+    assert "in use by 1 member;" in line
+    assert "stop them first" in line
+    assert committed(cli, group) == {0: 2}
+
+
+def test_a_reset_asks_for_topics_if_the_group_has_none(cli: CommandLine) -> None:
+    assert "--topic NAME" in cli.complaint("groups", "reset", cli.new("nobody"), "--to", "end")
+
+
+def test_deleted_groups_are_gone(cli: CommandLine, group: str) -> None:
+    assert cli.out("groups", "delete", group) == f"deleted: {group}\n"
+
+    assert "there is no group" in cli.complaint("groups", "describe", group)
+
+
+def test_a_group_in_use_is_not_deleted(cli: CommandLine, topic: str, group: str) -> None:
+    with cli.records.member(group, topic):
+        line = cli.complaint("groups", "delete", group)
+
+    assert "is in use; stop its consumers first" in line
+    assert committed(cli, group) == {0: 2}
+
+
+@pytest.mark.parametrize("command", ["describe", "delete"])
+def test_a_group_that_is_not_there_is_refused_with_the_way_on(cli: CommandLine, command: str) -> None:
+    name = cli.new("missing")
+
+    assert f"there is no group {name}; `minibroker groups list`" in cli.complaint("groups", command, name)
+
+
+def test_deleting_what_is_not_there_may_be_allowed(cli: CommandLine, group: str) -> None:
+    missing = cli.new("missing")
+
+    rows = cli.document("groups", "delete", group, missing, "--if-exists")
+
+    assert {row["name"]: row["outcome"] for row in rows} == {group: "deleted", missing: "absent"}
+
+
+def test_a_reset_as_json_has_every_move(cli: CommandLine, topic: str, group: str) -> None:
+    status, out, _ = cli.run("groups", "reset", group, "--to", "end", "-o", "json")
+
+    assert status == 0
+    assert json.loads(out) == {
+        "group": group,
+        "executed": False,
+        "partitions": [{"topic": topic, "partition": 0, "before": 2, "after": 5, "error": None}],
+    }
+
+
+def committed(cli: CommandLine, group: str) -> dict[int, int]:
+    rows = cli.document("groups", "describe", group)["partitions"]
+    return {row["partition"]: row["committed"] for row in rows if row["committed"] is not None}

@@ -1,0 +1,272 @@
+"""The pytest plugin, in sessions of pytest of its own, as users run it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+ASK = """
+from minibroker.administration import connected
+from minibroker.protocol.api import ApiKey
+
+def topics(broker):
+    with connected(broker.bootstrap_servers) as connection:
+        return {row.name for row in connection.ask(ApiKey.METADATA, topics=None).topics}
+"""
+
+
+@pytest.fixture
+def session(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder for tests, and in it what they ask a broker."""
+    pytester.makepyfile(topics_of=ASK)
+    return pytester
+
+
+def run(session: pytest.Pytester, *arguments: str, xdist: bool = False) -> pytest.RunResult:
+    plugin = ["-p", "minibroker.pytest_plugin"] if not has_entry_point() else []
+    workers = [] if xdist else ["-p", "no:xdist"]
+    return session.runpytest_subprocess(*plugin, *workers, "-p", "no:cacheprovider", *arguments)
+
+
+def has_entry_point() -> bool:
+    """Whether pytest finds the plugin by itself: not in an installation that is older than it."""
+    from importlib.metadata import entry_points
+
+    return any(each.value == "minibroker.pytest_plugin" for each in entry_points(group="pytest11"))
+
+
+def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        from topics_of import topics
+
+        seen = set()
+
+        def test_one(minibroker, minibroker_topic):
+            assert minibroker_topic.startswith("test_one-")
+            assert minibroker.get_bootstrap_server() == minibroker.bootstrap_servers
+            seen.add((minibroker.pid, minibroker_topic))
+
+        def test_two(minibroker, minibroker_topic, minibroker_unique):
+            assert minibroker_topic in topics(minibroker)
+            assert minibroker_unique("a b") != minibroker_unique("a b")
+            assert " " not in minibroker_unique("a b")
+            seen.add((minibroker.pid, minibroker_topic))
+            assert len({pid for pid, _ in seen}) == 1 and len(seen) == 2
+    """)
+
+    run(session).assert_outcomes(passed=2)
+
+
+def test_a_clean_broker_has_no_topics_of_tests_before(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        from topics_of import topics
+
+        def test_one(minibroker, minibroker_topic):
+            assert topics(minibroker)
+
+        def test_two(minibroker_clean):
+            assert topics(minibroker_clean) == set()
+    """)
+
+    run(session).assert_outcomes(passed=2)
+
+
+def test_brokers_of_the_factory_end_with_their_test(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        made = []
+
+        def test_one(minibroker_factory):
+            made.extend([minibroker_factory(settings={"num.partitions": 2}), minibroker_factory()])
+            assert made[0].bootstrap_servers != made[1].bootstrap_servers
+            assert all(each.is_running for each in made)
+
+        def test_two():
+            assert not any(each.is_running for each in made)
+    """)
+
+    run(session).assert_outcomes(passed=2)
+
+
+def test_no_socket_thread_or_process_is_left(session: pytest.Pytester) -> None:
+    session.makeconftest("""
+        import os, threading
+        from pathlib import Path
+
+        def left():
+            sockets = set()
+            for each in os.listdir("/proc/self/fd"):
+                try:
+                    target = os.readlink(f"/proc/self/fd/{each}")
+                except FileNotFoundError:
+                    continue
+                if target.startswith(("socket:", "pipe:")) or "minibroker-" in target:
+                    sockets.add(target)
+            children = {
+                pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
+            }
+            return sockets, set(threading.enumerate()), children
+
+        before = left()
+
+        def pytest_unconfigure(config):
+            assert left() == before, (left(), before)
+            print("nothing is left")
+    """)
+    session.makepyfile("""
+        def test_one(minibroker_clean, minibroker_topic, minibroker_factory):
+            minibroker_factory().reset()
+    """)
+
+    result = run(session, "-s")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*nothing is left*"])
+
+
+def test_a_brokers_death_fails_its_test_with_the_last_log_lines_and_the_next_has_a_broker(
+    session: pytest.Pytester,
+) -> None:
+    session.makepyfile("""
+        import os, signal
+        from topics_of import topics
+
+        def test_it_dies(minibroker):
+            os.kill(minibroker.pid, signal.SIGKILL)
+            minibroker._process.wait()
+
+        def test_it_dies_and_that_is_noticed(minibroker):
+            os.kill(minibroker.pid, signal.SIGKILL)
+            minibroker.reset()
+
+        def test_it_is_there_again(minibroker):
+            assert topics(minibroker) == set()
+
+        def test_one_of_the_test_dies(minibroker_factory):
+            broker = minibroker_factory()
+            os.kill(broker.pid, signal.SIGKILL)
+            broker._process.wait()
+
+        def test_it_is_killed_on_purpose(minibroker):
+            minibroker.kill()
+    """)
+
+    result = run(session)
+
+    result.assert_outcomes(passed=2, failed=3)
+    result.stdout.fnmatch_lines(
+        ["While this test ran, the broker at 127.0.0.1:* was killed by SIGKILL; its last log lines:"]
+    )
+    result.stdout.fnmatch_lines(["*minibroker is ready at 127.0.0.1:*"])
+    result.stdout.fnmatch_lines(["*test_it_dies_and_that_is_noticed*", "*BrokerError: the broker at*SIGKILL*"])
+
+
+def test_what_a_broker_logged_is_in_the_report_of_a_test_that_fails(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        def test_passes(minibroker):
+            minibroker.create_topic("of-the-test-before")
+
+        def test_fails(minibroker):
+            minibroker.create_topic("of-this-test")
+            assert False
+    """)
+
+    result = run(session)
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*- minibroker 127.0.0.1:* -*", "*created topic of-this-test*"])
+    result.stdout.no_fnmatch_line("*of-the-test-before with*")
+
+
+def test_logs_are_kept_where_the_option_says(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        def test_one(minibroker, minibroker_factory):
+            minibroker_factory()
+    """)
+
+    run(session, "--minibroker-log=logs").assert_outcomes(passed=1)
+
+    logs = sorted((session.path / "logs").iterdir())
+    assert [each.name for each in logs] == ["minibroker-main-0.log", "minibroker-main-1.log"]
+    assert all("minibroker is ready" in each.read_text() for each in logs)
+
+
+def test_each_worker_of_xdist_has_a_broker(session: pytest.Pytester) -> None:
+    pytest.importorskip("xdist", reason="pip install pytest-xdist")
+    session.makepyfile("""
+        import pytest, time
+        from pathlib import Path
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_one(minibroker_clean, minibroker_topic, number, worker_id):
+            Path(f"{worker_id}.pid").write_text(str(minibroker_clean.pid))
+            deadline = time.monotonic() + 20
+            while len(list(Path().glob("gw*.pid"))) < 2:
+                assert time.monotonic() < deadline, "the other worker had no test"
+                time.sleep(0.01)
+    """)
+
+    run(session, "-n2", "--minibroker-log=logs", xdist=True).assert_outcomes(passed=2)
+
+    assert len({each.read_text() for each in Path(session.path).glob("gw*.pid")}) == 2
+    assert sorted(each.name for each in (session.path / "logs").iterdir()) == [
+        "minibroker-gw0-0.log",
+        "minibroker-gw1-0.log",
+    ]
+
+
+def test_a_session_starts_within_700_ms_and_is_reset_within_50(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        import time
+
+        def test_times(minibroker_factory):
+            starts, resets = [], []
+            for _ in range(3):
+                begun = time.perf_counter()
+                broker = minibroker_factory()
+                starts.append(time.perf_counter() - begun)
+            for _ in range(5):
+                for name in ("one", "two", "three"):
+                    broker.create_topic(name, partitions=3)
+                begun = time.perf_counter()
+                broker.reset()
+                resets.append(time.perf_counter() - begun)
+            print(f"start {min(starts):.3f} reset {min(resets):.3f}")
+    """)
+
+    output = run(session, "-s").stdout.str()
+
+    times = re.search(r"start ([0-9.]+) reset ([0-9.]+)", output)
+    assert times is not None, output
+    assert float(times[1]) < 0.7
+    assert float(times[2]) < 0.05
+
+
+def test_unittest_has_a_broker_in_a_with(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        import unittest
+        from minibroker import Broker
+        from topics_of import topics
+
+        class Records(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.broker = cls.enterClassContext(Broker())
+
+            def setUp(self):
+                self.broker.reset()
+
+            def test_one(self):
+                self.broker.create_topic("one")
+                self.assertEqual(topics(self.broker), {"one"})
+
+            def test_two(self):
+                self.broker.create_topic("two")
+                self.assertEqual(topics(self.broker), {"two"})
+    """)
+
+    run(session).assert_outcomes(passed=2)

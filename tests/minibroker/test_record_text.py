@@ -1,0 +1,105 @@
+"""Records as text: format strings, JSON, and lines that are read back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.cli.record_lines import NewRecord, Template, records_of
+from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless, read_back, shown
+
+RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)])
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        (r"%v\n", b"late\n"),
+        (r"%t/%p@%o\t%k=%s", b"flights/2@7\tUA=late"),
+        ("%T %K %V %S %%", b"1357020000000 2 4 4 %"),
+        ("%h", b"source=tower,none="),
+        (r"\x00\\é", b"\x00\\\xc3\xa9"),
+        ("", b""),
+    ],
+)
+def test_a_format_prints_a_record(text: str, printed: bytes) -> None:
+    assert compile_format(text)(RECORD) == printed
+
+
+def test_what_is_not_there_is_empty_and_its_size_minus_one() -> None:
+    assert compile_format("[%k|%v|%K|%V]")(RECORD._replace(key=None, value=None)) == b"[||-1|-1]"
+
+
+@pytest.mark.parametrize("text", ["%q", "%", "\\", r"\z", r"\x1"])
+def test_a_format_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="means nothing in a format"):
+        compile_format(text)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"text", "\N{SNOWMAN}".encode(), b"\xff\x00", b"base64:", b"base64:!"])
+def test_bytes_shown_are_read_back(data: bytes | None) -> None:
+    assert read_back(shown(data)) == data
+
+
+def test_a_terminal_gets_nothing_it_would_obey() -> None:
+    assert harmless(b"a\tb\x1b[2J\n\xc2\x9bc\x7f\xc3\xa9") == b"a\tb\\x1b[2J\n\\x9bc\\x7f\xc3\xa9"
+
+
+def test_what_is_consumed_as_json_can_be_produced() -> None:
+    line = as_json(RECORD._replace(value=b"\xff"))
+
+    (record,) = records_of([line], Template(is_json=True))
+
+    assert json.loads(line)["value"] == "base64:/w=="
+    assert record == NewRecord(b"UA", b"\xff", [("source", b"tower"), ("none", None)], 2, 1_357_020_000_000)
+
+
+def test_lines_are_values() -> None:
+    records = list(records_of([b"one\n", b"\n", b"two\r\n", b"three"], Template(key=b"k", partition=1)))
+
+    assert [record.value for record in records] == [b"one", b"", b"two", b"three"]
+    assert {(record.key, record.partition) for record in records} == {(b"k", 1)}
+
+
+def test_a_separator_divides_key_and_value_once() -> None:
+    (record,) = records_of([b"k::v::w\n"], Template(key_separator=b"::"))
+
+    assert (record.key, record.value) == (b"k", b"v::w")
+
+
+def test_json_that_is_no_text_is_kept_as_json() -> None:
+    lines = [b'{"value": {"delay": 2}, "headers": {"a": "b"}}', b'{"key": 7, "value": null}', b'{"value": "x"}']
+
+    records = list(records_of(lines, Template(key=b"k", headers=[("c", b"d")], is_json=True)))
+
+    assert [(record.key, record.value) for record in records] == [(b"k", b'{"delay":2}'), (b"7", None), (b"k", b"x")]
+    assert records[0].headers == [("a", b"b"), ("c", b"d")]
+
+
+@pytest.mark.parametrize(
+    ("line", "template", "said"),
+    [
+        (b"no separator", Template(key_separator=b":"), "has no ':'"),
+        (b"{", Template(is_json=True), "is no JSON"),
+        (b"\xff", Template(is_json=True), "is no JSON"),
+        (b'"text"', Template(is_json=True), "is no object"),
+        (b'{"delay": 2}', Template(is_json=True), 'with "key" or "value"'),
+        (b'{"value": "base64:!"}', Template(is_json=True), "no base64"),
+        (b'{"value": "x", "partition": -1}', Template(is_json=True), '"partition"'),
+        (b'{"value": "x", "timestamp": "now"}', Template(is_json=True), '"timestamp"'),
+        (b'{"value": "x", "headers": [["a"]]}', Template(is_json=True), '"headers"'),
+        (b'{"value": "x", "headers": 3}', Template(is_json=True), '"headers"'),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_by_its_number(line: bytes, template: Template, said: str) -> None:
+    good = b'{"value": "x"}' if template.is_json else b"a:b"
+    records = records_of([good, line], template)
+
+    next(records)
+    with pytest.raises(CommandFailed, match="line 2 ") as failure:
+        next(records)
+
+    assert said in str(failure.value)

@@ -1,0 +1,179 @@
+"""Every message that is declared has the fields of Kafka's own schema, in every version: names, types, order, tags.
+
+A field that has another name here than in the schema is in OUR_NAMES, a tag we are content to skip in UNUSED_TAGS.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import minibroker.protocol
+from minibroker.protocol.primitives import Sized, format_of
+from minibroker.protocol.schema import Array, Field, Message, Row
+from tests.protocol.kafka_schemas import WireField, kafka_schemas
+
+SCHEMAS = kafka_schemas()
+
+# Made with the same tool, but no schema of Kafka's 3.9 has them.
+NOT_KAFKAS = {"ConsumerProtocolSubscription", "InstanceIds", "LeaderEpoch"}
+
+# What Kafka calls a field, and what it is here.
+OUR_NAMES: dict[str, set[str]] = {
+    "committed": {"is_commit"},
+    "committed_leader_epoch": {"leader_epoch"},
+    "committed_metadata": {"metadata"},
+    "committed_offset": {"offset"},
+    "config_operation": {"operation"},
+    "expire_timestamp": {"expire_timestamp_ms"},
+    "commit_timestamp": {"commit_timestamp_ms"},
+    "current_state_timestamp": {"current_state_timestamp_ms"},
+    "forgotten_topics_data": {"forgotten_topics"},
+    "generation": {"generation_id"},
+    "generation_id_or_member_epoch": {"generation_id"},
+    "group": {"group_id"},
+    "groups_names": {"group_names"},
+    "index": {"partition"},
+    "name": {"topic"},
+    "partition_data": {"partitions"},
+    "partition_error_code": {"error_code"},
+    "partition_id": {"partition"},
+    "partition_index": {"partition"},
+    "partition_indexes": {"partitions"},
+    "partition_ids": {"partitions"},
+    "partition_max_bytes": {"max_bytes"},
+    "partition_responses": {"partitions"},
+    "partition_result": {"partitions"},
+    "partition_size": {"size_bytes"},
+    "rebalance_timeout": {"rebalance_timeout_ms"},
+    "replica_election_results": {"topics"},
+    "responses": {"topics"},
+    "results": {"topics"},
+    "results_by_partition": {"partitions"},
+    "results_by_topic_v3_and_below": {"topics"},
+    "session_timeout": {"session_timeout_ms"},
+    "topic_data": {"topics"},
+    "topic": {"name"},
+    "topic_name": {"name"},
+    "transaction_last_update_timestamp_ms": {"last_update_ms"},
+    "transaction_partitions": {"topics"},
+    "transaction_result": {"is_commit"},
+    "transaction_start_timestamp_ms": {"start_ms"},
+    "transaction_state": {"state"},
+    "transaction_start_time_ms": {"start_time_ms"},
+    "transaction_states": {"transactions"},
+    "transaction_status": {"status"},
+    "transaction_timeout_ms": {"timeout_ms"},
+    "v3_and_below_producer_epoch": {"producer_epoch"},
+    "v3_and_below_producer_id": {"producer_id"},
+    "v3_and_below_topics": {"topics"},
+    "v3_and_below_transactional_id": {"transactional_id"},
+}
+
+# Tagged fields that this broker neither reads nor sends.
+UNUSED_TAGS: dict[str, set[str]] = {
+    "ApiVersionsResponse": {
+        "supported_features", "finalized_features_epoch", "finalized_features", "zk_migration_ready",
+    },
+    "CreateTopicsResponse": {"topics.topic_config_error_code"},
+    "FetchRequest": {"cluster_id"},
+    "FetchResponse": {"responses.partitions.current_leader", "responses.partitions.snapshot_id"},
+}  # fmt: skip
+
+# Nullable in every version here, in some only of Kafka's: whoever reads or writes them knows in which.
+NULLABLE_FROM_THE_START = {"JoinGroupResponse.protocol_name", "OffsetFetchRequest.topics"}
+
+TYPES = {
+    "b": "int8", "h": "int16", "H": "uint16", "i": "int32", "l": "int32", "L": "uint32", "q": "int64", "d": "float64",
+    "?": "bool", "16s": "uuid",
+}  # fmt: skip
+
+
+def declared_messages() -> Iterator[Message]:
+    """Every message in protocol/, each once."""
+    found = {}
+    for module in pkgutil.walk_packages(minibroker.protocol.__path__, "minibroker.protocol."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Message):
+                found[value.name] = value
+    yield from found.values()
+
+
+MESSAGES = [message for message in declared_messages() if message.name not in NOT_KAFKAS]
+
+
+def declared_fields(fields: Sequence[Field], version: int) -> tuple[WireField, ...]:
+    """What we declare of a version, in the form of the schemas."""
+    wire = (
+        wire_field(field, version)
+        for field in sorted(fields, key=lambda field: -1 if field.tag is None else field.tag)
+        if field.is_in(version)
+    )
+    return tuple(wire)
+
+
+def wire_field(field: Field, version: int) -> WireField:
+    kind = field.kind_in(version)
+    return WireField(
+        field.name,
+        type_of(kind),
+        bool(getattr(kind, "is_nullable", False)),
+        -1 if field.tag is None else field.tag,
+        declared_fields(getattr(kind, "fields", ()), version),
+    )
+
+
+def type_of(kind: Any) -> str:
+    if isinstance(kind, Array):
+        return "[]" + ("row" if kind.element is None else type_of(kind.element))
+    if isinstance(kind, Row):
+        return "row"
+    return kind.kind if isinstance(kind, Sized) else TYPES[str(format_of(kind))]
+
+
+def on_the_wire(field: WireField, *, is_flexible: bool) -> WireField:
+    """Without tags at its end, a row of one field is that field; and records are told from bytes by us alone."""
+    if field.type == "[]row" and len(field.inside) == 1 and not is_flexible:
+        field = field._replace(type=f"[]{field.inside[0].type}", inside=())
+    return field._replace(type="bytes") if field.type == "records" else field
+
+
+def differences(
+    name: str, path: str, kafkas: Sequence[WireField], ours: Sequence[WireField], *, is_flexible: bool
+) -> list[str]:
+    """Where a row of ours is not that of the schema."""
+    unused = UNUSED_TAGS.get(name, set())
+    kafkas = [field for field in kafkas if field.tag < 0 or f"{path}{field.name}" not in unused]
+    names = [field.name for field in kafkas], [field.name for field in ours]
+    if len(kafkas) != len(ours) or any(
+        mine not in OUR_NAMES.get(each, set()) | {each} for each, mine in zip(*names, strict=True)
+    ):
+        return [f"{path or name}: Kafka has {names[0]}, we {names[1]}"]
+    found = []
+    for theirs, mine in zip(kafkas, ours, strict=True):
+        where = f"{path}{theirs.name}"
+        left, right = (on_the_wire(field, is_flexible=is_flexible) for field in (theirs, mine))
+        is_same = (left.type, left.tag, left.is_nullable) == (right.type, right.tag, right.is_nullable)
+        if not is_same and f"{name}.{where}" not in NULLABLE_FROM_THE_START:
+            found.append(f"{where}: Kafka has {left}, we {right}")
+        found += differences(name, f"{where}.", left.inside, right.inside, is_flexible=is_flexible)
+    return found
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_fields_are_those_of_the_schema_in_every_version(message: Message) -> None:
+    schema = SCHEMAS[message.name]
+    found = []
+    for version in range(message.first_version, message.last_version + 1):
+        is_flexible = message.is_flexible(version)
+        assert schema.has_version(version), f"there is no v{version}"
+        assert schema.is_flexible(version) == is_flexible, f"v{version}"
+        declared = declared_fields(message.fields, version)
+        different = differences(message.name, "", schema.fields(version), declared, is_flexible=is_flexible)
+        found += [f"v{version} {each}" for each in different]
+
+    assert not found, "\n".join(found)

@@ -1,0 +1,85 @@
+"""The records of `__transaction_state`: those that Apache Kafka 2.0.1 wrote are read, and written to the same bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.transaction_records import (
+    TransactionRecord,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+
+# From the log of a 2.0.1 broker: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, a timeout.
+RECORDED = {
+    "Empty": (
+        "0000000000000000000000000000ea6000ffffffff000001a1fe265eb7ffffffffffffffff",
+        TransactionRecord(0, 0, 60_000, 0, frozenset(), 1795265289911, -1),
+    ),
+    "Ongoing": (
+        "0000000000000000000000000000ea60010000000200125f5f636f6e73756d65725f6f6666736574730000000100000001"
+        "000161000000020000000000000001000001a1fe26621a000001a1fe2661d1",
+        TransactionRecord(
+            0,
+            0,
+            60_000,
+            1,
+            frozenset({TopicPartition("__consumer_offsets", 1), TopicPartition("a", 0), TopicPartition("a", 1)}),
+            1795265290778,
+            1795265290705,
+        ),
+    ),
+    "PrepareCommit": (
+        "0000000000000000000000000000ea60020000000100036f6c640000000100000000000001a1fe265f77000001a1fe265f5c",
+        TransactionRecord(0, 0, 60_000, 2, frozenset({TopicPartition("old", 0)}), 1795265290103, 1795265290076),
+    ),
+    "PrepareAbort": (
+        "000000000000000000000003000003e803000000010001610000000100000001000001a1fe2665d6000001a1fe2665d3",
+        TransactionRecord(0, 3, 1000, 3, frozenset({TopicPartition("a", 1)}), 1795265291734, 1795265291731),
+    ),
+    "CompleteCommit": (
+        "0000000000000000000000000000ea600400000000000001a1fe265f7f000001a1fe265f5c",
+        TransactionRecord(0, 0, 60_000, 4, frozenset(), 1795265290111, 1795265290076),
+    ),
+    "CompleteAbort": (
+        "000000000000000000000003000003e80500000000000001a1fe2665d7000001a1fe2665d3",
+        TransactionRecord(0, 3, 1000, 5, frozenset(), 1795265291735, 1795265291731),
+    ),
+}
+every_recording = pytest.mark.parametrize(("written", "record"), RECORDED.values(), ids=RECORDED)
+
+
+@every_recording
+def test_what_kafka_wrote_is_read(written: str, record: TransactionRecord) -> None:
+    assert decode_value(bytes.fromhex(written)) == record
+
+
+@every_recording
+def test_records_are_written_as_kafka_wrote_them(written: str, record: TransactionRecord) -> None:
+    assert encode_value(record).hex() == written
+
+
+def test_keys_are_those_of_kafka() -> None:
+    assert encode_key("to").hex() == "00000002746f"
+    assert decode_key(bytes.fromhex("0000000174")) == "t"
+
+
+@pytest.mark.parametrize("key", ["", "00", "000100017a", "00000005746f", "00000002746f00", "0000ffff", "00000001ff"])
+def test_what_is_no_key_is_corrupt(key: str) -> None:
+    with pytest.raises(KafkaError) as caught:
+        decode_key(bytes.fromhex(key))
+
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_value_of_another_version_or_length_is_corrupt() -> None:
+    value = bytes.fromhex(RECORDED["Ongoing"][0])
+
+    for wrong in (b"", b"\0\1" + value[2:], value[:-1], value + b"\0"):
+        with pytest.raises(KafkaError) as caught:
+            decode_value(wrong)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

@@ -1,0 +1,199 @@
+"""Records for old clients: how many bytes they are, what fills or cuts them, and that they are converted late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from minibroker.storage import converted_slice
+from minibroker.storage.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
+from minibroker.storage.files import FileSlice, RecordsFile
+
+TIME_MS = 1_500_000_000_000
+LIMIT = 1 << 26
+
+SliceOf = Callable[..., FileSlice]
+
+
+@pytest.fixture
+def slice_of(tmp_path: Path) -> SliceOf:
+    """A slice of these batches, in the middle of a file."""
+
+    def write(*batches: bytes | bytearray, cut: int = 0) -> FileSlice:
+        content = b"".join(batches)
+        path = tmp_path / "00000000000000000000.log"
+        path.write_bytes(b"in front" + content)
+        return FileSlice(RecordsFile(path), len("in front"), len(content) - cut)
+
+    return write
+
+
+def plain(base_offset: int, count: int = 3, size: int = 20, codec: Codec = Codec.NONE) -> bytearray:
+    rows = [Record(base_offset + i, TIME_MS + i, b"key", b"v" * size) for i in range(count)]
+    return build_batch(rows, base_offset=base_offset, codec=codec)
+
+
+def marker(offset: int) -> bytearray:
+    return build_end_txn_marker(
+        ControlType.COMMIT,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=TIME_MS,
+        base_offset=offset,
+    )
+
+
+def whole_offsets(data: bytes) -> list[int]:
+    return [
+        record.offset
+        for view in scan_batches(data, 0, len(data))
+        for record in iter_all_records(data, view, max_decompressed_bytes=LIMIT)
+    ]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_it_is_as_long_as_what_was_read(slice_of: SliceOf, magic: int, codec: Codec) -> None:
+    records = slice_of(*(plain(3 * i, codec=codec, size=100) for i in range(20)))
+
+    converted = ConvertedSlice(records, magic, 0)
+
+    data = converted.read()
+    assert len(data) == converted.size_bytes == records.size_bytes
+    assert {view.magic for view in scan_batches(data, 0, len(data))} == {magic}
+
+
+def test_the_first_batch_is_whole_however_much_longer_it_becomes(slice_of: SliceOf) -> None:
+    records = slice_of(plain(0, count=50, size=1), plain(50))
+
+    data = ConvertedSlice(records, 1, 0).read()
+
+    assert len(data) > records.size_bytes
+    assert whole_offsets(data) == list(range(50))
+
+
+def test_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be_whole(slice_of: SliceOf) -> None:
+    headers = ((("header", b"long" * 100),),)
+    batch = build_batch([Record(0, TIME_MS, None, b"v", *headers)])
+
+    data = ConvertedSlice(slice_of(batch), 0, 0).read()
+
+    (view,) = scan_batches(data, 0, len(data))
+    filling = data[view.end_position :]
+    assert len(data) == len(batch)
+    assert filling[:8] == b"\xff" * 8
+    assert int.from_bytes(filling[8:12], "big") == len(filling) + 1
+    assert set(filling[12:]) == {0}
+
+
+def test_records_before_the_offset_asked_for_are_left_out_of_plain_batches_only(slice_of: SliceOf) -> None:
+    assert whole_offsets(ConvertedSlice(slice_of(plain(0), plain(3)), 1, 2).read()) == [2, 3, 4, 5]
+    assert whole_offsets(ConvertedSlice(slice_of(plain(0, codec=Codec.GZIP)), 1, 2).read())[:3] == [0, 1, 2]
+
+
+def test_control_batches_are_left_out(slice_of: SliceOf) -> None:
+    data = ConvertedSlice(slice_of(plain(0), marker(3), plain(4), marker(7)), 1, 0).read()
+
+    assert whole_offsets(data) == [0, 1, 2, 4, 5, 6]
+
+
+def test_nothing_but_control_batches_is_twelve_bytes_of_filler_as_kafkas(slice_of: SliceOf) -> None:
+    converted = ConvertedSlice(slice_of(marker(3), marker(4)), 1, 3)
+
+    assert converted.size_bytes == 12
+    assert converted.read() == b"\xff" * 8 + b"\0\0\0\x3d"
+
+
+def test_the_first_batch_comes_twice_behind_a_control_batch_as_kafkas(slice_of: SliceOf) -> None:
+    records = slice_of(marker(3), plain(4), marker(7), plain(8, codec=Codec.GZIP), marker(11))
+
+    assert whole_offsets(ConvertedSlice(records, 0, 3).read())[:6] == [4, 5, 6, 4, 5, 6]
+
+
+def test_a_batch_cut_off_by_the_end_is_left_out(slice_of: SliceOf) -> None:
+    records = slice_of(plain(0, size=200), plain(3, size=200), cut=1)
+
+    assert whole_offsets(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2]
+
+
+def test_batches_longer_than_one_read_are_converted_like_the_others(slice_of: SliceOf) -> None:
+    value_bytes = READ_BYTES + 1000
+    records = slice_of(plain(0, 1), plain(1, 1, value_bytes), plain(2, 1), plain(3, 1, value_bytes), plain(4, 1), cut=5)
+
+    assert whole_offsets(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2, 3]
+
+
+def test_old_batches_between_new_ones_stay_as_they_are(slice_of: SliceOf) -> None:
+    old = build_message_set([Record(3, -1, None, b"old")], magic=0)
+
+    data = ConvertedSlice(slice_of(plain(0, size=90), old, plain(4, size=90)), 1, 0).read()
+
+    assert bytes(old) in data
+    assert whole_offsets(data)[:5] == [0, 1, 2, 3, 4]  # the rest has grown beyond what was read
+
+
+def test_no_more_is_converted_than_has_been_asked_for(slice_of: SliceOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    converted_bytes = 0
+
+    def counting(buffer: bytes, start: int, end: int, **options: int) -> bytearray:
+        nonlocal converted_bytes
+        converted_bytes += end - start
+        return down_convert(buffer, start, end, **options)
+
+    down_convert = converted_slice.down_convert
+    monkeypatch.setattr(converted_slice, "down_convert", counting)
+    records = slice_of(*(plain(3 * i, size=1000) for i in range(1000)))
+
+    pieces = ConvertedSlice(records, 1, 0).pieces()
+    sent_bytes = sum(len(next(pieces)) for _ in range(4))
+
+    assert records.size_bytes > 20 * PIECE_BYTES
+    assert sent_bytes <= 4 * 2 * PIECE_BYTES
+    assert converted_bytes <= sent_bytes + 2 * PIECE_BYTES
+
+
+def test_a_compressed_batch_is_a_piece_of_its_own_whatever_it_holds(slice_of: SliceOf) -> None:
+    records = slice_of(*(plain(3 * i, size=1000, codec=Codec.GZIP) for i in range(4)))
+
+    pieces = list(ConvertedSlice(records, 1, 0).pieces())
+
+    assert [whole_offsets(bytes(piece)) for piece in pieces[:3]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def test_a_first_batch_that_cannot_be_read_is_an_error_at_once(slice_of: SliceOf) -> None:
+    damaged = plain(0, codec=Codec.GZIP)
+    damaged[70:] = bytes(len(damaged) - 70)
+
+    with pytest.raises(KafkaError) as raised:
+        ConvertedSlice(slice_of(damaged, plain(3)), 1, 0)
+
+    assert raised.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_later_batch_that_cannot_be_read_ends_the_answer_before_it(slice_of: SliceOf) -> None:
+    damaged = plain(3, codec=Codec.GZIP)
+    damaged[70:] = bytes(len(damaged) - 70)
+    records = slice_of(plain(0, size=200), damaged, plain(6))
+
+    data = ConvertedSlice(records, 1, 0).read()
+
+    assert len(data) == records.size_bytes
+    assert whole_offsets(data) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 11, 12, 13, 61, 1000, READ_BYTES, READ_BYTES + 1])
+def test_fillers_are_no_longer_than_what_is_missing(missing_bytes: int) -> None:
+    filling = filler(missing_bytes)
+
+    assert len(filling) == min(missing_bytes, READ_BYTES)
+    assert list(scan_batches(filling, 0, len(filling))) == []

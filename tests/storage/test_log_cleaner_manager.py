@@ -1,0 +1,262 @@
+"""Which log is compacted, and from where to where."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.log import Log
+from minibroker.storage.log_cleaner_manager import LogCleanerManager, log_to_clean
+from minibroker.storage.log_manager import LogManager
+from tests.storage.cleaning import COMPACTED, clean, config_of, put, roll, roll_and_clean
+from tests.storage.logs import NOW_MS, names_in, open_log
+from tests.storage.managers import ORDERS, OTHERS, crash, log_in, opened
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return open_log(tmp_path / "log", COMPACTED)
+
+
+def put_segment(log: Log, timestamp_ms: int = NOW_MS) -> None:
+    put(log, ("a", "1"), ("b", "1"), timestamp_ms=timestamp_ms)
+    roll(log)
+
+
+class TestWhatCanBeCompacted:
+    def test_all_segments_but_the_active_one_are_dirty_at_first(self, log: Log) -> None:
+        put_segment(log)
+        put_segment(log)
+        put(log, ("a", "2"))
+
+        found = log_to_clean(log, NOW_MS)
+
+        assert (found.first_dirty_offset, found.first_uncleanable_offset) == (0, 4)
+        assert (found.clean_bytes, found.cleanable_bytes) == (0, sum(s.size_bytes for s in list(log.segments)[:2]))
+        assert found.cleanable_ratio == 1.0
+
+    def test_what_was_compacted_is_clean(self, log: Log) -> None:
+        put_segment(log)
+        clean(log)
+        put_segment(log)
+
+        found = log_to_clean(log, NOW_MS)
+
+        assert (found.first_dirty_offset, found.first_uncleanable_offset) == (2, 4)
+        assert (found.clean_bytes, found.cleanable_bytes) == tuple(s.size_bytes for s in list(log.segments)[:2])
+        assert found.cleanable_ratio == 0.5
+
+    def test_a_log_that_is_all_clean_has_no_dirty_part(self, log: Log) -> None:
+        put_segment(log)
+        clean(log)
+
+        assert log_to_clean(log, NOW_MS).cleanable_ratio == 0.0
+
+    def test_a_segment_younger_than_the_minimum_lag_and_all_behind_it_wait(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(min_compaction_lag_ms=1000))
+        put_segment(log, NOW_MS - 1000)
+        put_segment(log, NOW_MS - 999)
+        put_segment(log, NOW_MS - 5000)
+
+        assert log_to_clean(log, NOW_MS).first_uncleanable_offset == 2
+        assert log_to_clean(log, NOW_MS + 1).first_uncleanable_offset == 6
+
+    def test_a_segment_older_than_the_maximum_lag_is_overdue(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(max_compaction_lag_ms=1000))
+        put_segment(log, NOW_MS)
+        clean(log)
+        put_segment(log, NOW_MS + 5)
+        put(log, ("a", "1"), timestamp_ms=NOW_MS - 5000)  # in the active segment
+
+        assert not log_to_clean(log, NOW_MS + 1005).is_overdue
+        assert log_to_clean(log, NOW_MS + 1006).is_overdue
+
+    def test_without_a_maximum_lag_nothing_is_overdue(self, log: Log) -> None:
+        put_segment(log, 5)
+
+        assert not log_to_clean(log, 1 << 60).is_overdue
+
+    def test_the_maximum_lag_closes_segments_of_compacted_topics(self) -> None:
+        config = LogConfig(segment_ms=5000, max_compaction_lag_ms=70)
+
+        assert config.max_segment_ms == 5000
+        assert replace(config, cleanup_policy=("compact",)).max_segment_ms == 70
+
+    def test_an_offset_before_the_log_begins_it_anew(self, log: Log, caplog: pytest.LogCaptureFixture) -> None:
+        put_segment(log)
+        put_segment(log)
+        log.cleaned_offset = 2
+        log.truncate_fully_and_start_at(10, now_ms=NOW_MS)
+        assert log.cleaned_offset == 2
+        put_segment(log)
+
+        assert log_to_clean(log, NOW_MS).first_dirty_offset == 10
+        assert [record.levelno for record in caplog.records if "compacted up to 2" in record.message] == [
+            logging.WARNING
+        ]
+
+    def test_what_is_written_after_a_truncation_is_dirty(self, log: Log) -> None:
+        put_segment(log)
+        put_segment(log)
+        clean(log)
+        log.truncate_to(2, now_ms=NOW_MS)
+        put_segment(log)
+
+        assert log_to_clean(log, NOW_MS).first_dirty_offset == 2
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> LogManager:
+    return opened(tmp_path, COMPACTED)
+
+
+class TestChoice:
+    def test_the_dirtiest_log_is_next(self, manager: LogManager) -> None:
+        orders, others = log_in(manager, ORDERS), log_in(manager, OTHERS)
+        for log in (orders, others):
+            put_segment(log)
+            clean(log)
+            put_segment(log)
+        put_segment(others)
+        cleaner = LogCleanerManager(manager)
+
+        first = cleaner.grab_filthiest_log(NOW_MS)
+        second = cleaner.grab_filthiest_log(NOW_MS)
+
+        assert first is not None
+        assert second is not None
+        assert (first.log, second.log) == (others, orders)
+        assert cleaner.grab_filthiest_log(NOW_MS) is None
+        cleaner.done(others)
+        assert cleaner.grab_filthiest_log(NOW_MS) is not None
+
+    @pytest.mark.parametrize(("ratio", "is_chosen"), [(0.49, True), (0.5, False), (0.51, False)])
+    def test_only_a_log_dirtier_than_its_ratio_is_chosen(
+        self, manager: LogManager, ratio: float, is_chosen: bool
+    ) -> None:
+        log = log_in(manager)
+        put_segment(log)
+        clean(log)
+        put_segment(log)
+        log.update_config(config_of(min_cleanable_dirty_ratio=ratio))
+
+        assert (LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is not None) == is_chosen
+
+    def test_one_that_is_overdue_is_chosen_whatever_its_ratio(self, manager: LogManager) -> None:
+        log = log_in(manager)
+        put_segment(log)
+        log.update_config(config_of(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000))
+        cleaner = LogCleanerManager(manager)
+
+        assert cleaner.grab_filthiest_log(NOW_MS + 1000) is None
+        assert cleaner.grab_filthiest_log(NOW_MS + 1001) is not None
+
+    def test_topics_that_are_only_deleted_from_are_not(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, config_of(cleanup_policy=("delete",)))
+        put_segment(log_in(manager))
+
+        assert LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is None
+
+    def test_one_that_failed_is_left_alone_and_named_once(
+        self, manager: LogManager, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log = log_in(manager)
+        put_segment(log)
+        cleaner = LogCleanerManager(manager)
+        assert cleaner.grab_filthiest_log(NOW_MS) is not None
+
+        cleaner.mark_uncleanable(log, ValueError("broken"))
+        cleaner.done(log)
+
+        assert cleaner.uncleanable == [ORDERS]
+        assert cleaner.grab_filthiest_log(NOW_MS) is None
+        assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+        manager.delete_log(ORDERS)
+        put_segment(log_in(manager))
+        assert cleaner.uncleanable == []
+        assert cleaner.grab_filthiest_log(NOW_MS) is not None
+
+
+class TestCheckpoint:
+    def test_how_far_a_log_is_compacted_is_known_after_a_restart(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        put(log_in(manager), ("a", "1"))
+        roll_and_clean(log_in(manager))
+        log_in(manager, OTHERS)
+
+        manager.checkpoint_cleaner_offsets()()
+
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 1\n"
+        crash(manager)
+        again = opened(tmp_path, COMPACTED)
+        assert (again.logs[ORDERS].cleaned_offset, again.logs[OTHERS].cleaned_offset) == (1, None)
+
+    def test_a_clean_stop_writes_it(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        put(log_in(manager), ("a", "1"))
+        roll_and_clean(log_in(manager))
+
+        manager.close()
+
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 1\n"
+
+    def test_without_compaction_there_is_none(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        log_in(manager)
+
+        manager.close()
+
+        assert CHECKPOINT not in names_in(tmp_path)
+
+    def test_what_a_truncation_took_is_not_compacted_after_a_restart_either(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        log = log_in(manager)
+        put_segment(log)
+        clean(log)
+        manager.checkpoint_cleaner_offsets()()
+        log.truncate_to(0, now_ms=NOW_MS)
+        crash(manager)
+
+        again = opened(tmp_path, COMPACTED)
+
+        assert again.logs[ORDERS].cleaned_offset == 0
+
+    def test_a_topic_with_an_old_name_begins_anew(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        put(log_in(manager), ("a", "1"))
+        roll_and_clean(log_in(manager))
+        manager.checkpoint_cleaner_offsets()()
+
+        manager.delete_log(ORDERS)
+        log = log_in(manager)
+        for number in range(5):
+            put(log, ("a", str(number)))
+        crash(manager)
+
+        assert opened(tmp_path, COMPACTED).logs[ORDERS].cleaned_offset is None
+
+    @pytest.mark.parametrize("text", ["", "0\n1\n", "1\n0\n", "0\n1\norders 0 x\n"])
+    def test_one_that_cannot_be_read_is_done_without(self, tmp_path: Path, text: str) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        put(log_in(manager), ("a", "1"))
+        manager.close()
+        (tmp_path / CHECKPOINT).write_text(text)
+
+        again = opened(tmp_path, COMPACTED)
+
+        assert again.logs[ORDERS].cleaned_offset is None
+
+    def test_a_partition_that_is_gone_is_left_out(self, tmp_path: Path) -> None:
+        (tmp_path / CHECKPOINT).write_text("0\n1\ngone 3 17\n")
+        manager = opened(tmp_path, COMPACTED)
+
+        manager.get_or_create_log(TopicPartition("gone", 3), now_ms=NOW_MS)
+
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n0\n"
