@@ -238,9 +238,9 @@ def test_committed_offsets_are_compacted_and_there_after_a_restart(start_minibro
     for offset in range(300):
         consumer.commit(offsets=[KafkaPartition("read", 0, offset)], asynchronous=False)
 
-    wait_until_compacted(broker.data_dir, [GROUP_METADATA_TOPIC], least_offset=200)
+    wait_until_compacted(broker.data_dir, [GROUP_METADATA_TOPIC], least_offset=240)
     segments = list((broker.data_dir / f"{GROUP_METADATA_TOPIC}-0").glob("*.log"))
-    assert sum(path.stat().st_size for path in segments) < 10_000
+    assert sum(path.stat().st_size for path in segments) < 10_000  # of 300 commits more than 30,000 without
     consumer.close()
     assert broker.terminate() == 0
     again = start_minibroker(settings=settings).wait_until_ready()
