@@ -89,35 +89,6 @@ def test_libraries_share_a_group(join: Join, new_topic: NewTopic, write: Write) 
     wait_until_read(write(topic, 5), *members)
 
 
-def test_a_static_member_that_comes_back_in_time_has_its_partitions_and_nobody_rebalances(
-    join: Join, new_topic: NewTopic
-) -> None:
-    topic = new_topic("static", PARTITIONS)
-    one = join(WRITER, f"group-{topic}", topic, group_instance_id="one", session_timeout_ms=30_000)
-    two = join(WRITER, f"group-{topic}", topic, group_instance_id="two", session_timeout_ms=30_000)
-    wait_until_shared([one, two], PARTITIONS)
-    had = two.assignment()
-
-    two.kill()
-    back = join(WRITER, f"group-{topic}", topic, group_instance_id="two", session_timeout_ms=30_000)
-
-    wait_until(lambda: back.assignment() == had, "the partitions it had", seconds=10)
-
-
-def test_members_are_handed_partitions_one_by_one_by_a_cooperative_assignor(
-    join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("cooperative", PARTITIONS)
-    settings = {"partition_assignment_strategy": "cooperative-sticky"}
-    one = join(WRITER, f"group-{topic}", topic, **settings)
-    wait_until_shared([one], PARTITIONS)
-
-    two = join(WRITER, f"group-{topic}", topic, **settings)
-    wait_until_shared([one, two], PARTITIONS)
-
-    wait_until_read(write(topic, 5), one, two)
-
-
 def test_a_broker_stops_at_once_while_members_wait(start_minibroker: StartMinibroker, join: Join) -> None:
     settings = {"group.initial.rebalance.delay.ms": 60_000, "group.min.session.timeout.ms": 1000}
     broker = start_minibroker(settings=settings).wait_until_ready()

@@ -154,6 +154,7 @@ func (m *groupMember) run(asked request) (any, error) {
 		}
 		return m.committed(where.Partition)
 	case "close":
+		m.poll() // what a poll returns is committed automatically once another has followed
 		m.isClosed = true
 		m.client.Close()
 		return nil, nil

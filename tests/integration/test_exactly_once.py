@@ -1,0 +1,245 @@
+"""Consume, transform, produce, exactly once, while the broker and those who do it are killed at random.
+
+The transformers (drivers/transformer.py and its likes in other languages) copy a topic in transactions that carry
+their offsets. What must come out is what went in: nothing lost, nothing twice, in order in each partition; and a
+reader of what is committed, who reads on meanwhile, must have seen just that.
+
+MINIBROKER_EOS_RECORDS says how many records; 100,000 are the whole test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from tests.integration.brokers import Minibroker, free_port
+from tests.integration.clients import UnavailableError
+from tests.integration.conftest import StartMinibroker
+from tests.integration.driver_programs import go_program, java_program, node_program, python_program
+from tests.integration.drivers.line_protocol import Deadline
+from tests.integration.test_serve import create_topic
+from tests.setup_clients import ROOT
+
+RECORDS = int(os.environ.get("MINIBROKER_EOS_RECORDS", "10000"))
+RECORDS_PER_TRANSACTION = 750
+RECORDS_PER_KILL = 1_500
+PARTITIONS = 4
+READ_SECONDS = 30.0
+SLOWEST_RECORDS_A_SECOND = 100
+LONGEST_BEFORE_A_KILL_SECONDS = 0.3  # after more was written: at any moment of what is done with it
+LOOK_AGAIN_SECONDS = 0.02
+SOURCE, TARGET, GROUP = "source", "target", "transformers"
+SETTINGS: dict[str, str | int] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "log.retention.ms": -1,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+}
+PROGRAMS: dict[str, Callable[[], list[str]]] = {
+    "confluent-kafka": partial(python_program, "transformer", "confluent-kafka"),
+    "kafka-python": partial(python_program, "transformer", "kafka-python"),
+    "java": partial(java_program, "JavaTransformer"),
+    "franz-go": partial(go_program, "transform"),
+    "kafkajs": partial(node_program, "kafkajs_transformer"),
+}
+
+
+class Reader(threading.Thread):
+    """Reads what is committed, from the beginning, for as long as it is let; the values by partition."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.is_stopping = threading.Event()
+        self._consumer = committed_reader(bootstrap)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.values))
+
+    def run(self) -> None:
+        while not self.is_stopping.is_set():
+            for message in self._consumer.consume(1000, 0.1):
+                if message.error() is None:
+                    self.values[message.partition()].append(message.value())
+        self._consumer.close()
+
+
+class Transformers:
+    """So many processes with transactional ids of their own; whoever ends is started again."""
+
+    def __init__(self, libraries: Sequence[str], bootstrap: str, log: IO[bytes]) -> None:
+        try:
+            commands = [PROGRAMS[library]() for library in libraries]
+        except UnavailableError as error:
+            pytest.skip(str(error))
+        settings = json.dumps({"records_per_transaction": RECORDS_PER_TRANSACTION})
+        self._commands = [
+            [*command, bootstrap, GROUP, SOURCE, TARGET, f"transformer-{number}", settings]
+            for number, command in enumerate(commands)
+        ]
+        self._log = log
+        self._processes = [self._start(command) for command in self._commands]
+        self.ended = 0
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=ROOT)
+
+    def kill(self, number: int) -> None:
+        """kill -9; it is started again as all that end are."""
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+    def start_those_that_ended(self) -> None:
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self.ended += 1
+                self._processes[number] = self._start(self._commands[number])
+
+    def kill_all(self) -> None:
+        for number in range(len(self._processes)):
+            self.kill(number)
+
+
+class RestartedBroker:
+    """A broker that is killed and started again in its directory, on its port."""
+
+    def __init__(self, start: StartMinibroker) -> None:
+        self._start = start
+        self._listen = ("--listen", f"127.0.0.1:{free_port()}")
+        self._process: Minibroker = start(*self._listen, settings=SETTINGS).wait_until_ready()
+        self._data_dir = self._process.data_dir
+        self.bootstrap = self._process.bootstrap
+        self.kills = 0
+        for topic in (SOURCE, TARGET):
+            create_topic(self._process, topic, partitions=PARTITIONS)
+
+    def kill_and_start(self) -> None:
+        self._process.process.kill()
+        self._process.wait_for_exit()
+        self.kills += 1
+        arguments = (*self._listen, "--data-dir", str(self._data_dir))
+        self._process = self._start(*arguments, name=f"after-{self.kills}", settings=SETTINGS).wait_until_ready()
+
+
+def committed_reader(bootstrap: str, **settings: bool) -> Consumer:
+    """A consumer of what is committed, assigned to every partition of the target from its beginning."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        | {name.replace("_", "."): value for name, value in settings.items()}
+    )
+    consumer.assign([TopicPartition(TARGET, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+    return consumer
+
+
+class Source:
+    """Numbered records are written to the source; `values` are what it has, by partition."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.count = 0
+        self._bootstrap = bootstrap
+
+    def write(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0})
+        for number in range(self.count, self.count + count):
+            partition = number % PARTITIONS
+            self.values[partition].append(b"%d" % number)
+            producer.produce(SOURCE, b"%d" % number, b"key-%d" % (number % 97), partition=partition)
+        self.count += count
+        assert producer.flush(READ_SECONDS) == 0
+
+
+def read_all(bootstrap: str) -> list[list[bytes]]:
+    """The values of the target from the first to the present end, by partition."""
+    consumer = committed_reader(bootstrap, enable_partition_eof=True)
+    values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    at_end: set[int] = set()
+    deadline = Deadline(READ_SECONDS)
+    while len(at_end) < PARTITIONS:
+        deadline.seconds_left("the ends of the partitions")
+        for message in consumer.consume(1000, 0.1):
+            error = message.error()
+            if error is None:
+                values[message.partition()].append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(message.partition())
+    consumer.close()
+    return values
+
+
+@contextmanager
+def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> Iterator[tuple[Transformers, Reader]]:
+    with log_path.open("wb") as log:
+        transformers, reader = Transformers(libraries, bootstrap, log), Reader(bootstrap)
+        reader.start()
+        try:
+            yield transformers, reader
+        finally:
+            transformers.kill_all()
+            reader.is_stopping.set()
+            reader.join(READ_SECONDS)
+
+
+@pytest.mark.timeout(120 + RECORDS // SLOWEST_RECORDS_A_SECOND)
+@pytest.mark.parametrize(
+    ("libraries", "share"),
+    [
+        pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka"),
+        pytest.param(("kafka-python", "java"), 2, id="kafka-python and java"),
+        pytest.param(("franz-go", "franz-go"), 2, id="franz-go"),
+        pytest.param(("kafkajs",), 3, id="kafkajs"),
+    ],
+)
+def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
+    libraries: tuple[str, ...], share: int, start_minibroker: StartMinibroker, tmp_path: Path
+) -> None:
+    """`share` is the part of the records that these libraries get: one in so many."""
+    rng = random.Random(len(libraries[0]))
+    count = RECORDS // share
+    kills = count // RECORDS_PER_KILL
+    broker = RestartedBroker(start_minibroker)
+    source = Source(broker.bootstrap)
+    deadline = Deadline(60 + count / SLOWEST_RECORDS_A_SECOND)
+
+    with transforming(libraries, broker.bootstrap, tmp_path / "transformers.log") as (transformers, reader):
+
+        def wait_for(records: int) -> None:
+            while reader.count < records:
+                deadline.seconds_left(f"{records} of {source.count} records, have {reader.count}")
+                transformers.start_those_that_ended()
+                time.sleep(LOOK_AGAIN_SECONDS)
+
+        for number in range(kills):
+            source.write(count // kills)
+            wait_for(source.count - 2 * RECORDS_PER_KILL)
+            time.sleep(rng.random() * LONGEST_BEFORE_A_KILL_SECONDS)
+            if number % 2:
+                broker.kill_and_start()
+            else:
+                transformers.kill(rng.randrange(len(libraries)))
+        wait_for(source.count)
+        found = read_all(broker.bootstrap)
+
+    assert found == source.values
+    assert reader.values == source.values
+    assert broker.kills == kills // 2 > 0

@@ -1,0 +1,190 @@
+"""Kafka's own tools of 2.0.1, as their scripts in its bin folder start them, against a broker that is not Kafka."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
+from tests.integration.brokers import BrokerProcess
+from tests.integration.conftest import Join, NewTopic, Write
+from tests.integration.members import wait_until_read
+
+JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOG4J = """log4j.rootLogger=WARN, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.SimpleLayout
+"""
+TOOL_SECONDS = 60.0
+PARTITIONS = 2
+GROUPS = "kafka.admin.ConsumerGroupCommand"
+READER = "kafka.tools.ConsoleConsumer"
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def tool(broker: BrokerProcess, tmp_path: Path) -> Tool:
+    """Run one of Kafka's main classes to its end, which must be a good one; what it prints.
+
+    `{}` in an argument stands for the broker's address.
+    """
+    try:
+        jars = kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs the tools of Apache Kafka 2.0.1: {error}")
+    log4j = tmp_path / "log4j.properties"
+    log4j.write_text(LOG4J)
+
+    def run(main: str, *arguments: str, text: str = "") -> str:
+        command = ["java", *JVM_OPTIONS, f"-Dlog4j.configuration=file:{log4j}", "-cp", class_path(jars), main]
+        command += [argument.replace("{}", broker.bootstrap) for argument in arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows that ConsumerGroupCommand prints, by its column names."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    first = next(position for position, line in enumerate(lines) if line[0] in ("TOPIC", "CONSUMER-ID"))
+    return [dict(zip(lines[first], line, strict=False)) for line in lines[first + 1 :]]
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """What the verifiable clients print, a JSON object a line."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_consumer_group_command_lists_and_describes_a_group_that_lives(
+    tool: Tool, new_topic: NewTopic, join: Join, write: Write
+) -> None:
+    topic = new_topic("described", PARTITIONS)
+    group = f"group-{topic}"
+    member = join("confluent-kafka", group, topic, client_id="the-member")
+    wait_until_read(write(topic, 5, partitions=PARTITIONS), member)
+    member.commit()
+    write(topic, 2, partitions=PARTITIONS)
+
+    listed = tool(GROUPS, "--bootstrap-server", "{}", "--list").split()
+    described = table(tool(GROUPS, "--bootstrap-server", "{}", "--describe", "--group", group))
+    members = table(tool(GROUPS, "--bootstrap-server", "{}", "--describe", "--members", "--group", group))
+
+    assert group in listed
+    offsets = {
+        row["PARTITION"]: (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"], row["CLIENT-ID"])
+        for row in described
+    }
+    assert offsets == {str(partition): ("5", "7", "2", "the-member") for partition in range(PARTITIONS)}
+    assert [(row["CLIENT-ID"], row["#PARTITIONS"]) for row in members] == [("the-member", str(PARTITIONS))]
+
+
+def test_consumer_group_command_resets_and_deletes_a_group_that_nobody_is_in(
+    tool: Tool, new_topic: NewTopic, join: Join, write: Write
+) -> None:
+    topic = new_topic("reset", PARTITIONS)
+    group = f"group-{topic}"
+    values = write(topic, 5, partitions=PARTITIONS)
+    member = join("java", group, topic)  # has left once it is closed
+    wait_until_read(values, member)
+    member.commit()
+    member.close()
+    reset = ("--bootstrap-server", "{}", "--reset-offsets", "--group", group, "--topic", topic, "--execute")
+
+    to_begin = table(tool(GROUPS, *reset, "--to-earliest"))
+    forth = table(tool(GROUPS, *reset, "--shift-by", "3"))
+    described = table(tool(GROUPS, "--bootstrap-server", "{}", "--describe", "--group", group))
+    back = join("java", group, topic)
+    wait_until_read([value for value in values if int(value) % 5 >= 3], back)
+    back.close()
+    deleted = tool(GROUPS, "--bootstrap-server", "{}", "--delete", "--group", group)
+
+    assert [row["NEW-OFFSET"] for row in to_begin] == ["0"] * PARTITIONS
+    assert [row["NEW-OFFSET"] for row in forth] == ["3"] * PARTITIONS
+    assert [(row["CURRENT-OFFSET"], row["LAG"], row["CONSUMER-ID"]) for row in described] == [("3", "2", "-")] * 2
+    assert f"('{group}') was successful" in deleted
+
+
+def test_console_clients_write_and_read_on_where_their_group_was(tool: Tool, new_topic: NewTopic) -> None:
+    topic = new_topic("console")
+    lines = [f"line {number}" for number in range(6)]
+    tool("kafka.tools.ConsoleProducer", "--broker-list", "{}", "--topic", topic, text="\n".join(lines) + "\n")
+
+    reading = ("--bootstrap-server", "{}", "--topic", topic, "--group", f"group-{topic}", "--max-messages", "3")
+    first = tool(READER, *reading, "--from-beginning", "--isolation-level", "read_committed")
+    second = tool(READER, *reading)
+
+    assert first.splitlines() == lines[:3]
+    assert second.splitlines() == lines[3:]
+
+
+def test_verifiable_clients_agree_on_what_was_written(tool: Tool, new_topic: NewTopic) -> None:
+    topic = new_topic("verifiable", PARTITIONS)
+    common = ("--broker-list", "{}", "--topic", topic, "--max-messages", "500")
+
+    produced = events(tool("org.apache.kafka.tools.VerifiableProducer", *common, "--acks", "-1"))
+    consumed = events(tool("org.apache.kafka.tools.VerifiableConsumer", *common, "--group-id", f"group-{topic}"))
+
+    acked = sorted(int(event["value"]) for event in produced if event["name"] == "producer_send_success")
+    committed = [event for event in consumed if event["name"] == "offsets_committed"]
+    assert acked == list(range(500))
+    assert sum(event["count"] for event in consumed if event["name"] == "records_consumed") == 500
+    assert all(event["success"] for event in committed)
+    assert sum(row["offset"] for row in committed[-1]["offsets"]) == 500
+
+
+def test_transactional_message_copier_copies_all_though_it_aborts_at_random(tool: Tool, new_topic: NewTopic) -> None:
+    source, target = new_topic("copied"), new_topic("copy")
+    tool(
+        *("org.apache.kafka.tools.VerifiableProducer", "--broker-list", "{}", "--topic", source),
+        *("--max-messages", "1000", "--acks", "-1"),
+    )
+
+    copied = events(
+        tool(
+            *("org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", "{}", "--input-topic", source),
+            *("--input-partition", "0", "--output-topic", target, "--max-messages", "1000"),
+            *("--consumer-group", f"group-{source}", "--transactional-id", source, "--transaction-size", "100"),
+            "--enable-random-aborts",
+        )
+    )
+    read = tool(
+        *(READER, "--bootstrap-server", "{}", "--topic", target, "--from-beginning", "--max-messages", "1000"),
+        *("--isolation-level", "read_committed"),
+    )
+
+    assert copied[-1]["remaining"] == 0
+    assert [int(line) for line in read.splitlines()] == list(range(1000))
+
+
+def test_other_tools_find_what_they_ask_for(
+    tool: Tool, new_topic: NewTopic, write: Write, tmp_path: Path, broker: BrokerProcess
+) -> None:
+    topic = new_topic("asked", PARTITIONS)
+    write(topic, 7, partitions=PARTITIONS)
+    below = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]}
+    (tmp_path / "below.json").write_text(json.dumps(below))
+
+    deleted = tool(
+        *("kafka.admin.DeleteRecordsCommand", "--bootstrap-server", "{}"),
+        *("--offset-json-file", str(tmp_path / "below.json")),
+    )
+    first = tool("kafka.tools.GetOffsetShell", "--broker-list", "{}", "--topic", topic, "--time", "-2")
+    last = tool("kafka.tools.GetOffsetShell", "--broker-list", "{}", "--topic", topic, "--time", "-1")
+    versions = tool("kafka.admin.BrokerApiVersionsCommand", "--bootstrap-server", "{}")
+    described = tool("kafka.admin.LogDirsCommand", "--bootstrap-server", "{}", "--describe", "--topic-list", topic)
+
+    assert "low_watermark: 4" in deleted
+    assert sorted(first.split()) == [f"{topic}:0:4", f"{topic}:1:0"]
+    assert sorted(last.split()) == [f"{topic}:0:7", f"{topic}:1:7"]
+    assert f"{broker.bootstrap} (id: 0 rack: null) -> (" in versions
+    (directory,) = json.loads(described.splitlines()[-1])["brokers"][0]["logDirs"]
+    assert sorted(row["partition"] for row in directory["partitions"]) == [f"{topic}-0", f"{topic}-1"]
