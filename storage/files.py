@@ -16,6 +16,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -142,10 +143,11 @@ def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
 
 
 class OffsetCheckpointFile:
-    """An offset for each partition of a log directory: `topic partition offset`."""
+    """An offset for each partition of a log directory: `topic partition offset`. Any thread may write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._writing = threading.Lock()  # two writers would take each other's temporary file away
 
     def read(self) -> dict[TopicPartition, int]:
         """Return the offsets, none if the file is missing. Raises CorruptFileError."""
@@ -158,7 +160,8 @@ class OffsetCheckpointFile:
             raise CorruptFileError(f"{self.path}: {error}") from error
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        write_checkpoint(self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()))
+        with self._writing:
+            write_checkpoint(self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()))
 
 
 class MetaProperties(NamedTuple):

@@ -228,8 +228,16 @@ class LocalLog:
             if segment.base_offset <= start:
                 break
         if has_new_files:
-            sync_directory(self.directory)
-            sync_directory(self.directory.parent)
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        directory = self.directory
+        try:
+            sync_directory(directory)
+        except FileNotFoundError:
+            if self.refusal is None:  # else it was renamed, for deletion
+                raise
+        sync_directory(directory.parent)
 
     @property
     def oldest_offset_to_recover(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,24 @@ def test_a_checkpoint_of_kafka_is_read_and_written_the_same(tmp_path: Path, name
 
     assert offsets
     assert rewritten.path.read_bytes() == recorded.read_bytes()
+
+
+def test_two_threads_may_write_the_same_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = OffsetCheckpointFile(tmp_path / "checkpoint")
+    other = threading.Thread(target=file.write, args=({TopicPartition("later", 0): 2},))
+    fsync = os.fsync
+
+    def let_the_other_begin(fd: int) -> None:
+        if not other.ident:
+            other.start()
+            other.join(0.1)  # as far as it gets
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", let_the_other_begin)
+    file.write({TopicPartition("first", 0): 1})
+    other.join()
+
+    assert file.read() == {TopicPartition("later", 0): 2}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -159,6 +160,24 @@ class TestFlushing:
         log.flush()
 
         assert len(os.listdir("/proc/self/fd")) == before
+
+    @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
+    def test_a_log_may_be_deleted_while_another_thread_flushes_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        directory = tmp_path / "orders-0"
+        directory.mkdir()
+        log = roll_three(directory)
+
+        def delete_first(fd: int) -> None:
+            monkeypatch.undo()
+            log.rename_and_refuse(tmp_path / "orders-0.0-delete")
+            shutil.rmtree(tmp_path / "orders-0.0-delete")
+
+        monkeypatch.setattr(os, moment, delete_first)
+        log.flush()
+
+        assert not directory.exists()
 
     def test_a_failed_fsync_is_never_acknowledged_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = open_log(tmp_path)
