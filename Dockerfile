@@ -14,11 +14,13 @@ FROM python:3.11-slim-bookworm
 RUN useradd --system --user-group --no-create-home minibroker \
     && install -d -o minibroker -g minibroker /var/lib/minibroker
 COPY --from=build /opt/minibroker /opt/minibroker
-ENV PATH=/opt/minibroker/bin:$PATH
+COPY docker/health.py /opt/minibroker/
+# Settings are KAFKA_* variables, as of the apache/kafka image; these are the two that a container wants differently.
+ENV PATH=/opt/minibroker/bin:$PATH KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 KAFKA_LOG_DIRS=/var/lib/minibroker
 USER minibroker
 VOLUME /var/lib/minibroker
 EXPOSE 9092
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=2s --timeout=5s --start-period=30s --retries=5 CMD ["minibroker", "health"]
+HEALTHCHECK --interval=2s --timeout=5s --start-period=30s --retries=5 CMD ["python", "/opt/minibroker/health.py"]
 ENTRYPOINT ["minibroker"]
-CMD ["serve", "--listen", "0.0.0.0:9092", "--data-dir", "/var/lib/minibroker"]
+CMD ["serve", "--environment", "--ready-file", "/dev/shm/minibroker.ready"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -24,6 +25,7 @@ LOG_SECONDS = 10.0
 LOG_POLL_SECONDS = 0.01
 LOG_CHARACTERS_SHOWN = 2000
 BYTES_PER_MB = 1_000_000
+PORTS_OF_SERVERS = range(20_000, 32_768)  # where net.ipv4.ip_local_port_range usually begins
 WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
 
 
@@ -238,8 +240,16 @@ def module_command(module: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A port nobody listens on now, and none that the kernel gives to clients.
+
+    One of those looks for a broker that was killed, is given the broker's port for its own end of the connection,
+    finds itself there, and keeps the broker from listening again.
+    """
+    while True:
+        port = random.choice(PORTS_OF_SERVERS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port

@@ -16,13 +16,16 @@ import socket
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.profiles import EVERYTHING, RELEASES, profile_of
 
 if TYPE_CHECKING:
-    from minibroker.broker.config import KafkaConfig
+    from minibroker.broker.config.kafka_config import KafkaConfig
+    from minibroker.broker.control import ControlServer
+    from minibroker.broker.transcript import Recorder
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -32,6 +35,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_POLL_SECONDS = 0.5
 EVERY_INTERFACE = ("0.0.0.0", "::")
 PORT_MAX = 65_535
+DEFAULT_RECORD_BYTES = 64 * 1024
+RECORD_BYTES_MAX = 16 * 1024 * 1024
 
 logger = logging.getLogger("minibroker.broker")
 
@@ -87,6 +92,25 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="offer only what this release of Apache Kafka has, with its defaults: " + ", ".join(RELEASES),
     )
     parser.add_argument(
+        "--control",
+        metavar="PATH",
+        type=Path,
+        help="make a Unix socket there, from which tests turn this broker's clock and set faults (default none)",
+    )
+    parser.add_argument(
+        "--transcript",
+        metavar="FILE",
+        type=Path,
+        help="record every request and response there, for `minibroker transcript`; goes on behind what is in it",
+    )
+    parser.add_argument(
+        "--transcript-max-bytes",
+        metavar="N",
+        type=record_bytes,
+        default=DEFAULT_RECORD_BYTES,
+        help=f"of the records in a request or response, keep this much (default {DEFAULT_RECORD_BYTES})",
+    )
+    parser.add_argument(
         "--check", action="store_true", help="only read the settings, say what is wrong with them, and end"
     )
     parser.add_argument(
@@ -107,6 +131,12 @@ def host_and_port(text: str) -> str:
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
     return text
+
+
+def record_bytes(text: str) -> int:
+    if not text.isdecimal() or int(text) > RECORD_BYTES_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes from 0 to {RECORD_BYTES_MAX}")
+    return int(text)
 
 
 def key_and_value(text: str) -> str:
@@ -142,7 +172,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     )
     if options.parent_pid is not None:
         threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
-    from minibroker.broker.config import ConfigError, load_config
+    from minibroker.broker.config.kafka_config import ConfigError, load_config
 
     try:
         config = load_config(
@@ -161,7 +191,17 @@ def start_and_run(options: argparse.Namespace) -> None:
         logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
     if options.ready_file is not None:
         prepare_ready_file(options.ready_file)
-    run(config, listen_on(config), options.ready_file)
+    listeners = listen_on(config)
+    control = recorder = None
+    with ExitStack() as at_end:
+        if options.control is not None:
+            control = control_at(options.control)
+            at_end.callback(control.close)
+        if options.transcript is not None:
+            recorder = recorder_at(options.transcript, options.transcript_max_bytes)
+            at_end.callback(recorder.close)
+            recorder.started(f"process {os.getpid()}, data in {config.log_dir}")
+        run(config, listeners, options.ready_file, control, recorder)
 
 
 def stop_with_parent(parent_pid: int) -> None:
@@ -198,7 +238,36 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
         ) from error
 
 
-def run(config: KafkaConfig, listeners: list[socket.socket], ready_file: Path | None) -> None:
+def control_at(path: Path) -> ControlServer:
+    """Raises StartFailed."""
+    from minibroker.broker.control import ControlError, ControlServer
+
+    try:
+        return ControlServer(path)
+    except ControlError as error:
+        raise StartFailed(f"{error}; name another with --control PATH") from error
+
+
+def recorder_at(path: Path, max_record_bytes: int) -> Recorder:
+    """Raises StartFailed."""
+    from minibroker.broker.transcript import Recorder
+    from minibroker.storage.transcript_file import TranscriptError, TranscriptWriter
+
+    try:
+        return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes)
+    except TranscriptError as error:
+        raise StartFailed(f"{error}; name another with --transcript FILE") from error
+    except OSError as error:
+        raise StartFailed(f"cannot write --transcript {path}: {error.strerror}; name another") from error
+
+
+def run(
+    config: KafkaConfig,
+    listeners: list[socket.socket],
+    ready_file: Path | None,
+    control: ControlServer | None = None,
+    recorder: Recorder | None = None,
+) -> None:
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
@@ -230,7 +299,7 @@ def run(config: KafkaConfig, listeners: list[socket.socket], ready_file: Path | 
             signal.raise_signal(number)
 
     try:
-        run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready)
+        run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, control=control, recorder=recorder)
     except TopicStoreError as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:

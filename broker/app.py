@@ -11,9 +11,10 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -34,9 +35,9 @@ from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.compaction import Compaction
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller, TopicDeletionListener
-from minibroker.broker.dynamic_config import DynamicConfig
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.server import Server
@@ -51,6 +52,14 @@ from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep import Upkeep
 from minibroker.storage.log_manager import LogManager
 
+if TYPE_CHECKING:
+    from minibroker.broker.client import Client
+    from minibroker.broker.control import ControlServer
+    from minibroker.broker.faults.injector import FaultInjector
+    from minibroker.broker.network.connection import Dispatch
+    from minibroker.broker.transcript import Recorder
+    from minibroker.broker.turnable_clock import TurnableClock
+
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS = 10.0
@@ -63,8 +72,17 @@ OnReady = Callable[[str, int], None]  # with host and port of the first listener
 class BrokerApp:
     """One broker on one data directory: `load`, `run`, and in the end `close`."""
 
-    def __init__(self, config: KafkaConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        clock: Clock | None = None,
+        control: ControlServer | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._config = config
+        self._control = control  # None: nobody asked for it at the start
+        self._faults: FaultInjector | None = None  # comes with it
+        self._recorder = recorder  # None: as well
         self._clock = Clock() if clock is None else clock
         self._log_manager = LogManager(config.log_dir, default_config=config.log_config, broker_id=config.broker_id)
         self._store = TopicStore(config.log_dir, config.broker_id)
@@ -74,13 +92,13 @@ class BrokerApp:
     def load(self) -> None:
         """Open the data directory. Raises LogDirectoryError or TopicStoreError with one line for the operator."""
         self._log_manager.lock()
-        self._store.load(self._log_manager.partitions_on_disk())
+        left_over = self._store.load(self._log_manager.partitions_on_disk())
         self._dynamic_config.restore(self._store.broker_configs)
         for topic in self._store.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
-        self._log_manager.load(self._clock.wall_ms())
+        self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
 
-    def build(self, timers: TimerLoop, host: str, port: int) -> ApiRegistry:
+    def build(self, timers: TimerLoop) -> ApiRegistry:
         """Make every part that answers requests, and lead every partition there is."""
         config = self._config
         metadata_cache = MetadataCache(config.broker_id, self._store.cluster_id)
@@ -103,13 +121,7 @@ class BrokerApp:
             on_topic_deleted=on_topic_deleted,
         )
         controller.start()
-        metadata = MetadataApis(
-            config=config,
-            metadata_cache=metadata_cache,
-            controller=controller,
-            listen_host=host,
-            listen_port=port,
-        )
+        metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
         self.background = Background()
         group_log = coordinator_log(
             GROUP_METADATA_TOPIC,
@@ -192,8 +204,9 @@ class BrokerApp:
         """Serve until SIGTERM or SIGINT, then stop in order."""
         host, port = listeners[0].getsockname()[:2]
         timers = TimerLoop(self._clock)
-        registry = self.build(timers, host, port)
-        server = Server(listeners, config=self._config, dispatch=registry.dispatch, timers=timers)
+        registry = self.build(timers)
+        dispatch = self._dispatch(registry, lambda: (each.client for each in server.connections))
+        server = Server(listeners, config=self._config, dispatch=dispatch, timers=timers, witness=self._recorder)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as upkeep:
                 upkeep.start_soon(timers.run)
@@ -201,6 +214,9 @@ class BrokerApp:
                 upkeep.start_soon(self.background.run)
                 upkeep.start_soon(self._upkeep().run)
                 upkeep.start_soon(Compaction(self._config, self._log_manager, self._clock).run)
+                if self._control is not None:
+                    self._offer_clock(self._control)
+                    upkeep.start_soon(self._control.run)
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server)
                     settle_memory()
@@ -209,6 +225,26 @@ class BrokerApp:
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close)
+
+    def _offer_clock(self, control: ControlServer) -> None:
+        from minibroker.broker.turnable_clock import ClockTurner, TurnableClock
+
+        assert isinstance(self._clock, TurnableClock)
+        turner = ClockTurner(self._clock)
+        control.register("clock.advance", turner.advance)
+        control.register("clock.now", turner.now)
+
+    def _dispatch(self, registry: ApiRegistry, open_clients: Callable[[], Iterable[Client]]) -> Dispatch:
+        """What answers a frame: the registry, and around it only what was asked for at the start."""
+        dispatch: Dispatch = registry.dispatch
+        if self._control is not None:
+            from minibroker.broker.faults.injector import FaultInjector
+
+            self._faults = FaultInjector(registry, self.fetch_sessions, open_clients)
+            for name, call in self._faults.calls.items():
+                self._control.register(name, call)
+            dispatch = self._faults.dispatch
+        return dispatch if self._recorder is None else self._recorder.around(dispatch)
 
     def close(self) -> None:
         """Flush, write the checkpoints and the clean marker, unlock. A directory that is offline is left as it is."""
@@ -221,6 +257,8 @@ class BrokerApp:
             logger.info("stopping on %s", signal.Signals(number).name)
             break
         server.stop_accepting()
+        if self._faults is not None:
+            self._faults.lift_all()
         self.groups.stop()
         self.replica_manager.complete_all_delayed()
         await trio.sleep(STOP_GRACE_SECONDS)  # cut short when the last connection has ended
@@ -284,13 +322,25 @@ def settle_memory() -> None:
 
 
 def run(
-    config: KafkaConfig, listeners: list[socket.socket], *, on_loaded: Callable[[], None], on_ready: OnReady
+    config: KafkaConfig,
+    listeners: list[socket.socket],
+    *,
+    on_loaded: Callable[[], None],
+    on_ready: OnReady,
+    control: ControlServer | None = None,
+    recorder: Recorder | None = None,
 ) -> None:
     """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
 
-    `on_ready` is called once requests are answered and SIGTERM and SIGINT stop the broker.
+    `on_ready` is called once requests are answered and SIGTERM and SIGINT stop the broker. With a `control`, which
+    is not closed here, tests can turn its clock and set faults.
     """
-    app = BrokerApp(config)
+    clock: TurnableClock | None = None  # None: trio's own
+    if control is not None:
+        from minibroker.broker.turnable_clock import TurnableClock
+
+        clock = TurnableClock()
+    app = BrokerApp(config, clock, control, recorder)
     app.load()
     on_loaded()
-    trio.run(app.run, listeners, on_ready)
+    trio.run(app.run, listeners, on_ready, clock=clock)

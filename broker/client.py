@@ -11,7 +11,7 @@ class Client:
     `rows_at_end` is left by a fetch that found nothing new (apis/repeated_fetch.py), for the registry to take.
     """
 
-    __slots__ = ("address", "client_id", "local_host", "local_port", "repeated_fetch", "rows_at_end")
+    __slots__ = ("__weakref__", "address", "client_id", "local_host", "local_port", "repeated_fetch", "rows_at_end")
 
     def __init__(self, address: str, local_host: str, local_port: int) -> None:
         self.address = address
@@ -23,4 +23,8 @@ class Client:
 
 
 class CloseConnectionError(Exception):
-    """The request is answered by closing the connection (a failed acks=0 produce)."""
+    """The request is answered by closing the connection (a failed acks=0 produce), after `last_bytes` of an answer."""
+
+    def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
+        super().__init__(reason)
+        self.last_bytes = last_bytes

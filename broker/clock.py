@@ -1,7 +1,7 @@
 """The broker's two clocks: one for waiting, one for what is written down.
 
 Timeouts follow the monotonic clock (trio's own, so that tests may jump it); record timestamps and retention
-follow the wall clock. Nothing in `broker/` reads a time from anywhere else.
+follow the wall clock. Nothing in `broker/` reads a time from anywhere else. Tests may turn both (turnable_clock.py).
 """
 
 from __future__ import annotations

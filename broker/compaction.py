@@ -11,7 +11,7 @@ import logging
 import trio
 
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.storage.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
 from minibroker.storage.log_cleaner_manager import LogCleanerManager

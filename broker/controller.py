@@ -1,8 +1,9 @@
 """Creates, changes and deletes topics, and changes the broker's settings: checks, writes it down, then acts on it.
 
 The order makes a kill at any point harmless: a created topic is in the store before its first log exists (the
-log is made again at the next start), a deleted one leaves the store before its directories go (directories of
-a topic the store has dropped are renamed first, so they are not taken for a topic at the next start).
+log is made again at the next start), a deleted one leaves the store before its directories go (it is noted there that
+they may be left, so that the next start takes them away, and not for a topic). The topics of one request are written
+down together, all or none: the file is whole each time, and a hundred fsyncs take long.
 
 Replicas may be assigned to brokers that are not there. A partition with none on this broker has no leader, and as in
 Kafka clients see nothing of a partition that never had one: the store knows it, the metadata cache does not.
@@ -24,9 +25,10 @@ from minibroker.broker.cluster.metadata_cache import (
     check_topic_name,
     colliding_names,
 )
+from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.topic_store import TopicStore
-from minibroker.broker.config import KafkaConfig
-from minibroker.broker.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -89,104 +91,80 @@ class Controller:
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
         return next((topic for topic in self.topics() if topic.topic_id == topic_id), None)
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partition_count: int,
-        replication_factor: int,
-        assignment: Mapping[int, Sequence[int]] | None = None,
-        configs: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-    ) -> TopicState:
-        """Create a topic, or only check that it could be. Raises KafkaError; nothing is created then.
+    def create_topics(
+        self, wanted: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, TopicState | KafkaError]:
+        """Create topics, or only check that they could be: by name what was made, or why it was not.
 
-        Checks in the order of kafka 2.0.1 AdminManager.createTopics.
+        They are written down together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
-        configs = dict(configs or {})
-        self._check_topic_configs(configs)
-        if assignment:
-            self._check_no_counts(partition_count, replication_factor)
-            self._check_new_name(name)
-            replicas = assignment_of_topic(assignment)
-        else:
-            replicas = assign_replicas(self._config.broker_id, partition_count, replication_factor)
-            self._check_new_name(name)
-        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(replicas)}
-        topic = TopicState(name, partitions, configs)
         if validate_only:
-            return topic
-        self._store.topics[name] = topic
-        self._save("the topic", lambda: self._store.topics.pop(name))
-        self._publish(topic)
-        logger.info("created topic %s with %d partitions", name, len(partitions))
-        return topic
+            return {each.name: attempt(self._checked_topic, each) for each in wanted}
+        outcomes = {each.name: attempt(self._store_topic, each) for each in wanted}
+        made = done(outcomes)
 
-    def create_topic_automatically(self, name: str) -> TopicState:
-        """As kafka 2.0.1 KafkaApis.createTopic with the broker's defaults."""
-        return self.create_topic(
-            name,
-            partition_count=self._config.num_partitions,
-            replication_factor=self._config.default_replication_factor,
-        )
+        def undo() -> None:
+            for name in made:
+                del self._store.topics[name]
+
+        return outcomes | self._saved_then(made, "the topic", undo, self._open_topic)
+
+    def create_missing_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
+        """Create topics somebody has asked for, with the broker's defaults, or those of a coordinator's topic.
+
+        As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
+        """
+        return self.create_topics(self._missing_topic(name) for name in names)
 
     def ensure_internal_topic(self, name: str) -> TopicState:
-        """The topic a coordinator keeps its state in, made when it is first wanted. Raises KafkaError.
-
-        As kafka 2.0.1 KafkaApis.createInternalTopic; with one broker alive its replication factor is one.
-        """
-        topic = self._store.topics.get(name)
-        if topic is not None:
-            return topic
-        partition_count, configs = self._internal_topics[name]
-        return self.create_topic(name, partition_count=partition_count, replication_factor=1, configs=configs)
+        """The topic a coordinator keeps its state in, made when it is first wanted. Raises KafkaError."""
+        return self._store.topics.get(name) or result_of(self.create_missing_topics([name])[name])
 
     def create_partitions(
-        self,
-        name: str,
-        total_count: int,
-        assignment: Sequence[Sequence[int]] | None = None,
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Add partitions to a topic until it has `total_count`, or only check. Raises KafkaError.
+        self, wanted: Iterable[NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, TopicState | KafkaError]:
+        """Add partitions to topics, or only check: by name the grown topic, or why it has not grown.
 
-        As kafka 2.0.1 AdminManager.createPartitions.
+        They are written down together. As kafka 2.0.1 AdminManager.createPartitions.
         """
-        topic = self._store.topics.get(name)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        if sorted(topic.partitions) != list(range(len(topic.partitions))):
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{name}' are not numbered 0, 1, 2 ..."
-            )
-        existing = [topic.partitions[number].replicas for number in range(len(topic.partitions))]
-        added = added_partitions(existing, total_count, assignment, self._config.broker_id)
-        if validate_only:
-            return
-        before = topic.partitions
-        topic.partitions = before | {
-            number: self._new_partition(brokers) for number, brokers in enumerate(added, len(before))
-        }
-        self._save("the partitions", lambda: setattr(topic, "partitions", before))
-        self._publish(topic, only=topic.partitions.keys() - before.keys())
-        logger.info("topic %s has %d partitions now", name, total_count)
+        added = {each.name: attempt(self._added_partitions, each) for each in wanted}
+        growing = {} if validate_only else done(added)
+        before = {name: self._store.topics[name].partitions for name in growing}
+        for name, partitions in growing.items():
+            self._store.topics[name].partitions = before[name] | partitions
 
-    def delete_topic(self, name: str) -> None:
-        """Forget the topic and rename its directories away. Raises KafkaError."""
-        if not self._config.delete_topic_enable:
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
-        topic = self._store.topics.pop(name, None)
-        if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._save("the deletion", lambda: self._store.topics.update({name: topic}))
-        seen = self._cache.topics.pop(name, None)
-        for topic_partition in self._cache.partitions_of(seen) if seen is not None else ():
-            self._replica_manager.stop_replica(topic_partition, delete=True)
-        logger.info("deleted topic %s", name)
-        partitions = list(self._cache.partitions_of(topic))
-        for tell in self._on_topic_deleted:
-            tell(partitions)
+        def undo() -> None:
+            for name, partitions in before.items():
+                self._store.topics[name].partitions = partitions
+
+        outcomes = {
+            name: each if isinstance(each, KafkaError) else self._store.topics[name] for name, each in added.items()
+        }
+        grown = {name: self._store.topics[name] for name in growing}
+        return outcomes | self._saved_then(
+            grown, "the partitions", undo, lambda topic: self._open_topic(topic, growing[topic.name])
+        )
+
+    def delete_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
+        """Forget topics and rename their directories away: by name what is gone, or why it is not.
+
+        They are written down together.
+        """
+        outcomes = {name: attempt(self._forget_topic, name) for name in names}
+        gone = done(outcomes)
+        self._store.being_deleted |= gone.keys()
+
+        def undo() -> None:
+            self._store.topics.update(gone)
+            self._store.being_deleted -= gone.keys()
+
+        outcomes |= self._saved_then(gone, "the deletion", undo, self._delete_logs)
+        deleted = done(outcomes)
+        if deleted:
+            self._store.being_deleted -= deleted.keys()
+            # Written down as well: by the next start such directories may be another's, Apache Kafka's.
+            attempt(self._save, "that topics are gone", lambda: None)
+        return outcomes
 
     # -- settings ---------------------------------------------------------------------------------------------
 
@@ -269,6 +247,77 @@ class Controller:
         except OSError as error:
             undo()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {what} down: {error}") from error
+
+    def _saved_then(
+        self, topics: Mapping[str, TopicState], what: str, undo: Callable[[], object], act: Callable[[TopicState], None]
+    ) -> dict[str, TopicState | KafkaError]:
+        """Write down what has changed for these topics, once, and act on each; the error for all if it is undone."""
+        saved = attempt(self._save, what, undo) if topics else None
+        if saved is not None:
+            return dict.fromkeys(topics, saved)
+        failures = {name: attempt(act, topic) for name, topic in topics.items()}
+        return {name: topics[name] if failure is None else failure for name, failure in failures.items()}
+
+    def _checked_topic(self, wanted: NewTopic) -> TopicState:
+        configs = dict(wanted.configs)
+        self._check_topic_configs(configs)
+        if wanted.assignment:
+            self._check_no_counts(wanted.partition_count, wanted.replication_factor)
+            self._check_new_name(wanted.name)
+            replicas = assignment_of_topic(wanted.assignment)
+        else:
+            replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
+            self._check_new_name(wanted.name)
+        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(replicas)}
+        return TopicState(wanted.name, partitions, configs)
+
+    def _missing_topic(self, name: str) -> NewTopic:
+        """With one broker alive, a coordinator's topic has one replica."""
+        if name in self._internal_topics:
+            partition_count, configs = self._internal_topics[name]
+            return NewTopic(name, partition_count, 1, {}, configs)
+        return NewTopic(name, self._config.num_partitions, self._config.default_replication_factor, {}, {})
+
+    def _store_topic(self, wanted: NewTopic) -> TopicState:
+        topic = self._store.topics[wanted.name] = self._checked_topic(wanted)
+        self._store.being_deleted.discard(wanted.name)
+        return topic
+
+    def _open_topic(self, topic: TopicState, added: Iterable[int] | None = None) -> None:
+        """Open the logs of a topic, or of partitions that were added to it."""
+        self._publish(topic, only=added)
+        what = "created topic %s with %d partitions" if added is None else "topic %s has %d partitions now"
+        logger.info(what, topic.name, len(topic.partitions))
+
+    def _added_partitions(self, wanted: NewPartitions) -> dict[int, PartitionState]:
+        topic = self._store.topics.get(wanted.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
+        count = len(topic.partitions)
+        if sorted(topic.partitions) != list(range(count)):
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"The partitions of topic '{wanted.name}' are not numbered 0, 1, 2 ..."
+            )
+        existing = [topic.partitions[number].replicas for number in range(count)]
+        added = added_partitions(existing, wanted.total_count, wanted.assignment, self._config.broker_id)
+        return {number: self._new_partition(brokers) for number, brokers in enumerate(added, count)}
+
+    def _forget_topic(self, name: str) -> TopicState:
+        if not self._config.delete_topic_enable:
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+        topic = self._store.topics.pop(name, None)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def _delete_logs(self, topic: TopicState) -> None:
+        seen = self._cache.topics.pop(topic.name, None)
+        for topic_partition in self._cache.partitions_of(seen) if seen is not None else ():
+            self._replica_manager.stop_replica(topic_partition, delete=True)
+        logger.info("deleted topic %s", topic.name)
+        partitions = list(self._cache.partitions_of(topic))
+        for tell in self._on_topic_deleted:
+            tell(partitions)
 
     def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:
         """Leader and in-sync replicas: only this broker is alive.

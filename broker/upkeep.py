@@ -12,7 +12,7 @@ from functools import partial
 import trio
 
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.log_manager import LogManager
 

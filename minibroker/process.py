@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from minibroker.administration import Connection
+    from minibroker.control import Control
+    from minibroker.faults import Faults
+    from minibroker.transcript import Transcript
+    from minibroker.turning import BrokerClock
 
 START_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 30.0
@@ -43,6 +47,8 @@ class Broker:
     its clients: "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None has all it can do. `environment` has settings
     as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` win over it, its listeners are
     left to `listen`, and this process's own KAFKA_* variables have no part in it. `log_file`, if given, is kept.
+    `control=True` has it listen to what tests ask of it besides Kafka's protocol: `clock`, `faults`.
+    `transcript=True`, or a file's path, records what clients send and are answered: `transcript`.
     Stopped or killed, it can be started again: on the same data and at the same address. One thread at a time.
     """
 
@@ -55,6 +61,8 @@ class Broker:
         act_as: str | None = None,
         environment: Mapping[str, str] | None = None,
         log_file: str | os.PathLike[str] | None = None,
+        control: bool = False,
+        transcript: bool | str | os.PathLike[str] = False,
     ) -> None:
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self.data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
@@ -64,6 +72,8 @@ class Broker:
         self._settings = dict(settings or {})
         self._act_as = act_as
         self._environment = dict(environment or {})
+        self._control_path = self._work_dir / "control" if control else None
+        self._transcript_path = self._transcript_file(transcript)
         self._was_ended = False  # by us
         self._process: subprocess.Popen[bytes] | None = None
         self._owner_pid = os.getpid()
@@ -167,12 +177,43 @@ class Broker:
         """Delete all topics and groups: milliseconds, where a new broker takes a third of a second. Raises BrokerError.
 
         A member that a test has left in a group is put out of it. Settings that were changed while the broker ran
-        stay, and so do transactional ids; clients that still run may make their topics again.
+        stay, and so do transactional ids and what its clock was turned by; clients that still run may make their
+        topics again. Faults are lifted.
         """
         from minibroker.administration import empty
 
+        if self.has_control:
+            self.faults.lift_all()  # they would strike what follows, too
         with self._administered() as connection:
             empty(connection)
+
+    @property
+    def has_control(self) -> bool:
+        """Whether it was made with `control=True`: there is a `clock` to turn, and `faults` to set."""
+        return self._control_path is not None
+
+    @property
+    def clock(self) -> BrokerClock:
+        """Its clock, to be turned. Raises BrokerError unless it was made with `control=True`."""
+        from minibroker.turning import BrokerClock
+
+        return BrokerClock(self._control)
+
+    @property
+    def faults(self) -> Faults:
+        """What it shall do wrong, and to whom. Raises BrokerError unless it was made with `control=True`."""
+        from minibroker.faults import Faults
+
+        return Faults(self._control)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What clients have sent and were answered until now. Raises BrokerError if that is not recorded."""
+        from minibroker.transcript import Transcript
+
+        if self._transcript_path is None:
+            raise BrokerError("this broker records no transcript; start it with Broker(transcript=True)")
+        return Transcript(self._transcript_path)
 
     def get_bootstrap_server(self) -> str:
         """`host:port`, by the name testcontainers gives it."""
@@ -206,11 +247,31 @@ class Broker:
         except KafkaError as error:
             raise BrokerError(f"the broker refuses: {error.message}") from error
         except OSError as error:
+            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
+
+    @property
+    def _control(self) -> Control:
+        """Through which what is no part of Kafka's protocol is asked of it. Raises BrokerError if it has none."""
+        from minibroker.control import Control
+
+        if self._control_path is None:
+            raise BrokerError(
+                "its clock cannot be turned nor faults be set; start it with Broker(control=True), pytest's "
+                "with minibroker_control = true in the ini file"
+            )
+        return Control(self._control_path, self._how_it_ended)
+
+    def _how_it_ended(self) -> str | None:
+        """Its obituary, if it is no more: a connection breaks a moment before the process is gone."""
+        if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                assert self._process is not None
-                self._process.wait(DEATH_SECONDS)  # the connection breaks a moment before the process is gone
-            reason = f"no answer from the broker ({error})" if self.is_running else self.obituary()
-            raise BrokerError(reason) from error
+                self._process.wait(DEATH_SECONDS)
+        return None if self.is_running else self.obituary()
+
+    def _transcript_file(self, given: bool | str | os.PathLike[str]) -> Path | None:
+        if isinstance(given, bool):
+            return self._work_dir / "transcript" if given else None
+        return Path(given)
 
     def _variables(self) -> dict[str, str]:
         """The process's environment: ours, and of KAFKA_* only what was given."""
@@ -227,6 +288,10 @@ class Broker:
             command += ["--act-as", self._act_as]
         if self._environment:
             command.append("--environment")
+        if self._control_path is not None:
+            command += ["--control", str(self._control_path)]
+        if self._transcript_path is not None:
+            command += ["--transcript", str(self._transcript_path)]
         for name, value in self._settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]

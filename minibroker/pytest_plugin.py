@@ -51,9 +51,12 @@ class Brokers:
         return [*([self.of_session] if self.of_session is not None else []), *self.of_test]
 
     def begin_test(self) -> None:
-        """Have the session's broker run, and note where the logs are now."""
-        if self.of_session is not None and not self.of_session.is_running:
-            self.of_session.start()
+        """Have the session's broker run, without the faults of the test before; note where the logs are now."""
+        if self.of_session is not None:
+            if not self.of_session.is_running:
+                self.of_session.start()
+            elif self.of_session.has_control:
+                self.of_session.faults.lift_all()
         self._logged_bytes = {each.log_file: log_size(each.log_file) for each in self.all()}
 
     def logged(self, broker: Broker) -> str:
@@ -77,6 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="keep the logs of the brokers that tests use in this directory, a file for each broker",
     )
+    parser.addini(
+        "minibroker_control",
+        type="bool",
+        default=False,
+        help="have the session's broker take what tests do to minibroker.clock and minibroker.faults",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def minibroker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """A Kafka broker for the whole session: `minibroker.bootstrap_servers`. Under pytest-xdist each worker has one."""
     brokers = pytestconfig.stash[BROKERS]
-    with brokers.make() as broker:
+    with brokers.make(control=pytestconfig.getini("minibroker_control")) as broker:
         brokers.of_session = broker
         yield broker
         brokers.of_session = None

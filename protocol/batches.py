@@ -44,6 +44,9 @@ SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 NEWEST_MAGIC = 2
 # Enough of a batch to know its format and size.
 HEADER_SIZE_UP_TO_MAGIC = 17
+_MAGIC_AT = HEADER_SIZE_UP_TO_MAGIC - 1
+
+BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
 _unpack_batch = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
 # base offset, size, magic
@@ -193,6 +196,17 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
     return None
 
 
+def last_batch(buffer: bytes | bytearray | memoryview, position: int, last_offset: int) -> BatchPosition | None:
+    """Return where in a file the buffer's last batch is, if the buffer was written at `position`.
+
+    None for messages of old formats: each may be a single record, and there may be too many to go through.
+    """
+    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[_MAGIC_AT] != 2:
+        return None
+    found = find_offset(buffer, 0, len(buffer), last_offset)
+    return None if found is None else (found[0], last_offset, position + found[1], found[2])
+
+
 def batch_is_valid(buffer: ReadableBuffer, view: BatchView) -> bool:
     """Return whether the batch's CRC is right."""
     if view.magic == 2:
@@ -205,7 +219,7 @@ def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> b
 
     As kafka 2.0.1, bytes behind it that are no whole batch do not count.
     """
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[16] != 2:
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[_MAGIC_AT] != 2:
         return False
     end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
     if end == len(records):
@@ -218,7 +232,7 @@ def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> b
 
 def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:
     """Return whether the first batch is of magic 2 and packed with zstd. (No older format has zstd.)"""
-    return len(records) >= RECORD_BATCH_OVERHEAD and records[16] == 2 and records[22] & CODEC_MASK == Codec.ZSTD
+    return len(records) >= RECORD_BATCH_OVERHEAD and records[_MAGIC_AT] == 2 and records[22] & CODEC_MASK == Codec.ZSTD
 
 
 def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:

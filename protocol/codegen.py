@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minibroker.protocol.primitives import LARGEST_VARINT, Sized, format_of
+from minibroker.protocol.primitives import LARGEST_VARINT, LONGEST_STRING_BYTES, Sized, format_of
 
 # An unsigned varint by its bytes: the last, and those with another behind them.
 LAST_BYTE = [bytes((value,)) for value in range(0x80)]
@@ -41,6 +41,14 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
         shift += 7
         if shift > 28:
             raise Malformed("varint too long")
+
+
+def read_string_length(buffer: Any, position: int) -> tuple[int, int]:
+    """The length + 1 of a string. One is as long as it can be in other versions, and no longer, as kafka 2.4."""
+    value, position = read_uvarint(buffer, position)
+    if value - 1 > LONGEST_STRING_BYTES:
+        raise Malformed("string too long")
+    return value, position
 
 
 def write_uvarint(value: int) -> bytes:
@@ -79,6 +87,7 @@ class Source:
             "malformed": malformed,
             "new": tuple.__new__,
             "one_byte": LAST_BYTE,
+            "read_string_length": read_string_length,
             "read_uvarint": read_uvarint,
             "records_size": records_size,
             "skip_tagged_fields": skip_tagged_fields,

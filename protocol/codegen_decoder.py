@@ -14,6 +14,7 @@ from minibroker.protocol.codegen import Source, fixed_format, join
 from minibroker.protocol.primitives import Sized
 from minibroker.protocol.schema import Array, Decoder, Field, Message, Row
 
+STRING_LENGTH = "h"  # where it is no varint
 VARINT_BYTE = "B"  # an unsigned varint's first byte, nearly always all of it
 
 
@@ -109,7 +110,8 @@ class DecoderWriter:
         self._pending.append((length, VARINT_BYTE if self._is_flexible else fixed))
         self._flush(depth)
         if self._is_flexible:
-            self._source.line(depth, f"if {length} > 127: {length}, pos = read_uvarint(buf, pos - 1)")
+            read = "read_string_length" if fixed == STRING_LENGTH else "read_uvarint"
+            self._source.line(depth, f"if {length} > 127: {length}, pos = {read}(buf, pos - 1)")
             self._source.line(depth, f"{length} -= 1")
         return length
 
@@ -120,7 +122,7 @@ class DecoderWriter:
 
     def _sized(self, kind: Sized, path: str, depth: int) -> str:
         line = self._source.line
-        length = self._prefix("h" if kind.kind == "string" else "i", depth)
+        length = self._prefix(STRING_LENGTH if kind.kind == "string" else "i", depth)
         self._check(length, path, depth, is_nullable=kind.is_nullable)
         value = self._source.fresh("s")
         read = {

@@ -111,10 +111,17 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
+LONGEST_MESSAGE = 8191  # characters; of four bytes each they fit into a string on the wire
+
+
 class KafkaError(Exception):
-    """A refusal that the client is told by its code; nothing was changed."""
+    """A refusal that the client is told by its code; nothing was changed.
+
+    A message that quotes a long name of the client's is cut, or the answer could not be written.
+    """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        message = None if message is None else message[:LONGEST_MESSAGE]
         super().__init__(message if message is not None else code.name)
         self.code = code
         self.message = message

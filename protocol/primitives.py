@@ -43,6 +43,7 @@ Boolean = Flag
 Uuid = FixedBytes(16)
 ZERO_UUID = bytes(16)
 LARGEST_VARINT = 2**31
+LONGEST_STRING_BYTES = 32_767
 
 
 class TopicPartition(NamedTuple):
@@ -135,6 +136,8 @@ class SizedConstruct(Construct):  # type: ignore[misc]
             return None
         if length < 0:
             raise RangeError(f"length {length} is negative", path=path)
+        if self._sized.kind == "string" and length > LONGEST_STRING_BYTES:
+            raise RangeError(f"a string of {length} bytes", path=path)
         if length > bytes_left(stream):
             raise StreamError(f"length {length} is more than the {bytes_left(stream)} bytes left", path=path)
         data = stream_read(stream, length, path)

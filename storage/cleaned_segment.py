@@ -99,6 +99,7 @@ class CleanedSegment:
         segment.time_index.resize(self._config.segment_index_bytes)
         segment.rolling_based_timestamp = None
         segment.flush()
+        segment.is_on_disk = True
         segment.last_modified_ms = self.replaced[-1].last_modified_ms
         segment.release_maps()
         return segment.size_bytes

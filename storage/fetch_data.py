@@ -16,6 +16,14 @@ class LogOffsetMetadata(NamedTuple):
     relative_position: int = -1
 
 
+class OffsetPosition(NamedTuple):
+    """The batch that holds an offset, or the first after it."""
+
+    offset: int
+    position: int
+    size_bytes: int
+
+
 class FetchDataInfo:
     """What a read found. `records` is b"" where no byte may be given; the metadata is right even then."""
 

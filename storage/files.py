@@ -18,7 +18,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -148,6 +150,8 @@ class OffsetCheckpointFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._writing = threading.Lock()  # two writers would take each other's temporary file away
+        self._numbers = count(1)  # of what is to be written
+        self._written = 0
 
     def read(self) -> dict[TopicPartition, int]:
         """Return the offsets, none if the file is missing. Raises CorruptFileError."""
@@ -160,8 +164,18 @@ class OffsetCheckpointFile:
             raise CorruptFileError(f"{self.path}: {error}") from error
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write them down. Raises OSError; the file is as before then."""
+        self.later(offsets)()
+
+    def later(self, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """Return the write of what counts now: it does nothing once something newer has been written."""
+        return partial(self._write, offsets, next(self._numbers))
+
+    def _write(self, offsets: Mapping[TopicPartition, int], number: int) -> None:
         with self._writing:
-            write_checkpoint(self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()))
+            if number > self._written:
+                write_checkpoint(self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()))
+                self._written = number
 
 
 class MetaProperties(NamedTuple):

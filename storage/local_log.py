@@ -9,6 +9,7 @@ a start completes that, so anything else that changes the log in between takes t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from bisect import bisect_right
@@ -135,11 +136,12 @@ class LocalLog:
     def _aborted_in(self, start_offset: int, slot: int, fetched: FetchDataInfo) -> list[AbortedTxn]:
         """Return the aborted transactions that may have records in the fetch (as kafka 2.0.1)."""
         segments = self.segments
-        upper_bound = segments.segments[slot].fetch_upper_bound_offset(
-            fetched.offset_metadata.relative_position, fetched.size_bytes
-        )
+        segment = segments.segments[slot]
+        is_active = slot + 1 == len(segments.segments)
+        if is_active and segment.transaction_index.size_bytes == 0:  # who reads along is told at once
+            return []
+        upper_bound = segment.fetch_upper_bound_offset(fetched.offset_metadata.relative_position, fetched.size_bytes)
         if upper_bound is None:
-            is_active = slot + 1 == len(segments.segments)
             upper_bound = self.end_offset if is_active else segments.bases[slot + 1]
         return self.collect_aborted_txns(start_offset, upper_bound, slot)
 
@@ -197,7 +199,8 @@ class LocalLog:
     def flush(self, offset: int) -> None:
         """Force everything below the offset to disk. May run in another thread than the rest.
 
-        Raises LogFlushError. The active segment's indexes are left out: after a crash they are made again.
+        Raises LogFlushError, or OSError without a free descriptor. The active segment's indexes are left out: after
+        a crash they are made again.
         """
         if offset <= self.recovery_point:
             return
@@ -205,6 +208,8 @@ class LocalLog:
         try:
             self._flush_segments(self.recovery_point, offset, active)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # of an open: nothing was forced, nothing is lost
+                raise
             raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         if truncations == self.truncations:
@@ -220,7 +225,7 @@ class LocalLog:
             try:
                 if segment is active:
                     segment.records.flush()
-                else:
+                elif not segment.is_on_disk:  # nor looked for: what compaction wrote may just get its names
                     segment.flush()
             except FileNotFoundError:
                 if segment in self.segments and self.refusal is None:

@@ -395,3 +395,4 @@ class Log:
             self._writer.update_config()
             raise
         self._local.update_directory(directory)
+        self.producer_state.update_directory(directory)

@@ -11,7 +11,7 @@ They only save work, or hide what was deleted: one that cannot be read is done w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,11 +57,16 @@ def read_offsets(file: OffsetCheckpointFile) -> Offsets:
         return {}
 
 
-def write_cleaner_offsets(file: OffsetCheckpointFile, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write down how far logs are compacted, if that is not what the file says. Raises OSError."""
-    try:
-        is_known = file.read() == offsets
-    except CorruptFileError:
-        is_known = False
-    if not is_known:
-        file.write(offsets)
+def later_cleaner_offsets(file: OffsetCheckpointFile, offsets: Mapping[TopicPartition, int]) -> Callable[[], None]:
+    """Return the write of how far logs are compacted, which leaves a file alone that says so. It raises OSError."""
+    write_offsets = file.later(offsets)
+
+    def write() -> None:
+        try:
+            is_known = file.read() == offsets
+        except CorruptFileError:
+            is_known = False
+        if not is_known:
+            write_offsets()
+
+    return write

@@ -18,7 +18,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -41,7 +40,7 @@ from minibroker.storage.files import (
 )
 from minibroker.storage.local_log import LogFlushError
 from minibroker.storage.log import Log
-from minibroker.storage.log_checkpoints import LogCheckpoints, read_offsets, write_cleaner_offsets
+from minibroker.storage.log_checkpoints import LogCheckpoints, later_cleaner_offsets, read_offsets
 from minibroker.storage.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
 from minibroker.storage.pending_deletions import PendingDeletions
 
@@ -127,11 +126,13 @@ class LogManager:
         found = (parse_partition_directory(name) for name in names)
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
-    def load(self, now_ms: int) -> None:
-        """Open all logs, recovering them if there was no clean stop. Raises LogDirectoryError."""
+    def load(self, now_ms: int, *, left_over: Iterable[TopicPartition] = ()) -> None:
+        """Open all logs but those a deletion has `left_over`, recovering if need be. Raises LogDirectoryError."""
         self.lock()
         try:
             self._check_owner(now_ms)
+            for topic_partition in left_over:
+                os.rename(self.log_dir / partition_directory_name(topic_partition), self._way_out(topic_partition))
             self._load_logs(now_ms)
         except OSError as error:
             self._lock.release()
@@ -228,11 +229,14 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return
-        directory = self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
+        directory = self._way_out(topic_partition)
         log.rename_and_refuse(directory)
         del self._logs[topic_partition]
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
+
+    def _way_out(self, topic_partition: TopicPartition) -> Path:
+        return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Give a topic's logs, present and future, these settings on top of the broker's.
@@ -305,10 +309,11 @@ class LogManager:
         """Write down from where recovery must read each log. The write raises OSError."""
         self._check_online()
         offsets = {key: log.recovery_point for key, log in self._logs.items()}
+        write_offsets = self._checkpoints.recovery_points.later(offsets)
         needed = [(log, log.oldest_snapshot_needed) for log in self._usable_logs()]
 
         def write() -> None:
-            self._checkpoints.recovery_points.write(offsets)
+            write_offsets()
             for log, offset in needed:
                 log.delete_snapshots_before(offset)
 
@@ -322,14 +327,14 @@ class LogManager:
             for key, log in self._logs.items()
             if log.log_start_offset > log.segments.first.base_offset
         }
-        return partial(self._checkpoints.log_start_offsets.write, offsets)
+        return self._checkpoints.log_start_offsets.later(offsets)
 
     def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
         """Write down how far logs are compacted. The write raises OSError."""
         self._check_online()
         cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
         offsets = {key: offset for key, offset in cleaned if offset is not None}
-        return partial(write_cleaner_offsets, self._checkpoints.cleaner_offsets, offsets)
+        return later_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write down how far each log is committed. Raises OSError."""

@@ -14,12 +14,12 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from minibroker.protocol.batches import BatchView, find_offset, iter_all_records, scan_batches
+from minibroker.protocol.batches import BatchView, find_offset, iter_all_records, last_batch, scan_batches
 from minibroker.storage.config import LogConfig
 from minibroker.storage.fetch_data import FetchDataInfo as FetchDataInfo
 from minibroker.storage.fetch_data import LogOffsetMetadata as LogOffsetMetadata
+from minibroker.storage.fetch_data import OffsetPosition as OffsetPosition
 from minibroker.storage.files import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
@@ -42,25 +42,19 @@ _LOOKUP_BYTES = 6 * 1024
 _MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is looked into for a timestamp
 
 
-class OffsetPosition(NamedTuple):
-    """The batch that holds an offset, or the first after it."""
-
-    offset: int
-    position: int
-    size_bytes: int
-
-
 class LogSegment:
     """A `.log` with its indexes. Holds one descriptor, two more while the indexes are in use."""
 
     __slots__ = (
         "_bytes_since_last_index_entry",
         "_index_interval_bytes",
+        "_last_batch",
         "_max_segment_bytes",
         "_max_segment_ms",
         "_missing_index",
         "base_offset",
         "created_ms",
+        "is_on_disk",
         "max_timestamp_so_far",
         "offset_index",
         "offset_of_max_timestamp",
@@ -94,9 +88,11 @@ class LogSegment:
         self.transaction_index = TransactionIndex(index_paths[2], base_offset)
         self.base_offset = base_offset
         self.created_ms = now_ms
+        self.is_on_disk = False  # records and indexes were forced there when it was written, as a whole
         self.rolling_based_timestamp: int | None = None  # the time of the first batch, once it was looked at
         self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
         self._bytes_since_last_index_entry = 0
+        self._last_batch: tuple[int, int, int, int] | None = None  # if known: what those who read along ask for
         self._index_interval_bytes = config.index_interval_bytes
         self._max_segment_bytes = config.segment_bytes
         # The jitter keeps logs that began together from rolling together.
@@ -150,10 +146,7 @@ class LogSegment:
         offset_of_max_timestamp: int,
         buffer: bytes | bytearray | memoryview,
     ) -> None:
-        """Append whole batches, in one write.
-
-        Raises SegmentOffsetOverflowError, or OSError as on a full disk; nothing has changed then.
-        """
+        """Append whole batches, in one write. Raises SegmentOffsetOverflowError or OSError, and changes nothing."""
         size = len(buffer)
         if size == 0:
             return
@@ -165,6 +158,7 @@ class LogSegment:
             self.offset_index.ensure_room()
             self.time_index.ensure_room()
         self.records.append(buffer)
+        self._last_batch = last_batch(buffer, position, largest_offset)
         if position == 0:
             self.rolling_based_timestamp = largest_timestamp_ms
         if largest_timestamp_ms > self.max_timestamp_so_far:
@@ -217,6 +211,9 @@ class LogSegment:
     def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
         # Small batches: one read of what lies between two index entries is cheaper than a page fault, and
         # leaves no pages on our account. Large ones: the headers are far apart, and looked at in the map.
+        last = self._last_batch
+        if last is not None and last[0] <= offset <= last[1] and starting_position <= last[2]:
+            return last[0], last[2], last[3]
         records = self.records
         size = records.size_bytes
         start = self.offset_index.position_before(offset)
@@ -310,6 +307,7 @@ class LogSegment:
         self.max_timestamp_so_far = recovered.max_timestamp_ms
         self.offset_of_max_timestamp = recovered.offset_of_max_timestamp
         lost = self.records.truncate(recovered.valid_bytes)
+        self._last_batch = None
         self.on_become_inactive()
         self.records.unmap()
         self._missing_index = None
@@ -326,6 +324,8 @@ class LogSegment:
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
         """Drop the batch that holds the offset and all after it; return the bytes lost."""
         found = self.translate_offset(offset)
+        self._last_batch = None
+        self.is_on_disk = False
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)

@@ -16,7 +16,7 @@ from typing import Any
 
 from minibroker.broker.client import Client
 from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request

@@ -18,9 +18,9 @@ from minibroker.broker.apis.config_operations import altered, check_no_nulls, re
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
 from minibroker.broker.client import Client
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller
-from minibroker.broker.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.profiles import Habit
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -140,9 +140,9 @@ class ConfigApis:
         try:
             alter(name, resource.configs, change, request.body.validate_only)
         except InvalidDynamicConfig as error:
-            code = ErrorCode.INVALID_REQUEST
             where = f"ConfigResource(type={RESOURCE_NAMES[kind]}, name='{name}')"
-            message = f"Invalid config value for resource {where}: {error}"
+            refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {where}: {error}")
+            code, message = refusal.code, refusal.message
         except KafkaError as error:
             code, message = error.code, error.message
         return (code, message, kind, name)

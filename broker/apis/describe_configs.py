@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minibroker.broker.config import KafkaConfig
-from minibroker.broker.config_entries import (
+from minibroker.broker.config.dynamic_settings import SETTINGS, base_name
+from minibroker.broker.config.entries import (
     ConfigEntry,
     ConfigSource,
     ConfigSynonym,
@@ -17,7 +17,7 @@ from minibroker.broker.config_entries import (
     config_entries,
     synonyms_of,
 )
-from minibroker.broker.dynamic_settings import SETTINGS, base_name
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.profiles import Habit
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig

@@ -17,14 +17,13 @@ from typing import Any
 from minibroker.broker.apis import authorized_operations
 from minibroker.broker.client import Client
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller
 from minibroker.protocol.api import Api, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
 
-WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 FIRST_VERSION_WITH_SOFTWARE = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
@@ -43,14 +42,10 @@ class MetadataApis:
         config: KafkaConfig,
         metadata_cache: MetadataCache,
         controller: Controller,
-        listen_host: str,
-        listen_port: int,
     ) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller
-        self._listen_host = listen_host
-        self._listen_port = listen_port
         self.served: Sequence[Api] = ()
         self._offer: Body | None = None  # the same for everyone, made when first asked for
 
@@ -95,15 +90,10 @@ class MetadataApis:
     def address_for(self, client: Client) -> tuple[str, int]:
         """Where this client shall connect: its listener in advertised.listeners, else the address it reached us by.
 
-        Kafka advertises the listener's own host; a wildcard listener is reached by many names, and the one that
-        this client used is sure to work for it.
+        Kafka advertises the listener's own host, or no broker at all; what this client used is sure to work for it.
         """
-        advertised = self._config.advertised_address(client.local_port)
-        if advertised is not None:
-            return advertised[0], advertised[1] or self._listen_port
-        if self._listen_host in WILDCARD_HOSTS:
-            return client.local_host, client.local_port
-        return self._listen_host, self._listen_port
+        host, port = self._config.advertised_address(client.local_port) or (client.local_host, client.local_port)
+        return host, port or client.local_port
 
     def _asked_topics(self, request: Request) -> list[Body]:
         """The rows of the response. Raises KafkaError(INVALID_REQUEST)."""
@@ -117,8 +107,13 @@ class MetadataApis:
             return self._topics_by_id(topic_ids)
         if any(topic.name is None for topic in asked):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with neither a name nor an id")
-        may_create = request.body.allow_auto_topic_creation
-        return [self._topic(name, may_create) for name in dict.fromkeys(topic.name for topic in asked)]
+        names = dict.fromkeys(topic.name for topic in asked)
+        may_create = self._config.auto_create_topics_enable and request.body.allow_auto_topic_creation
+        missing = [name for name in names if name not in self._metadata_cache.topics]
+        created = self._controller.create_missing_topics(
+            name for name in missing if may_create or name in INTERNAL_TOPICS
+        )
+        return [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
 
     def _topics_by_id(self, topic_ids: Iterable[bytes]) -> list[Body]:
         """Those that are not known first; names beside ids are not looked at (as kafka 2.8)."""
@@ -129,18 +124,14 @@ class MetadataApis:
             *(self._known(known[each]) for each in topic_ids if each in known),
         ]
 
-    def _topic(self, name: str, may_create: bool) -> Body:
+    def _topic(self, name: str) -> Body:
         topic = self._metadata_cache.topics.get(name)
-        if topic is not None:
-            return self._known(topic)
-        if not (may_create and self._config.auto_create_topics_enable):
-            return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        try:
-            self._controller.create_topic_automatically(name)
-        except KafkaError as error:
-            code = ErrorCode.LEADER_NOT_AVAILABLE if error.code is ErrorCode.TOPIC_ALREADY_EXISTS else error.code
-            return topic_row(name, code)
-        # As kafka 2.0.1: the client that caused the creation is told to ask again.
+        return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic)
+
+    def _created(self, name: str, created: TopicState | KafkaError) -> Body:
+        """As kafka 2.0.1: the client that caused the creation is told to ask again."""
+        if isinstance(created, KafkaError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            return topic_row(name, created.code)
         return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
 
     def _known(self, topic: TopicState) -> Body:

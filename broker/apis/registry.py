@@ -113,10 +113,11 @@ class ApiRegistry:
         self, table: dict[int, tuple[Handler, Failure]], metadata: MetadataApis, profile: Profile = EVERYTHING
     ) -> None:
         self._table = table
-        self._apis = offered(table, profile)
-        self._known_errors = KnownErrors(self._apis.values(), profile.error_said)
-        self._encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
-        metadata.served = list(self._apis.values())
+        self.profile = profile
+        self.apis = offered(table, profile)
+        self._known_errors = KnownErrors(self.apis.values(), profile.error_said)
+        self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]:
         """The encoded response, None when there is none; when the request has to wait, a Parked or a coroutine.
@@ -126,7 +127,7 @@ class ApiRegistry:
         repeated = client.repeated_fetch
         if repeated is not None and (answer := repeated.answer(frame)) is not None:
             return [answer]
-        request = decode_request(frame, self._apis)
+        request = decode_request(frame, self.apis)
         client.client_id = request.client_id
         try:
             body = self._table[request.api_key][0](request, client)
@@ -138,11 +139,28 @@ class ApiRegistry:
             return Parked(body.operation, partial(self._finish_parked, request, client, body.finish))
         if type(body) is CoroutineType:
             return self._finish_later(request, client, body)
-        response = self._encoded(request, client, body)
+        response = self.encoded(request, client, body)
         if client.rows_at_end is not None and response is not None:
             client.repeated_fetch = RepeatedFetch(frame, client.rows_at_end, response[0])
             client.rows_at_end = None
         return response
+
+    async def body_of(self, request: Request, client: Client) -> Body:
+        """The answer before it is `encoded`, waited for: for who changes it (faults/). Raises as `dispatch`."""
+        try:
+            body = self._table[request.api_key][0](request, client)
+            if type(body) is Parked:
+                await body.operation.wait()
+                return body.finish()
+            return await body if type(body) is CoroutineType else body
+        except (KafkaProtocolError, CloseConnectionError):
+            raise
+        except Exception as error:
+            return self._failed(request, client, error)
+
+    def failure_of(self, request: Request, error: KafkaError) -> Body:
+        """What is answered when the whole request fails; None where there is no answer."""
+        return self._table[request.api_key][1](request, error)
 
     def _finish_parked(self, request: Request, client: Client, finish: Callable[[], Body]) -> Encoded:
         try:
@@ -151,7 +169,7 @@ class ApiRegistry:
             raise
         except Exception as error:
             body = self._failed(request, client, error)
-        return self._encoded(request, client, body)
+        return self.encoded(request, client, body)
 
     async def _finish_later(self, request: Request, client: Client, waiting: Coroutine[Any, Any, Body]) -> Encoded:
         try:
@@ -160,7 +178,7 @@ class ApiRegistry:
             raise
         except Exception as error:
             body = self._failed(request, client, error)
-        return self._encoded(request, client, body)
+        return self.encoded(request, client, body)
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
         known = None if body is None else self._known_errors.said(request.api_key, body)
@@ -177,7 +195,7 @@ class ApiRegistry:
         else:
             refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             logger.error("%s: a defect of minibroker", describe(request, client), exc_info=error)
-        body = self._table[request.api_key][1](request, refusal)
+        body = self.failure_of(request, refusal)
         if body is None:
             raise CloseConnectionError(f"{describe(request, client)} failed and has no response to say so")
         return body

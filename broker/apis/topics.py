@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.client import Client
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller
 from minibroker.broker.profiles import Habit
 from minibroker.broker.replica.delete_records import (
@@ -63,34 +64,32 @@ class TopicApis:
     def create_topics(self, request: Request, client: Client) -> Body:
         times = Counter(topic.name for topic in request.body.topics)
         duplicates = duplicate_topics(request.client_id, [name for name, count in times.items() if count > 1])
-        rows = []
-        for topic in {topic.name: topic for topic in request.body.topics}.values():
-            try:
-                if times[topic.name] > 1:
-                    raise duplicates
-                rows.append(self._created_row(self._create(topic, request), request))
-            except KafkaError as error:
-                rows.append(failed_row(topic.name, error))
-        return CreateTopicsResponse(topics=rows)
+        wanted = {
+            topic.name: attempt(self._wanted_topic, topic, request) if times[topic.name] == 1 else duplicates
+            for topic in request.body.topics
+        }
+        outcomes = self._controller.create_topics(done(wanted).values(), validate_only=request.body.validate_only)
+        outcomes |= {name: refused for name, refused in wanted.items() if isinstance(refused, KafkaError)}
+        return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request) for name in wanted])
 
-    def _create(self, topic: Body, request: Request) -> TopicState:
+    def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
         if request.api_version >= FIRST_VERSION_WITH_DEFAULTS and not topic.assignments:
             if partition_count == DEFAULT:
                 partition_count = self._config.num_partitions
             if replication_factor == DEFAULT:
                 replication_factor = self._config.default_replication_factor
-        made = self._controller.create_topic(
-            topic.name,
-            partition_count=partition_count,
-            replication_factor=replication_factor,
-            assignment={row.partition: row.broker_ids for row in topic.assignments},
-            configs=checked_configs(topic.configs),
-            validate_only=request.body.validate_only,
-        )
-        if not request.body.validate_only:
-            check_in_time(request, (state.leader for state in made.partitions.values()))
-        return made
+        assignment = {row.partition: row.broker_ids for row in topic.assignments}
+        return NewTopic(topic.name, partition_count, replication_factor, assignment, checked_configs(topic.configs))
+
+    def _topic_row(self, name: str, made: TopicState | KafkaError, request: Request) -> Body:
+        try:
+            topic = result_of(made)
+            if not request.body.validate_only:
+                check_in_time(request, (state.leader for state in topic.partitions.values()))
+            return self._created_row(topic, request)
+        except KafkaError as error:
+            return failed_row(name, error)
 
     def _created_row(self, topic: TopicState, request: Request) -> Body:
         make_config = CreateTopicsResponse.row("topics.configs")
@@ -119,45 +118,39 @@ class TopicApis:
 
     def create_partitions(self, request: Request, client: Client) -> Body:
         times = Counter(topic.name for topic in request.body.topics)
-        rows: list[Body] = []
-        for topic in {topic.name: topic for topic in request.body.topics}.values():
-            try:
-                if times[topic.name] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-                self._add_partitions(topic, request)
-                rows.append((topic.name, ErrorCode.NONE, None))
-            except KafkaError as error:
-                rows.append((topic.name, error.code, error.message))
+        wanted = [
+            NewPartitions(topic.name, topic.count, assignment_of_partitions(topic))
+            for topic in request.body.topics
+            if times[topic.name] == 1
+        ]
+        outcomes = self._controller.create_partitions(wanted, validate_only=request.body.validate_only)
+        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        rows = [grown_row(name, outcomes.get(name, twice), request) for name in times]
         return CreatePartitionsResponse(results=rows)
-
-    def _add_partitions(self, topic: Body, request: Request) -> None:
-        assignment = None if topic.assignments is None else [row.broker_ids for row in topic.assignments]
-        self._controller.create_partitions(
-            topic.name, topic.count, assignment, validate_only=request.body.validate_only
-        )
-        if not request.body.validate_only:
-            grown = self._controller.topic(topic.name)
-            check_in_time(request, (state.leader for state in grown.partitions.values()) if grown is not None else ())
 
     # -- DeleteTopics -----------------------------------------------------------------------------------------
 
     def delete_topics(self, request: Request, client: Client) -> Body:
         make_row = DeleteTopicsResponse.row("topics")
+        asked = self._to_delete(request)
+        outcomes = self._controller.delete_topics(name for name, _ in asked if name is not None)
         rows = []
-        for name, topic_id in self._to_delete(request):
+        for name, topic_id in asked:
             code, message = ErrorCode.NONE, None
             try:
-                self._delete(name, request)
+                self._check_deleted(name, outcomes, request)
             except KafkaError as error:
                 code, message = error.code, error.message
             rows.append(make_row(name=name, topic_id=topic_id, error_code=code, error_message=message))
         return DeleteTopicsResponse(topics=rows)
 
-    def _delete(self, name: str | None, request: Request) -> None:
+    def _check_deleted(
+        self, name: str | None, outcomes: Mapping[str, TopicState | KafkaError], request: Request
+    ) -> None:
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         try:
-            self._controller.delete_topic(name)
+            result_of(outcomes[name])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_DELETION_DISABLED:
                 raise
@@ -220,6 +213,20 @@ def failed_row(name: str, error: KafkaError) -> Body:
     return CreateTopicsResponse.row("topics")(
         name=name, topic_id=NO_TOPIC_ID, error_code=error.code, error_message=error.message
     )
+
+
+def grown_row(name: str, grown: TopicState | KafkaError, request: Request) -> Body:
+    try:
+        topic = result_of(grown)
+        if not request.body.validate_only:
+            check_in_time(request, (state.leader for state in topic.partitions.values()))
+    except KafkaError as error:
+        return name, error.code, error.message
+    return name, ErrorCode.NONE, None
+
+
+def assignment_of_partitions(topic: Body) -> list[list[int]] | None:
+    return None if topic.assignments is None else [row.broker_ids for row in topic.assignments]
 
 
 def check_in_time(request: Request, leaders: Iterable[int] = ()) -> None:

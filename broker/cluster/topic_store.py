@@ -1,7 +1,8 @@
 """The file that keeps what Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, the broker settings that were changed while it ran
-(by broker id, those for every broker under ""), and per topic its id, configs and partitions. It is written whole,
+(by broker id, those for every broker under ""), per topic its id, configs and partitions, and the topics of which
+directories may be left, because the broker ended while it deleted them. It is written whole,
 to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; where it is
 missing (a data directory that Apache Kafka wrote) topics are read off the partition directories. A topic of an older
 file, which has no ids, gets one at load.
@@ -13,7 +14,7 @@ import base64
 import json
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,13 @@ class TopicStore:
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.being_deleted: set[str] = set()  # dropped from `topics`, and perhaps not yet from the disk
 
-    def load(self, partitions_on_disk: Iterable[TopicPartition]) -> None:
-        """Read the file, and add topics that only have directories. Raises TopicStoreError."""
+    def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Read the file, and add topics that only have directories; return those a deletion has left.
+
+        Raises TopicStoreError.
+        """
         if self._path.exists():
             try:
                 self._parse(json.loads(self._path.read_text(encoding="utf-8")))
@@ -63,9 +68,12 @@ class TopicStore:
                 raise TopicStoreError(
                     f"{self._path} cannot be read ({error!r}); move it away to have topics read off the directories"
                 ) from error
-        for topic_partition in sorted(partitions_on_disk):
+        left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
+        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
             topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
             topic.partitions.setdefault(topic_partition.partition, self.new_partition())
+        self.being_deleted.clear()
+        return left
 
     def new_partition(self) -> PartitionState:
         return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
@@ -78,6 +86,7 @@ class TopicStore:
             "next_producer_id": self.next_producer_id,
             "broker_configs": self.broker_configs,
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
+            "being_deleted": sorted(self.being_deleted),
         }
         write_atomically(self._path, json.dumps(document, indent=1).encode())
 
@@ -93,6 +102,7 @@ class TopicStore:
             str(broker): text_pairs(configs) for broker, configs in document.get("broker_configs", {}).items()
         }
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
+        self.being_deleted = {str(name) for name in document.get("being_deleted", ())}
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:

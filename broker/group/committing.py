@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.background import Background
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import MemberIdentity

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.background import Background
 from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.committing import Commits, Committing, Errors
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.protocol.errors import ErrorCode
 
-MAX_NAME_BYTES = 2**15 - 1  # what a record of `__consumer_offsets` has room for
-
 
 class GroupCache:
     """`partition_for` tells in which partition of `__consumer_offsets` a group lives; None while there is no topic."""
@@ -26,7 +24,7 @@ class GroupCache:
 
         `may_be_unnamed`: clients that only keep offsets may do so under the empty group id.
         """
-        if (not group_id and not may_be_unnamed) or len(group_id.encode()) > MAX_NAME_BYTES:
+        if not group_id and not may_be_unnamed:
             return ErrorCode.INVALID_GROUP_ID
         if not self.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

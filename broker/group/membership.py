@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.delayed_join import DelayedHeartbeat, ParkedReply
 from minibroker.broker.group.group import Group, GroupState
-from minibroker.broker.group.group_cache import MAX_NAME_BYTES, GroupCache
+from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import JoinResult, Member, MemberIdentity, Protocols, Reply, SyncResult
 from minibroker.broker.group.rebalance import Rebalances
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import LONGEST_STRING_BYTES
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
@@ -89,9 +90,9 @@ class Membership:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if request.member_id and self._groups.get(request.group_id) is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        names = (request.client_id, request.group_instance_id or "", request.protocol_type)
-        longest = max(len(name.encode()) for name in (*names, *(name for name, _ in request.protocols)))
-        return ErrorCode.INVALID_REQUEST if longest > MAX_NAME_BYTES - MEMBER_ID_SUFFIX_BYTES else ErrorCode.NONE
+        longest = max(len(name.encode()) for name in (request.client_id, request.group_instance_id or ""))
+        fits = longest + MEMBER_ID_SUFFIX_BYTES <= LONGEST_STRING_BYTES
+        return ErrorCode.NONE if fits else ErrorCode.INVALID_REQUEST
 
     def _join(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
         member_id, instance_id = request.member_id, request.group_instance_id

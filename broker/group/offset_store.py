@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.offset_loader import LoadedGroup as LoadedGroup
 from minibroker.broker.group.offset_loader import OffsetLoader
 from minibroker.broker.group.offsets import Commits, GroupOffsets

@@ -25,7 +25,15 @@ import trio
 
 from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.network.poller import Poller
-from minibroker.broker.network.response import READ_INSTEAD_BYTES, Chunk, PeerGoneError, send_chunks, send_now
+from minibroker.broker.network.response import (
+    READ_INSTEAD_BYTES,
+    Chunk,
+    PeerGoneError,
+    Trickled,
+    send_chunks,
+    send_now,
+    send_slowly,
+)
 from minibroker.broker.parked import Parked
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
@@ -66,6 +74,7 @@ class Connection(TimerTask):
         "_waiting",
         "cancel_scope",
         "client",
+        "ended_by",
         "has_ended",
         "is_stopping",
         "last_active_ms",
@@ -105,6 +114,7 @@ class Connection(TimerTask):
         self._may_have_more = False  # something may have arrived behind the parked request
         self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
         self.has_ended = False  # the client closed its side
+        self.ended_by = ""  # what ended it, if that was not the client or the broker's end
         self.is_stopping = False
 
     async def run(self) -> None:
@@ -116,23 +126,28 @@ class Connection(TimerTask):
             with self.cancel_scope:
                 try:
                     await self._serve()
-                except (KafkaProtocolError, CloseConnectionError):
+                except (KafkaProtocolError, CloseConnectionError) as ending:
                     # The requests before the one that ends it are answered all the same.
+                    if isinstance(ending, CloseConnectionError) and ending.last_bytes:
+                        self._keep([ending.last_bytes])
                     if self._out:
                         await self._flush()
                     raise
         except PeerGoneError as gone:
             logger.debug("%s left while it was being answered: %s", self.client.address, gone)
         except CloseConnectionError as closing:
+            self.ended_by = str(closing)
             logger.info("closing the connection of %s: %s", self.client.address, closing)
         except KafkaProtocolError as error:
+            self.ended_by = str(error)
             logger.warning(
                 "closing the connection of %s (client id %r): %s",
                 self.client.address,
                 self.client.client_id,
                 error,
             )
-        except OSError as error:
+        except (OSError, EOFError) as error:  # a log file that cannot be read, or is shorter than it was
+            self.ended_by = str(error)
             logger.warning("closing the connection of %s: %s", self.client.address, error)
         finally:
             if self._parked is not None:
@@ -146,7 +161,8 @@ class Connection(TimerTask):
         if idle_ms < self._max_idle_ms:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
             return
-        logger.info("closing the connection of %s: idle for %d ms", self.client.address, idle_ms)
+        self.ended_by = f"idle for {idle_ms} ms"
+        logger.info("closing the connection of %s: %s", self.client.address, self.ended_by)
         self.cancel_scope.cancel()
 
     def stop(self) -> None:
@@ -204,7 +220,11 @@ class Connection(TimerTask):
         """Do what had to wait: the request in hand, then the send."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
-            self._keep(await self._after_flush(waiting))
+            answer = await self._after_flush(waiting)
+            if type(answer) is Trickled:
+                await send_slowly(self._sock, answer)
+            else:
+                self._keep(answer)
         if self._out:
             await self._flush()
         else:
@@ -316,8 +336,11 @@ class Connection(TimerTask):
         if self._out:
             try:
                 await self._flush()
-            except BaseException:
+            except trio.Cancelled:
                 waiting.close()
+                raise
+            except BaseException:
+                await waiting  # what it has begun must be finished, whoever hears of it
                 raise
         return await waiting
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import trio
 
@@ -23,6 +23,8 @@ from minibroker.storage.files import FileSlice
 SENDFILE_PIECE_BYTES = 256 * 1024
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
 READ_INSTEAD_BYTES = 8 * 1024
+# A slow response leaves in pieces of as many bytes as it may send in this time.
+TRICKLE_SECONDS = 0.1
 
 Slice = FileSlice | ConvertedSlice
 Chunk = bytes | bytearray | memoryview | Slice
@@ -30,6 +32,15 @@ Chunk = bytes | bytearray | memoryview | Slice
 
 class PeerGoneError(Exception):
     """The other side of a connection no longer takes what we send."""
+
+
+class Trickled(list[Chunk]):
+    """A response that leaves at `bytes_per_second`, until `hurry` is set: what is left of it goes at once then."""
+
+    def __init__(self, chunks: Iterable[Chunk], bytes_per_second: int, hurry: trio.Event) -> None:
+        super().__init__(chunks)
+        self.bytes_per_second = bytes_per_second
+        self.hurry = hurry
 
 
 def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
@@ -72,6 +83,19 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
             await send_slice(sock, chunk)
     if pending:
         await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
+
+
+async def send_slowly(sock: socket.socket, response: Trickled) -> None:
+    """Send all of a response, a piece and then the time that it takes. Raises as `send_chunks`."""
+    rate = response.bytes_per_second
+    rest = memoryview(b"".join(chunk.read() if isinstance(chunk, Slice) else chunk for chunk in response))
+    piece_bytes = max(1, int(rate * TRICKLE_SECONDS))
+    while rest and not response.hurry.is_set():
+        await send_bytes(sock, rest[:piece_bytes])
+        with trio.move_on_after(len(rest[:piece_bytes]) / rate):
+            await response.hurry.wait()
+        rest = rest[piece_bytes:]
+    await send_bytes(sock, rest)
 
 
 async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, flags: int = 0) -> None:

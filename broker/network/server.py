@@ -9,11 +9,12 @@ import errno
 import logging
 import socket
 from collections import Counter
+from typing import Protocol
 
 import trio
 
 from minibroker.broker.client import Client
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.timers import TimerLoop
@@ -28,6 +29,14 @@ ACCEPT_PAUSE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 ACCEPT_PAUSE_SECONDS = 0.1
 
 
+class Witness(Protocol):
+    """Who is told of connections that come and go; why one was closed, if that was not its client's wish."""
+
+    def opened(self, client: Client) -> None: ...
+
+    def closed(self, client: Client, reason: str) -> None: ...
+
+
 class Server:
     """Accepts on `listeners` until stopped; owns every connection."""
 
@@ -38,11 +47,13 @@ class Server:
         config: KafkaConfig,
         dispatch: Dispatch,
         timers: TimerLoop,
+        witness: Witness | None = None,
     ) -> None:
         self._listeners = listeners
         self._config = config
         self._dispatch = dispatch
         self._timers = timers
+        self._witness = witness
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller()
         self._per_host: Counter[str] = Counter()
@@ -111,6 +122,8 @@ class Server:
         )
         self._per_host[host] += 1
         self.connections.add(connection)
+        if self._witness is not None:
+            self._witness.opened(connection.client)
         nursery.start_soon(self._serve, connection, host)
 
     async def _serve(self, connection: Connection, host: str) -> None:
@@ -118,6 +131,8 @@ class Server:
             await connection.run()
         finally:
             self.connections.discard(connection)
+            if self._witness is not None:
+                self._witness.closed(connection.client, connection.ended_by)
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]

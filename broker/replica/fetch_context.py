@@ -10,7 +10,11 @@
 
 A context lives from the request to its answer, over the wait between them. It gives the rows to read and takes
 what was read. Without a session there is no context: the rows are the request's, and all of them are answered.
-As kafka 2.0.1 FetchContext and FetchManager.
+
+As kafka 2.0.1 FetchContext and FetchManager. Clients can tell what later releases changed, so it is as 2.0.1 has it:
+being used does not keep a session (KAFKA-9137, see `_incremental`), and whatever is answered of a partition, records
+or not, it is read last the next time (KAFKA-12330, see `FetchSession.remember`). An order that a later release lost
+(KAFKA-8332, of the protocols in JoinGroup) was never lost in 2.0.1, nor is it here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.parked import ParkedOperation
 from minibroker.broker.replica.append_result import AppendResult
 from minibroker.broker.replica.delayed import DelayedFetch, DelayedProduce, FetchStatus

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.transaction.later import Later, and_then
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (

@@ -15,7 +15,17 @@ import typer
 from typer.exceptions import TyperException
 
 import minibroker
-from minibroker.cli import cluster_commands, config_lint, configs, consume, dump_log, groups, produce, topics
+from minibroker.cli import (
+    cluster_commands,
+    config_lint,
+    configs,
+    consume,
+    dump_log,
+    groups,
+    produce,
+    topics,
+    transcript,
+)
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 
@@ -68,6 +78,7 @@ app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.he
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
+app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

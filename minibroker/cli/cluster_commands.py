@@ -98,6 +98,9 @@ def offsets(
         Position | None,
         typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Which offset this is: {HOW}."),
     ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="End before the first transaction that is open.")
+    ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
@@ -106,7 +109,7 @@ def offsets(
     from minibroker.cli.partition_offsets import offsets_at, partitions_of, ranges_of
 
     with connected(bootstrap.addresses) as client:
-        ranges = ranges_of(client, partitions_of(client, [topic]))
+        ranges = ranges_of(client, partitions_of(client, [topic]), committed_only=read_committed)
         at = {} if position is None else offsets_at(client, position, ranges)
     rows = [
         {"partition": each.partition, "earliest": inside.earliest, "latest": inside.latest}

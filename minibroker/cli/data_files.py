@@ -131,7 +131,7 @@ def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool
         yield {"error": str(error), "position": view.position}
 
 
-def crc_of(buffer: mmap.mmap | bytes, view: BatchView) -> int:
+def crc_of(buffer: mmap.mmap | bytes | memoryview, view: BatchView) -> int:
     if view.magic >= 2:
         return read_header(buffer, view.position).crc
     return read_message_header(buffer, view.position).crc

@@ -51,7 +51,9 @@ class Bar:
 
         done = TextColumn("{task.completed:,.0f} " + self._unit)
         columns: list[Any] = ["{task.description}", BarColumn(), done, TimeElapsedColumn(), TimeRemainingColumn()]
-        self._progress = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        # Standard output is somewhere else: left to itself, rich would print it beside the bar.
+        console = Console(file=sys.stderr)
+        self._progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         self._task = self._progress.add_task(self._doing, total=self._total, completed=self._done)
         self._progress.start()
 

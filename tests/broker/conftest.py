@@ -13,7 +13,7 @@ import trio
 from minibroker.broker.app import BrokerApp
 from minibroker.broker.client import Client
 from minibroker.broker.clock import Clock
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.parked import Parked
 from minibroker.broker.profiles import EVERYTHING, Profile
 from minibroker.broker.timers import TimerLoop
@@ -48,7 +48,7 @@ class InMemoryBroker:
         config = KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}, profile=profile)
         self.app = BrokerApp(config, self.clock)
         self.app.load()
-        self.registry = self.app.build(self.timers, "127.0.0.1", 9092)
+        self.registry = self.app.build(self.timers)
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.app.watch_followers)

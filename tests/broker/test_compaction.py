@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.broker.compaction import Compaction
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.storage.log import Log
 from minibroker.storage.log_cleaner import LogCleaning
 from minibroker.storage.log_manager import LogManager

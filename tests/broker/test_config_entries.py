@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config import KafkaConfig
-from minibroker.broker.config_entries import ConfigSource, config_entries, synonyms_of
+from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
+from minibroker.broker.config.kafka_config import KafkaConfig
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-broker-config.json.gz"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from minibroker.broker.clock import Clock
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.timers import TimerLoop
+from minibroker.storage.files import FileSlice, RecordsFile
 
 MAX_REQUEST_BYTES = 1024
 
@@ -113,6 +115,28 @@ async def test_answers_before_a_waiting_request_do_not_wait_with_it(peer_of, nur
     assert await peer.receive(17) == framed(b"late") + framed(b"after")
 
 
+async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(peer_of, nursery) -> None:
+    """Appended records, for one, which count only when they are on the disk."""
+    is_finished = trio.Event()
+
+    async def finish() -> list[bytes]:
+        await trio.lowlevel.checkpoint()
+        is_finished.set()
+        return []
+
+    def dispatch(frame: bytearray, client: Client):
+        return finish() if frame == b"waits" else [framed(bytes(frame))]
+
+    peer = peer_of(dispatch)
+    peer.sock.send(framed(b"one") + framed(b"waits"))
+    peer.sock.close()
+
+    nursery.start_soon(peer.run)
+
+    with trio.fail_after(1):
+        await is_finished.wait()
+
+
 async def test_a_request_without_a_response_sends_nothing(peer_of, nursery) -> None:
     peer = peer_of(lambda frame, client: None if frame == b"acks=0" else echo(frame, client))
     nursery.start_soon(peer.run)
@@ -150,6 +174,21 @@ async def test_a_handler_may_answer_by_closing(peer_of, nursery) -> None:
     peer.sock.send(framed(b"x"))
 
     assert await peer.receive(1) == b""
+
+
+async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
+    peer_of, nursery, caplog, tmp_path: Path
+) -> None:
+    log = tmp_path / "00.log"
+    log.write_bytes(b"short")
+    records = RecordsFile(log)
+    peer = peer_of(lambda frame, client: [FileSlice(records, 0, 100)])
+    nursery.start_soon(peer.run)
+
+    peer.sock.send(framed(b"fetch"))
+
+    assert await peer.receive(1) == b""
+    assert "5 of 100 bytes" in caplog.text
 
 
 async def test_requests_before_one_of_nonsense_are_answered(peer_of, nursery) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState
+from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
 from minibroker.broker.cluster.topic_store import TopicStore
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.controller import Controller
-from minibroker.broker.dynamic_config import DynamicConfig
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -37,31 +38,102 @@ def fail() -> None:
     raise OSError("no space left")
 
 
+def new_topic(name: str) -> NewTopic:
+    return NewTopic(name, 1, 1, {}, {})
+
+
+def create_assigned(controller: Controller, assignment: dict[int, list[int]]) -> None:
+    outcomes = controller.create_topics([NewTopic("t", -1, -1, assignment, {})])
+    assert codes(outcomes) == {"t": None}
+
+
+def make_two_topics(controller: Controller) -> dict[str, TopicState | KafkaError]:
+    return controller.create_topics([new_topic("t"), new_topic("u")])
+
+
+def codes(outcomes: dict[str, TopicState | KafkaError]) -> dict[str, ErrorCode | None]:
+    return {name: outcome.code if isinstance(outcome, KafkaError) else None for name, outcome in outcomes.items()}
+
+
 async def test_deletion_is_told_with_every_partition_also_those_not_here(parts) -> None:
     controller, _, _, deleted = parts
-    controller.create_topic("t", partition_count=-1, replication_factor=-1, assignment={0: [0], 1: [5]})
+    create_assigned(controller, {0: [0], 1: [5]})
 
-    controller.delete_topic("t")
+    controller.delete_topics(["t"])
 
     assert deleted == [[TopicPartition("t", 0), TopicPartition("t", 1)]]
 
 
 async def test_a_deletion_that_fails_is_not_told(parts, monkeypatch) -> None:
     controller, cache, store, deleted = parts
-    controller.create_topic("t", partition_count=1, replication_factor=1)
+    make_two_topics(controller)
     monkeypatch.setattr(store, "save", fail)
 
-    with pytest.raises(KafkaError) as raised:
-        controller.delete_topic("t")
+    outcomes = controller.delete_topics(["t", "u", "unknown"])
 
-    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert codes(outcomes) == {
+        "t": ErrorCode.KAFKA_STORAGE_ERROR,
+        "u": ErrorCode.KAFKA_STORAGE_ERROR,
+        "unknown": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
     assert deleted == []
-    assert "t" in cache.topics
+    assert cache.topics.keys() == store.topics.keys() == {"t", "u"}
+
+
+async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_made_again(parts, monkeypatch) -> None:
+    controller, cache, store, _ = parts
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(store, "save", fail)
+        outcomes = controller.create_topics([new_topic("t"), new_topic("u"), new_topic("no/name")])
+
+    assert codes(outcomes) == {
+        "t": ErrorCode.KAFKA_STORAGE_ERROR,
+        "u": ErrorCode.KAFKA_STORAGE_ERROR,
+        "no/name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    assert cache.topics.keys() == store.topics.keys() == set()
+    assert codes(make_two_topics(controller)) == {"t": None, "u": None}
+
+
+async def test_partitions_that_could_not_be_written_down_are_not_there(parts, monkeypatch) -> None:
+    controller, cache, store, _ = parts
+    make_two_topics(controller)
+    monkeypatch.setattr(store, "save", fail)
+
+    outcomes = controller.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])
+
+    assert codes(outcomes) == {"t": ErrorCode.KAFKA_STORAGE_ERROR, "u": ErrorCode.KAFKA_STORAGE_ERROR}
+    assert [len(cache.topics[name].partitions) for name in ("t", "u")] == [1, 1]
+
+
+async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(parts, monkeypatch) -> None:
+    controller, cache, store, _ = parts
+    seen_at_save: list[list[str]] = []
+    monkeypatch.setattr(store, "save", lambda: seen_at_save.append(list(cache.topics)))
+
+    make_two_topics(controller)
+    controller.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])
+    controller.delete_topics(["t", "u"])
+
+    assert seen_at_save == [[], ["t", "u"], ["t", "u"], []]  # the last: nothing is left of those deleted
+    assert not cache.topics
+
+
+async def test_nothing_is_written_down_when_nothing_changes(parts, monkeypatch) -> None:
+    controller, _, store, _ = parts
+    make_two_topics(controller)
+    monkeypatch.setattr(store, "save", fail)
+
+    controller.create_topics([new_topic("v")], validate_only=True)
+    controller.create_partitions([NewPartitions("t", 2, None)], validate_only=True)
+
+    assert codes(make_two_topics(controller)) == dict.fromkeys("tu", ErrorCode.TOPIC_ALREADY_EXISTS)
+    assert codes(controller.delete_topics(["v"])) == {"v": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 async def test_in_sync_replicas_are_written_down_before_they_are_seen(parts, monkeypatch) -> None:
     controller, cache, store, _ = parts
-    controller.create_topic("t", partition_count=-1, replication_factor=-1, assignment={0: [0, 5]})
+    create_assigned(controller, {0: [0, 5]})
     controller.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
     monkeypatch.setattr(store, "save", fail)
 
@@ -74,7 +146,7 @@ async def test_in_sync_replicas_are_written_down_before_they_are_seen(parts, mon
 
 async def test_partitions_with_and_without_leaders_share_their_states(parts) -> None:
     controller, cache, _, _ = parts
-    controller.create_topic("t", partition_count=-1, replication_factor=-1, assignment={0: [0, 5], 1: [5, 6]})
+    create_assigned(controller, {0: [0, 5], 1: [5, 6]})
 
     controller.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
 

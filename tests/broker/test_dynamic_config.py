@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.config import KafkaConfig
-from minibroker.broker.config_entries import ConfigSource, config_entries, synonyms_of
-from minibroker.broker.dynamic_config import DynamicConfig
-from minibroker.broker.dynamic_settings import CHANGEABLE, PER_BROKER, SETTINGS, InvalidDynamicConfig, is_read_only
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic_settings import (
+    CHANGEABLE,
+    PER_BROKER,
+    SETTINGS,
+    InvalidDynamicConfig,
+    is_read_only,
+)
+from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
+from minibroker.broker.config.kafka_config import KafkaConfig
 
 NOT_NOW = (
     "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.config import ConfigError, KafkaConfig
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 
 
 def error_of(**given: str) -> str:

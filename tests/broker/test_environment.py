@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.config import ConfigError, load_config
-from minibroker.broker.environment import settings_of_environment
+from minibroker.broker.config.environment import settings_of_environment
+from minibroker.broker.config.kafka_config import ConfigError, load_config
 
 # What the documentation of the apache/kafka image has people start it with.
 OF_THE_IMAGES_DOCUMENTATION = {

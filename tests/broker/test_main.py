@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.broker.__main__ import STOP_SIGNALS, StartFailed, banner, listen_on, prepare_ready_file, run
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 
 ENDED_SECONDS = 20
 
@@ -132,6 +132,42 @@ def test_every_bad_setting_has_a_line(serve: Serve) -> None:
     assert [line.split(":")[0] for line in said.splitlines()] == ["minibroker", "minibroker"]
 
 
+@pytest.mark.slow
+@pytest.mark.integration
+@pytest.mark.parametrize(("name", "reason"), [("x" * 120, "too long"), ("nowhere/control", "No such file")])
+def test_a_control_socket_that_cannot_be_made_is_told_in_one_line(
+    serve: Serve, tmp_path: Path, name: str, reason: str
+) -> None:
+    process = serve("--control", tmp_path / name)
+
+    _, said = process.communicate(timeout=ENDED_SECONDS)
+
+    (line,) = said.splitlines()
+    assert process.returncode == 1
+    assert line.startswith(f"minibroker: cannot make the control socket {tmp_path / name}: ")
+    assert reason in line and line.endswith("; name another with --control PATH")
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_who_does_not_ask_for_control_does_not_pay_for_it() -> None:
+    """Nothing of it is imported, and trio runs on its own clock."""
+    program = (
+        "import sys, trio, minibroker.broker.app as app\n"
+        "trio.run = lambda run, *arguments, clock: print('clock', clock)\n"
+        "app.BrokerApp.load = lambda self: None\n"
+        "from minibroker.broker.config.kafka_config import KafkaConfig\n"
+        "app.run(KafkaConfig({'log.dirs': '/nowhere'}), [], on_loaded=lambda: None, on_ready=print)\n"
+        "print(*sys.modules)"
+    )
+
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+
+    assert said.startswith("clock None\n")
+    parts = {f"minibroker.broker.{part}" for part in ("control", "turnable_clock", "faults", "transcript")}
+    assert not {*parts, "trio.testing"} & set(said.split())
+
+
 # -- in this process
 
 
@@ -168,6 +204,7 @@ def fake_app(
         *,
         on_loaded: Callable[[], None],
         on_ready: Callable[[str, int], None],
+        **not_asked_for: None,
     ) -> None:
         on_loaded()
         for number in before_the_loop:

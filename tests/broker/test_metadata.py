@@ -68,6 +68,38 @@ async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broke
     assert (second.topics[0].error_code, len(second.topics[0].partitions)) == (ErrorCode.NONE, 2)
 
 
+@pytest.mark.parametrize("settings", [{}, {"auto_create_topics_enable": "false"}])
+@pytest.mark.parametrize(("name", "partitions"), [("__consumer_offsets", 3), ("__transaction_state", 4)])
+async def test_a_coordinators_topic_is_made_as_the_coordinator_wants_it(
+    make_broker, settings, name, partitions
+) -> None:
+    """As kafka 2.0.1 (seen), whatever is said of automatic creation: with its partitions, and compacted."""
+    counts = {"offsets_topic_num_partitions": "3", "transaction_state_log_num_partitions": "4"}
+    broker = make_broker(**counts, **settings)
+    ask = {"topics": by_name(name), "allow_auto_topic_creation": False}
+
+    first = await broker.call(ApiKey.METADATA, 4, **ask)
+    second = await broker.call(ApiKey.METADATA, 4, **ask)
+
+    assert (first.topics[0].error_code, first.topics[0].is_internal) == (ErrorCode.LEADER_NOT_AVAILABLE, True)
+    assert len(second.topics[0].partitions) == partitions
+    assert broker.app._store.topics[name].configs["cleanup.policy"] == "compact"
+
+
+async def test_topics_created_by_one_request_are_written_down_once(broker, monkeypatch) -> None:
+    saves: list[int] = []
+    monkeypatch.setattr(broker.app._store, "save", lambda: saves.append(1))
+
+    answer = await broker.call(ApiKey.METADATA, 4, topics=by_name("a", "b", "no/name"), allow_auto_topic_creation=True)
+
+    assert [row.error_code for row in answer.topics] == [
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert saves == [1]
+
+
 async def test_automatic_creation_can_be_switched_off(make_broker) -> None:
     broker = make_broker(auto_create_topics_enable="false")
 
@@ -82,6 +114,19 @@ async def test_clients_are_told_the_advertised_listener(make_broker) -> None:
     answer = await broker.call(ApiKey.METADATA, 1, topics=[])
 
     assert [(row.host, row.port) for row in answer.brokers] == [("kafka.example", 1234)]
+
+
+async def test_clients_of_a_listener_that_is_not_advertised_are_told_the_address_they_came_to(make_broker) -> None:
+    """Kafka tells them of no broker at all."""
+    broker = make_broker(
+        listeners="OUT://:9093,IN://localhost:9092",
+        listener_security_protocol_map="OUT:PLAINTEXT,IN:PLAINTEXT",
+        advertised_listeners="OUT://kafka.example:1234",
+    )
+
+    answer = await broker.call(ApiKey.METADATA, 1, topics=[])
+
+    assert [(row.host, row.port) for row in answer.brokers] == [("127.0.0.1", 9092)]
 
 
 # -- later versions -------------------------------------------------------------------------------------------

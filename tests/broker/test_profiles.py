@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config import ConfigError, KafkaConfig
-from minibroker.broker.dynamic_settings import SETTINGS
+from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.profiles import (
     ABSENT,
     APIS,

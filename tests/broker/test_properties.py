@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.properties import PropertiesError, parse_properties, read_properties
+from minibroker.broker.config.properties import PropertiesError, parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

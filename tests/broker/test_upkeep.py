@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.upkeep import IDLE_MAPS_INTERVAL_MS, Upkeep
 from minibroker.storage.files import RecordsFile
 from minibroker.storage.log_manager import LogManager

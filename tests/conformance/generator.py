@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from tests.conformance.asking import CODECS, TIME_MS, create_all, delete_records, fetch, list_offsets, produce_all
+from tests.conformance.generated_transactions import GeneratedTransactions
 from tests.conformance.steps import Batch, Joined, Script, SessionOf, Step, drop, look
 
 MOVES = 30
@@ -32,6 +33,7 @@ class Generator:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._partitions: list[tuple[str, int]] = []
+        self._transactable: list[tuple[str, int]] = []  # those that can hold transactions, and their markers
         self._ends: dict[tuple[str, int], int] = {}
         self._deleted: set[tuple[str, int]] = set()
         self._packed_by_lz4: set[str] = set()
@@ -44,12 +46,17 @@ class Generator:
         script = [self._create()]
         moves = [self._produce] * 9 + [self._fetch] * 7 + [self._session] * 4 + [self._list_offsets] * 2
         moves += [self._delete_records, self._wait]
+        if self._transactable:
+            moves += [self._transactions().move] * self._one_of((0, 10))
         while len(script) < MOVES:
             script += self._random.choice(moves)()
         return script
 
     def _one_of(self, choices: Any) -> Any:
         return self._random.choice(choices)
+
+    def _transactions(self) -> GeneratedTransactions:
+        return GeneratedTransactions(self._random, self._transactable, self._ends, self._rows)
 
     def _is_lucky(self, chance: float) -> bool:
         return self._random.random() < chance
@@ -68,6 +75,8 @@ class Generator:
             count = self._random.randint(1, 3)
             topics.append((name, count, {config: value for config, value in drawn.items() if value is not None}))
             self._partitions += [(name, partition) for partition in range(count)]
+            if drawn["message_format_version"] in (None, "0.11.0") and drawn["min_insync_replicas"] is None:
+                self._transactable += [(name, partition) for partition in range(count)]
         return create_all(*topics)
 
     def _rows(self) -> tuple[tuple[Any, ...], ...]:

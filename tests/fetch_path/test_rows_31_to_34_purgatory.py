@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from minibroker.broker.config import KafkaConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.protocol.errors import ErrorCode
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory

@@ -156,6 +156,19 @@ def test_an_unknown_api_or_version_closes_the_connection(
         says_why(broker, connection, is_apache_kafka)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_string_longer_than_32767_bytes_closes_the_connection(
+    connect: Connect, broker: BrokerProcess, is_apache_kafka: bool, version: int
+) -> None:
+    """As Kafka from 2.4 on, in flexible versions, whose lengths could say it; earlier ones do not know the version."""
+    key = {"key": "x" * 32_768, "key_type": 0} if version == 3 else {"coordinator_keys": ["x" * 1_000_000]}
+    body = API_TABLE[ApiKey.FIND_COORDINATOR].request(**key)
+
+    with connect() as connection:
+        assert connection.exchange(request_frame(ApiKey.FIND_COORDINATOR, version, body)) is None
+        says_why(broker, connection, is_apache_kafka)
+
+
 @pytest.mark.parametrize("version", [4, 99, -1, 32767])
 def test_an_unknown_version_of_apiversions_is_answered_in_version_0(connect: Connect, version: int) -> None:
     with connect() as connection:

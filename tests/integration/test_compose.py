@@ -12,12 +12,15 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.processes import ROOT, free_port
 
@@ -191,6 +194,62 @@ def test_after_a_crash_the_flights_are_there_and_the_job_goes_on(stack: Stack) -
 
     assert f"{FLIGHTS:,} flights are in flights, from an earlier run" in stack.compose("logs", "replay")
     assert stack.compose("logs", "report").count("none lost, none counted twice") == 2
+
+
+@pytest.fixture
+def in_place_of_kafka(stack: Stack, tmp_path: Path) -> Iterator[str]:
+    """The recipe's compose file that was written for apache/kafka, up; where its broker is found from here."""
+    _, text = stack.blocks["In place of apache/kafka"]
+    port = free_port()
+    file = tmp_path / "docker-compose.yml"
+    file.write_text(
+        text.replace('"9092:9092"', f'"127.0.0.1:{port}:9092"').replace("localhost:9092", f"localhost:{port}")
+    )
+    project = ("--file", str(file), "--project-name", f"minibroker-test-variables-{os.getpid()}")
+    try:
+        stack.compose(*project, "up", "--detach", "--wait")
+        yield f"localhost:{port}"
+    finally:
+        stack.compose(*project, "down", "--volumes")
+
+
+def test_a_compose_file_for_apache_kafka_starts_the_broker_with_its_settings(in_place_of_kafka: str) -> None:
+    """It is healthy although the address it gives to clients cannot be reached inside: `up --wait` says so."""
+    producer = Producer({"bootstrap.servers": in_place_of_kafka, "log_level": 0})
+    producer.produce("made", b"by itself", partition=2)
+
+    assert producer.flush(SECONDS) == 0
+    told = AdminClient({"bootstrap.servers": in_place_of_kafka}).list_topics(timeout=SECONDS)
+    assert len(told.topics["made"].partitions) == 3  # KAFKA_NUM_PARTITIONS
+    assert {str(broker) for broker in told.brokers.values()} == {f"{in_place_of_kafka}/1"}  # KAFKA_NODE_ID
+
+
+def test_a_broker_is_healthy_whatever_it_tells_clients_and_writes_nothing_but_its_volume(stack: Stack) -> None:
+    advertised = "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://nowhere.invalid:9092"
+    run = (
+        "docker",
+        "run",
+        "--detach",
+        "--read-only",
+        "--env",
+        advertised,
+        "--env",
+        "KAFKA_LISTENERS=PLAINTEXT://:9099",
+    )
+    container = stack.run(*run, "minibroker").strip()
+    try:
+        assert health(stack, container) == "healthy"
+    finally:
+        stack.run("docker", "rm", "--force", "--volumes", container)
+
+
+def health(stack: Stack, container: str) -> str:
+    """The container's health, once it is known."""
+    deadline = time.monotonic() + SECONDS
+    while (status := stack.run("docker", "inspect", "-f", "{{.State.Health.Status}}", container).strip()) == "starting":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return status
 
 
 def values(bootstrap: str, topic: str, count: int) -> list[bytes]:

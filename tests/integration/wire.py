@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from types import TracebackType
@@ -42,6 +43,10 @@ class RawConnection:
         """Return a response frame without its size, or Closed. Raises TimeoutError when nothing comes."""
         size = self._receive(4)
         return Closed if size is None else self._receive(struct.unpack(">i", size)[0])
+
+    def has_answer(self) -> bool:
+        """Whether there is something to receive now."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def reset(self) -> None:
         """Close with RST, as a process that dies with data unread does."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from benchmarks.apache_kafka import ApacheKafka
 from minibroker import Broker
 from minibroker.cli.app import main
 from tests.integration.brokers import apache_kafka_jars
+from tests.minibroker.conversations import Conversation, Screen
 from tests.minibroker.records_by_hand import Records
 
 
@@ -89,3 +91,15 @@ class CommandLine:
 @pytest.fixture
 def cli(cli_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(cli_bootstrap, capsys)
+
+
+@pytest.fixture
+def conversation(tmp_path: Path) -> Iterator[Conversation]:
+    begun = Conversation(tmp_path / "transcript")
+    yield begun
+    begun.close()
+
+
+@pytest.fixture
+def screen(capsys: pytest.CaptureFixture[str]) -> Screen:
+    return Screen(capsys)

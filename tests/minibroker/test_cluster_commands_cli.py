@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from minibroker.cli.app import main
 from minibroker.cli.cluster_commands import health_of, named
@@ -43,6 +44,20 @@ class TestOnABroker:
             {"partition": 0, "earliest": 0, "latest": 3, "offset": 2}
         ]
         assert "there is no topic" in cli.complaint("offsets", cli.new("missing"))
+
+    def test_for_who_reads_what_is_committed_a_partition_ends_before_an_open_transaction(
+        self, cli: CommandLine
+    ) -> None:
+        topic = cli.topic(values=["kept"])
+        producer = Producer({"bootstrap.servers": cli.bootstrap, "transactional.id": topic})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(topic, b"open")
+        producer.flush()
+
+        assert cli.document("offsets", topic, "--read-committed") == [{"partition": 0, "earliest": 0, "latest": 1}]
+        producer.commit_transaction()
+        assert cli.document("offsets", topic, "--read-committed") == [{"partition": 0, "earliest": 0, "latest": 3}]
 
 
 def a_cluster(*, leader: int = 0, isr: int = 2, controller: int = 0) -> tuple[dict[str, Any], list[dict[str, Any]]]:

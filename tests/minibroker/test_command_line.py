@@ -24,7 +24,7 @@ def test_alone_it_shows_help_with_every_command_and_the_exit_statuses(capsys: py
     assert main([]) == 0
 
     text = capsys.readouterr().out
-    commands = "serve produce consume offsets health apis dump-log topics groups configs config".split()
+    commands = "serve produce consume offsets health apis dump-log transcript topics groups configs config".split()
     for word in (*commands, "Exit status", "minibroker serve --data-dir"):
         assert word in text
 
@@ -88,6 +88,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (["topics", "list", "-b", "[::1]:0"], "HOST:PORT"),
         (["topics", "list", "-o", "yaml"], "'yaml'"),
         (["dump-log"], "FILE"),
+        (["transcript"], "FILE"),
         (["--nonsense"], "--nonsense"),
     ],
 )

@@ -23,6 +23,22 @@ def test_a_bar_appears_once_it_takes_long(monkeypatch: pytest.MonkeyPatch, capsy
     assert "7 bytes" in printed.err
 
 
+def test_what_is_printed_meanwhile_goes_where_it_was_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(progress, "SHOWN_AFTER_SECONDS", 0.0)
+
+    with progress_bar("consuming", 10, unit="bytes") as advance:
+        advance(4)
+        print("a record")  # to a file, say
+
+    printed = capsys.readouterr()
+    assert printed.out == "a record\n"
+    assert "a record" not in printed.err
+
+
 def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from construct import ConstructError
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import (
@@ -204,6 +205,28 @@ def test_compact_length_takes_as_many_bytes_as_it_needs() -> None:
     assert data[:3] == bytes.fromhex("a19c01")
     assert Flexible.decode(0, data) == (value._replace(rows=[]), len(data))
     assert data == interpreted_encode(Flexible, 0, value)
+
+
+Strings = versions("Strings", 0, 0, "names" / array_of(String), "text" / NullableString, "data" / Bytes, flexible=0)
+
+
+def test_a_compact_string_is_as_long_as_it_can_be_in_other_versions_and_no_longer() -> None:
+    longest = "ä" + "x" * 32_765
+
+    for value in ([longest], "", b""), ([], longest, b""), ([], None, b"x" * 40_000):
+        data = encoded(Strings, 0, value)
+        assert Strings.decode(0, data) == (value, len(data))
+        assert interpreted_decode(Strings, 0, data) == value
+
+
+@pytest.mark.parametrize("value", [(["x" * 32_768], "", b""), ([], "x" * 32_768, b""), ([], "x" * 3_000_000, b"")])
+def test_a_compact_string_that_is_longer_is_malformed(value) -> None:
+    data = encoded(Strings, 0, value)
+
+    with pytest.raises(KafkaProtocolError, match="string too long"):
+        Strings.decode(0, data)
+    with pytest.raises(ConstructError):
+        interpreted_decode(Strings, 0, data)
 
 
 def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:

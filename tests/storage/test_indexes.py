@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import struct
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from minibroker.storage.files import CorruptFileError, parse_segment_file
 from minibroker.storage.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
 from tests.storage.file_limits import no_file_beyond
+from tests.storage.open_files import descriptors_in
 from tests.storage.recorded_logs import recorded_files
 
 BASE = 5_000_000_000  # beyond int32: only relative offsets fit into the files
@@ -33,10 +33,6 @@ def filled(directory: Path, entries: int) -> OffsetIndex:
     for number in range(1, entries + 1):
         index.append(BASE + 10 * number, 4096 * number)
     return index
-
-
-def maps_held() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_an_offset_index_of_kafka_is_read_and_written_the_same(tmp_path: Path) -> None:
@@ -119,17 +115,17 @@ def test_lookups_between_appends_and_truncations_stay_right(tmp_path: Path) -> N
 
 def test_a_reopened_index_is_read_without_having_been_mapped(tmp_path: Path) -> None:
     filled(tmp_path, 100).trim()
-    held = maps_held()
+    held = descriptors_in(tmp_path)
 
     reopened = offset_index(tmp_path)
     reopened.sanity_check()
     assert reopened.last_offset == BASE + 1000
-    assert (reopened.is_mapped, maps_held()) == (False, held)
+    assert (reopened.is_mapped, descriptors_in(tmp_path)) == (False, held)
 
     assert reopened.lookup(BASE + 555) == IndexEntry(BASE + 550, 4096 * 55)
-    assert (reopened.is_mapped, maps_held()) == (True, held + 1)
+    assert (reopened.is_mapped, descriptors_in(tmp_path)) == (True, held + 1)
     reopened.unmap()
-    assert maps_held() == held
+    assert descriptors_in(tmp_path) == held
     assert reopened.lookup(BASE + 555) == IndexEntry(BASE + 550, 4096 * 55)
 
 

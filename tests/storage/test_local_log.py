@@ -30,6 +30,7 @@ from tests.storage.logs import (
     send,
     values_of,
 )
+from tests.storage.open_files import descriptors_in
 
 
 class TestRolling:
@@ -155,11 +156,11 @@ class TestFlushing:
 
     def test_flushing_keeps_no_descriptor_open(self, tmp_path: Path) -> None:
         log = roll_three(tmp_path)
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors_in(tmp_path)
 
         log.flush()
 
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert descriptors_in(tmp_path) == before
 
     @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
     def test_a_log_may_be_deleted_while_another_thread_flushes_it(
@@ -178,6 +179,25 @@ class TestFlushing:
         log.flush()
 
         assert not directory.exists()
+
+    @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+    def test_no_descriptor_for_an_index_is_no_failed_fsync(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        log = roll_three(tmp_path)
+
+        def none_left(*_: object, **__: object) -> int:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(number)) as refused:
+            patch.setattr(os, "open", none_left)
+            log.flush()
+
+        assert not isinstance(refused.value, LogFlushError)
+        assert log.recovery_point == 0
+        append(log, "goes on")
+        log.flush()
+        assert log.recovery_point == log.log_end_offset
 
     def test_a_failed_fsync_is_never_acknowledged_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = open_log(tmp_path)

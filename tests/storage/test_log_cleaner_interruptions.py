@@ -142,6 +142,41 @@ class TestWhatGoesWrong:
         clean(log)
         assert survivors(log) == [(1, "a", "2"), (2, "b", "3")]
 
+    def test_a_flush_may_come_while_a_copy_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        put(log, ("b", "1"))
+        roll(log)
+        replace_file = os.replace
+
+        def replace_and_flush(source: Path, target: Path) -> None:
+            replace_file(source, target)
+            if target.suffix == ".timeindex":
+                log.flush()  # as another thread would, just then
+
+        monkeypatch.setattr(os, "replace", replace_and_flush)
+        clean(log)
+
+        assert not log.is_refusing
+        assert log.recovery_point == log.log_end_offset
+        assert survivors(log) == [(1, "a", "2"), (2, "b", "1")]
+
+    def test_a_segment_that_was_compacted_is_forced_again_once_it_is_cut(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        put(log, ("b", "1"))
+        roll_and_clean(log)
+        log.truncate_to(2, now_ms=NOW_MS)
+        put(log, ("c", "1"))
+        roll(log)
+        forced: list[str] = []
+        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+
+        log.flush()
+
+        assert "00000000000000000000.log" in forced
+
     def test_retention_waits_while_a_log_is_compacted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=0))
         put(log, ("a", "1"))

@@ -191,6 +191,37 @@ class TestDeletion:
 
         assert (again.log_start_offset, values_of(again)) == (0, ["new"])
 
+    def test_a_checkpoint_that_is_written_late_does_not_bring_them_back(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        log = log_in(manager)
+        append(log, *"abcdef")
+        log.update_high_watermark(6)
+        log.delete_records(5)
+        log.flush()
+        write_late = manager.checkpoint_log_start_offsets(), manager.checkpoint_recovery_points()
+
+        manager.delete_log(ORDERS)
+        append(log_in(manager), "new")
+        for write in write_late:  # their thread was slow
+            write()
+        crash(manager)
+
+        again = opened(tmp_path).logs[ORDERS]
+        assert (again.log_start_offset, values_of(again)) == (0, ["new"])
+
+    def test_snapshots_of_the_former_log_are_not_looked_for_in_the_new_one(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path)
+        former = log_in(manager)
+        append(former, *"abcdef")
+        manager.delete_log(ORDERS)
+        log = log_in(manager)
+        send(log, batch_of(["a"], producer_id=7, sequence=0))
+        log.roll(NOW_MS)
+
+        former.delete_snapshots_before(6)  # in a thread that was slow
+
+        assert "00000000000000000001.snapshot" in names_in(log.directory)
+
     def test_what_a_crash_left_renamed_is_removed_after_the_next_start(self, tmp_path: Path) -> None:
         manager = opened(tmp_path)
         append(log_in(manager), "a")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,10 @@ from minibroker.storage.log_segment import TimestampOffset
 from minibroker.storage.segment_recovery import SegmentOffsetOverflowError
 from minibroker.storage.transaction_index import AbortedTxn, CompletedTxn
 from tests.storage.file_limits import no_file_beyond
+from tests.storage.open_files import descriptors_in
 from tests.storage.segments import NOW_MS, batch_at, batches_of_three, data_of, files_of, fill, open_segment
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)
-
-
-def open_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_the_indexes_learn_of_a_batch_once_enough_bytes_lie_before_it(tmp_path: Path) -> None:
@@ -245,20 +241,19 @@ def test_a_slice_in_flight_outlives_its_segment(tmp_path: Path) -> None:
 
 
 def test_an_idle_segment_holds_one_descriptor_and_a_busy_one_three(tmp_path: Path) -> None:
-    before = open_fds()
     segment = open_segment(tmp_path, config=SMALL_INTERVAL)
     fill(segment, batches_of_three(2))
     segment.read(4, max_size=100)
-    assert open_fds() == before + 1
+    assert descriptors_in(tmp_path) == 1
 
     fill(segment, batches_of_three(1000, first=6))
     segment.read(2000, max_size=100)
-    assert open_fds() == before + 3
+    assert descriptors_in(tmp_path) == 3
     segment.find_offset_by_timestamp(0)
     segment.release_maps()
-    assert open_fds() == before + 1
+    assert descriptors_in(tmp_path) == 1
 
     segment.on_become_inactive()
     segment.close()
     del segment
-    assert open_fds() == before
+    assert descriptors_in(tmp_path) == 0

@@ -165,6 +165,34 @@ def test_every_offset_is_found_however_large_the_batches(
     assert segment.next_offset() == len(expected)
 
 
+def test_what_was_appended_last_is_found_without_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = open_segment(tmp_path)
+    older, newest = batches_of_three(2)
+    together = older.data + newest.data
+    monkeypatch.delattr(os, "pread")
+
+    segment.append(newest.last_offset, newest.max_timestamp_ms, newest.last_offset, together)
+
+    expected = OffsetPosition(3, len(older.data), len(newest.data))
+    assert [segment.translate_offset(offset) for offset in (3, 4, 5)] == [expected] * 3
+
+
+@pytest.mark.parametrize("size_bytes", [10, 400])
+def test_what_was_truncated_and_written_anew_is_found_where_it_is_now(tmp_path: Path, size_bytes: int) -> None:
+    segment = open_segment(tmp_path)
+    fill(segment, batches_of_three(3))
+    segment.truncate_to(4, now_ms=0)
+
+    assert segment.translate_offset(7) is None
+    anew = batch_at(3, 5, size_bytes=size_bytes)
+    fill(segment, [anew])
+
+    size = len(batch_at(0, 3).data)
+    assert segment.translate_offset(7) == OffsetPosition(3, size, len(anew.data))
+    assert segment.translate_offset(2) == OffsetPosition(0, 0, size)
+    assert segment.translate_offset(8) is None
+
+
 def test_a_lookup_can_begin_further_on(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     fill(segment, batches_of_three(3))

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from minibroker.broker.kafka_settings import KafkaSettings
-from minibroker.broker.settings import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
-from minibroker.broker.unused_settings import UNUSED_SETTINGS
+from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.settings import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
+from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
 
 # A setting and those that stand in for it when it is not set, in order.
 SYNONYMS = {

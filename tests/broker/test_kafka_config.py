@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config import SETTINGS, ConfigError, KafkaConfig, load_config
-from minibroker.broker.unused_settings import UNUSED_SETTINGS
+from minibroker.broker.config.kafka_config import SETTINGS, ConfigError, KafkaConfig, load_config
+from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
 from minibroker.storage.config import LogConfig
 
 # The table of settings that kafka 2.0.1's KafkaConfig prints.

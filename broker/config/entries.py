@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from minibroker.broker.config import KafkaConfig
-from minibroker.broker.dynamic_settings import SETTINGS, SYNONYMS, base_name, is_read_only
+from minibroker.broker.config.dynamic_settings import SETTINGS, SYNONYMS, base_name, is_read_only
+from minibroker.broker.config.kafka_config import KafkaConfig
 
 
 class ConfigSource(IntEnum):

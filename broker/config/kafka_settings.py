@@ -2,15 +2,14 @@
 
 Names, types, defaults and bounds are those that kafka 2.0.1 prints of itself; a test compares them. The
 attribute of `num.partitions` is `num_partitions`. A setting that Kafka users have in their
-server.properties but that means nothing here is accepted with a word about why (`UNUSED`); so is one whose
-part of the broker is still to come (`NOT_YET`).
+server.properties but that means nothing here is accepted with a word about why (`unused_settings`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from minibroker.broker.settings import (
+from minibroker.broker.config.settings import (
     ANY,
     BOOLEAN,
     DOUBLE,
@@ -125,13 +124,8 @@ class KafkaSettings:
     producer_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
     delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
     replica_lag_time_max_ms = setting(LONG, 10_000, ANY, "a follower that lags longer leaves the ISR")
-    replica_fetch_max_bytes = setting(INT, 1_048_576, at_least(0), "a follower's fetch, for each partition")
-    replica_fetch_response_max_bytes = setting(INT, 10_485_760, at_least(0), "a follower's fetch as a whole")
-    replica_fetch_min_bytes = setting(INT, 1, ANY, "a follower's fetch waits for so much")
-    replica_fetch_wait_max_ms = setting(INT, 500, ANY, "and so long")
-    replica_fetch_backoff_ms = setting(INT, 1000, at_least(0), "pause after a fetch that failed")
+    replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
-    replica_socket_receive_buffer_bytes = setting(INT, 65_536, ANY, "SO_RCVBUF towards a leader")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 
     # Groups and their offsets
@@ -155,18 +149,8 @@ class KafkaSettings:
     transaction_abort_timed_out_transaction_cleanup_interval_ms = setting(INT, 60_000, at_least(1), "a check")
     transaction_remove_expired_transaction_cleanup_interval_ms = setting(INT, 3_600_000, at_least(1), "a check")
     transaction_state_log_num_partitions = setting(INT, 50, at_least(1), "of __transaction_state")
-    transaction_state_log_replication_factor = setting(SHORT, 3, at_least(1), "of __transaction_state")
-    transaction_state_log_min_isr = setting(INT, 2, at_least(1), "of __transaction_state")
     transaction_state_log_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __transaction_state")
     transaction_state_log_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read when loading")
-
-    # Quotas and metrics
-    quota_producer_default = setting(LONG, LONG_MAX, at_least(1), "bytes a second of a client id")
-    quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes a second of a client id")
-    quota_window_num = setting(INT, 11, at_least(1), "windows that a rate is measured over")
-    quota_window_size_seconds = setting(INT, 1, at_least(1), "length of each")
-    metrics_num_samples = setting(INT, 2, at_least(1), "windows that a metric is measured over")
-    metrics_sample_window_ms = setting(LONG, 30_000, at_least(1), "length of each")
 
     # What follows from several of them
 

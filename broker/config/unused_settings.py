@@ -1,16 +1,15 @@
 """Settings of a Kafka 2.0 broker that are known and accepted, but change nothing here; and why.
 
-One line a setting: name, type, default (- for none, "" for empty), least or allowed values. `NOT_YET` holds
-those that `kafka_settings` has while the part of the broker that would obey them is still to come: a name,
-or the beginning of names.
+One line a setting: name, type, default (- for none, "" for empty), least or allowed values. `ONLY_CHECKED` are rows of
+`kafka_settings` that rules between settings need, and nothing else. A test looks for those that are read.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from minibroker.broker import settings
-from minibroker.broker.settings import Setting
+from minibroker.broker.config import settings
+from minibroker.broker.config.settings import Setting
 
 
 class Reason(NamedTuple):
@@ -23,14 +22,15 @@ ONE_LOOP = Reason("one event loop serves all connections, each with one request 
 ONE_BROKER = Reason("this broker is the whole cluster", False)
 NO_ENCRYPTION = Reason("connections are neither encrypted nor authenticated here", True)
 NO_PLUGINS = Reason("Java classes cannot be loaded here", True)
-NO_REPORTERS = Reason("metrics are asked of the broker, it does not push them", False)
-NO_QUOTAS = Reason("quotas are still to come", True)
+NO_METRICS = Reason("no metrics are kept here", False)
+NO_QUOTAS = Reason("there are no quotas here", True)
+ONE_COMPACTION = Reason("one log is compacted at a time", False)
 
-NOT_YET = {
+ONLY_CHECKED = {
+    "log.cleaner.threads": ONE_COMPACTION,
     "offsets.topic.replication.factor": ONE_BROKER,
-    "transaction.state.log.replication.factor": ONE_BROKER,
-    "transaction.state.log.min.isr": ONE_BROKER,
-    "quota.": NO_QUOTAS,
+    "replica.fetch.wait.max.ms": ONE_BROKER,
+    "replica.socket.timeout.ms": ONE_BROKER,
 }
 
 UNUSED = {
@@ -64,10 +64,17 @@ UNUSED = {
         leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -
         num.replica.fetchers                                   int       1
+        replica.fetch.backoff.ms                               int       1000 0
+        replica.fetch.max.bytes                                int       1048576 0
+        replica.fetch.min.bytes                                int       1
+        replica.fetch.response.max.bytes                       int       10485760 0
+        replica.socket.receive.buffer.bytes                    int       65536
         replication.quota.window.num                           int       11 1
         replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
         security.inter.broker.protocol                         string    PLAINTEXT
+        transaction.state.log.min.isr                          int       2 1
+        transaction.state.log.replication.factor               short     3 1
     """,
     NO_ENCRYPTION: """
         delegation.token.expiry.check.interval.ms              long      3600000 1
@@ -121,9 +128,17 @@ UNUSED = {
         create.topic.policy.class.name                         class     -
         principal.builder.class                                class     -
     """,
-    NO_REPORTERS: """
+    NO_METRICS: """
         metric.reporters                                       list      ""
+        metrics.num.samples                                    int       2 1
         metrics.recording.level                                string    INFO
+        metrics.sample.window.ms                               long      30000 1
+    """,
+    NO_QUOTAS: """
+        quota.consumer.default                                 long      9223372036854775807 1
+        quota.producer.default                                 long      9223372036854775807 1
+        quota.window.num                                       int       11 1
+        quota.window.size.seconds                              int       1 1
     """,
 }
 
@@ -158,7 +173,7 @@ def reason_unused(name: str) -> Reason | None:
         return UNUSED_SETTINGS[name][1]
     if name.startswith("listener.name."):
         return NO_ENCRYPTION  # listener.name.external.ssl.keystore.location, and so on
-    return next((reason for start, reason in NOT_YET.items() if name.startswith(start)), None)
+    return ONLY_CHECKED.get(name)
 
 
 def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[Any]:

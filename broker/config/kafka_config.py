@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from minibroker.broker.config_rules import RULES
-from minibroker.broker.dynamic_settings import SETTINGS, overridden
-from minibroker.broker.endpoints import (
+from minibroker.broker.config.dynamic_settings import SETTINGS, overridden
+from minibroker.broker.config.endpoints import (
     Endpoint,
     EndpointError,
     parse_advertised,
@@ -25,10 +24,11 @@ from minibroker.broker.endpoints import (
     parse_listeners,
     split_list,
 )
-from minibroker.broker.kafka_settings import KafkaSettings
+from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.rules import RULES
+from minibroker.broker.config.settings import InvalidValueError, Setting
+from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
 from minibroker.broker.profiles import EVERYTHING, Profile
-from minibroker.broker.settings import InvalidValueError, Setting
-from minibroker.broker.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
 
 if TYPE_CHECKING:
     from minibroker.storage.config import LogConfig
@@ -270,7 +270,7 @@ def load_config(
     sources: dict[str, str] = {}
     repeated = [] if path is None else _read_file(path, given, sources)
     if environment:
-        from minibroker.broker.environment import settings_of_environment
+        from minibroker.broker.config.environment import settings_of_environment
 
         for name, (value, variable) in settings_of_environment(environment).items():
             given[name], sources[name] = value, variable
@@ -298,7 +298,7 @@ def load_config(
 
 def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:
     """Add the entries of a file; return a warning for each that stands there twice."""
-    from minibroker.broker.properties import PropertiesError, parse_properties
+    from minibroker.broker.config.properties import PropertiesError, parse_properties
 
     try:
         content = path.read_bytes()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.broker.kafka_settings import KafkaSettings
+from minibroker.broker.config.kafka_settings import KafkaSettings
 
 COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
 LAST_CODEC_NUMBER = 3

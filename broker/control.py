@@ -1,0 +1,149 @@
+"""The control socket: what tests ask of their broker besides Kafka's protocol, such as turning its clock.
+
+A Unix-domain socket that only the broker's own user may open, there when asked for at the start (`--control PATH`)
+and removed at the end. One JSON object a line each way, any number of calls a connection, one after the other:
+
+    {"call": "clock.advance", "arguments": {"seconds": 30}}  ->  {"result": null}  or  {"error": "why not"}
+
+It knows no call itself: whoever can do something registers it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+logger = logging.getLogger(__name__)
+
+LINE_BYTES_MAX = 1 << 20
+READ_BYTES = 1 << 16
+BACKLOG = 128
+OWNER_ONLY_UMASK = 0o177  # mode 0600
+
+
+class ControlError(Exception):
+    """The socket cannot be made, or a call is refused; the message is one line for whoever asked."""
+
+
+class ControlServer:
+    """Listens at `path` once made, answers while `run` runs, is gone after `close`. Raises ControlError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._calls: dict[str, Callable[..., object]] = {}
+        self._socket = _listen(self._path)
+        self._inode = os.stat(self._path).st_ino
+
+    def register(self, name: str, call: Callable[..., object]) -> None:
+        """Have `name` answered by `call`, a plain function or a coroutine function with keyword arguments.
+
+        What it returns is JSON. ControlError, TypeError and ValueError refuse the call with their text; any other
+        exception is a defect of ours.
+        """
+        self._calls[name] = call
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+        await trio.serve_listeners(self._serve, [listener])
+
+    def close(self) -> None:
+        """Remove the socket, unless another has taken its place."""
+        self._socket.close()
+        try:
+            if os.stat(self._path).st_ino == self._inode:
+                self._path.unlink()
+        except FileNotFoundError:
+            logger.info("the control socket %s was removed before the broker ended", self._path)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        received = bytearray()
+        try:
+            while chunk := await stream.receive_some(READ_BYTES):
+                received += chunk
+                while (end := received.find(b"\n")) >= 0:
+                    line = bytes(received[:end])
+                    del received[: end + 1]
+                    await stream.send_all(await self._answer(line))
+                if len(received) > LINE_BYTES_MAX:
+                    await stream.send_all(_line({"error": f"a line has at most {LINE_BYTES_MAX} bytes"}))
+                    return
+        except trio.BrokenResourceError:
+            return  # the caller has gone: there is nobody to tell
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    async def _answer(self, line: bytes) -> bytes:
+        try:
+            call, arguments = self._read(line)
+            result = call(**arguments)
+            if inspect.isawaitable(result):
+                result = await result
+            return _line({"result": result})
+        except (ControlError, TypeError, ValueError) as error:
+            return _line({"error": str(error)})
+        except Exception as error:
+            logger.exception("a control call failed: a defect of minibroker")
+            return _line({"error": f"a defect of minibroker, see its log: {error!r}"})
+
+    def _read(self, line: bytes) -> tuple[Callable[..., object], dict[str, Any]]:
+        """What is to be called with what. Raises ControlError."""
+        try:
+            asked = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ControlError(f"not a line of JSON: {error}") from error
+        name, arguments = (asked.get("call"), asked.get("arguments", {})) if isinstance(asked, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
+        if name not in self._calls:
+            raise ControlError(f"there is no call {name!r}; there are {', '.join(sorted(self._calls)) or 'none'}")
+        return self._calls[name], arguments
+
+
+def _line(answer: dict[str, object]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
+
+
+def _listen(path: Path) -> socket.socket:
+    """Bind at `path`, where a broker that was killed may have left its socket. Raises ControlError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        umask = os.umask(OWNER_ONLY_UMASK)
+        try:
+            sock.bind(os.fspath(path))
+        finally:
+            os.umask(umask)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except (OSError, ControlError) as error:
+        sock.close()
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ControlError(f"cannot make the control socket {path}: {reason}") from error
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket nobody listens at any more. Raises ControlError for anything else that is there."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        raise ControlError("there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ControlError("another broker listens there")

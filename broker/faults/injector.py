@@ -1,0 +1,188 @@
+"""Faults that tests order, between the connections and the registry; a broker that is not asked for them has none.
+
+A request that no fault fits goes straight through. What strikes one that fits, in this order: delays, a connection
+closed before the request is served, errors and wrong CRCs in its answer; then what keeps the answer from arriving
+whole or in time. It is a coroutine from beginning to end: its connection waits for it, which keeps the order of its
+answers, and no other does. Faults are for requests that arrive after they were made; a fetch that waits is not woken.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import count
+from random import Random
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from minibroker.broker.apis.registry import ApiRegistry, describe
+from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
+from minibroker.broker.faults.failing import Failing
+from minibroker.broker.faults.fault import Asked, Fault, Kind, When
+from minibroker.broker.faults.orders import OrderBook
+from minibroker.broker.network.connection import Encoded
+from minibroker.broker.network.response import Trickled
+from minibroker.broker.parked import Parked
+from minibroker.broker.replica.fetch_session import FetchSessionCache
+from minibroker.protocol.api import Request, decode_request
+from minibroker.protocol.errors import KafkaProtocolError
+
+logger = logging.getLogger(__name__)
+
+ACTIVE_FAULTS_MAX = 1000
+ID_BITS = 48
+
+
+class FaultInjector:
+    """Wraps `registry.dispatch`; the calls that tests make are in `calls`, by their names."""
+
+    def __init__(
+        self,
+        registry: ApiRegistry,
+        fetch_sessions: FetchSessionCache,
+        open_clients: Callable[[], Iterable[Client]],
+    ) -> None:
+        self._registry = registry
+        self._open_clients = open_clients
+        self._orders = OrderBook(registry.apis, registry.profile)
+        self._failing = Failing(registry, fetch_sessions)
+        self._ids = count(Random().getrandbits(ID_BITS))  # not those of the process before this one
+        self._faults: dict[int, Fault] = {}  # all that were made: they may be asked how often they struck
+        self._active: list[Fault] = []
+        # Numbered by their first request.
+        self._connections: WeakKeyDictionary[Client, int] = WeakKeyDictionary()
+        self._connections_seen = 0
+        self.calls: dict[str, Callable[..., object]] = {
+            "faults.add": self.add,
+            "faults.lift": self.lift,
+            "faults.lift_all": self.lift_all,
+            "faults.active": self.active,
+            "faults.describe": self.describe,
+            "faults.connections": self.connections,
+        }
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]:
+        """As the registry's, which does the work."""
+        if client not in self._connections:
+            self._connections_seen += 1
+            self._connections[client] = self._connections_seen
+        if not self._active:
+            return self._registry.dispatch(frame, client)
+        request = decode_request(frame, self._registry.apis)
+        faults = self._fitting(request, client)
+        if not faults:
+            return self._registry.dispatch(frame, client)
+        client.client_id = request.client_id
+        return self._answer(request, client, faults)
+
+    def _fitting(self, request: Request, client: Client) -> list[Fault]:
+        self._active = [fault for fault in self._active if fault.is_active]
+        number = self._connections[client]
+        places = self._failing.places(request)
+        asked = Asked(request.api_key, number, client.address, request.client_id, places)
+        return [fault for fault in self._active if fault.match.fits(asked)]
+
+    async def _answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
+        try:
+            return await self._struck(request, client, faults)
+        except (KafkaProtocolError, CloseConnectionError):
+            raise
+        except Exception as error:
+            logger.error("%s: a fault of a test cannot be made", describe(request, client), exc_info=error)
+            raise CloseConnectionError("a fault of a test cannot be made") from error
+
+    async def _struck(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
+        await hold(faults, When.BEFORE)
+        disconnect(faults, When.BEFORE)
+        body = await self._failing.answer(request, client, of_kind(faults, Kind.ERROR))
+        client.rows_at_end = None  # the registry's, which has not answered
+        encoded = self._registry.encoded(request, client, with_wrong_crcs(body, of_kind(faults, Kind.WRONG_CRC)))
+        await hold(faults, When.AFTER)
+        disconnect(faults, When.AFTER)
+        return None if encoded is None else sent(encoded, faults)
+
+    # -- calls of tests ---------------------------------------------------------------------------------------
+
+    def add(self, kind: str, **arguments: Any) -> int:
+        """Make a fault, which strikes from now on; its id. Raises ValueError."""
+        self._active = [fault for fault in self._active if fault.is_active]
+        if len(self._active) >= ACTIVE_FAULTS_MAX:
+            raise ValueError(f"there are {ACTIVE_FAULTS_MAX} faults; lift some")
+        fault = self._orders.fault(next(self._ids), kind, arguments)
+        self._faults[fault.id] = fault
+        self._active.append(fault)
+        return fault.id
+
+    def lift(self, fault_id: int) -> None:
+        """What it holds back goes on at once. One of the process before this one went with that."""
+        fault = self._faults.get(fault_id)
+        if fault is not None:
+            fault.lifted.set()
+        self._active = [fault for fault in self._active if fault.is_active]
+
+    def lift_all(self) -> None:
+        for fault in self._faults.values():
+            fault.lifted.set()
+        self._active.clear()
+
+    def active(self) -> list[int]:
+        """The ids of those that can strike, in the order in which they were made."""
+        return [fault.id for fault in self._active if fault.is_active]
+
+    def describe(self, fault_id: int) -> dict[str, object]:
+        """Raises ValueError."""
+        fault = self._fault(fault_id)
+        return {"count": fault.count, "is_active": fault.is_active, "text": str(fault)}
+
+    def connections(self) -> list[tuple[int, str, str | None]]:
+        """The open connections that have asked for something: number, client's host:port, client id."""
+        known = [each for each in self._open_clients() if each in self._connections]
+        return [(self._connections[each], each.address, each.client_id) for each in sorted(known, key=self._number)]
+
+    def _number(self, client: Client) -> int:
+        return self._connections[client]
+
+    def _fault(self, fault_id: int) -> Fault:
+        if fault_id not in self._faults:
+            raise ValueError(f"there is no fault {fault_id!r}: faults go with the broker's process")
+        return self._faults[fault_id]
+
+
+def of_kind(faults: Sequence[Fault], kind: Kind) -> list[Fault]:
+    return [fault for fault in faults if fault.kind is kind]
+
+
+async def hold(faults: Sequence[Fault], when: When) -> None:
+    for fault in of_kind(faults, Kind.DELAY):
+        if fault.when is when and fault.strikes():
+            await fault.hold()
+
+
+def disconnect(faults: Sequence[Fault], when: When) -> None:
+    """Raises CloseConnectionError if one of them strikes."""
+    for fault in of_kind(faults, Kind.DISCONNECT):
+        if fault.when is when and fault.strikes():
+            raise CloseConnectionError(f"a fault of a test: disconnect {when} serving")
+
+
+def with_wrong_crcs(body: Any, faults: Sequence[Fault]) -> Any:
+    """A Fetch answer without records strikes nobody."""
+    for fault in faults:
+        places = [place for place in places_with_records(body) if fault.match.covers(place)]
+        if places and fault.strikes():
+            body = with_wrong_crc(body, places)
+    return body
+
+
+def sent(encoded: list[Any], faults: Sequence[Fault]) -> Encoded:
+    """Raises CloseConnectionError with the half of the answer that a torn frame is."""
+    for fault in of_kind(faults, Kind.TORN_FRAME):
+        if fault.strikes():
+            raise CloseConnectionError("a fault of a test: torn frame", first_half(encoded))
+    for fault in of_kind(faults, Kind.SLOW):
+        if fault.strikes():
+            return Trickled(encoded, fault.bytes_per_second, fault.lifted)
+    return encoded

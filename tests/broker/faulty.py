@@ -1,0 +1,57 @@
+"""An in-memory broker with a fault injector before its registry, and connections of several clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minibroker.broker.client import Client
+from minibroker.broker.faults.fault import Fault
+from minibroker.broker.faults.injector import FaultInjector
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+from tests.broker.conftest import NOW_MS, InMemoryBroker
+
+BATCH = build_batch([Record(0, NOW_MS, None, b"value", ())])
+
+
+class Faulty:
+    """`broker` answers through `injector`; `client` is who asks."""
+
+    def __init__(self, broker: InMemoryBroker) -> None:
+        self.broker = broker
+        self.clients = [broker.client]
+        self.injector = FaultInjector(broker.registry, broker.app.fetch_sessions, lambda: self.clients)
+        broker.registry = self.injector  # type: ignore[assignment]
+
+    def add(self, kind: str, **arguments: Any) -> Fault:
+        """Make a fault as a test does."""
+        return self.injector._faults[self.injector.add(kind, **arguments)]
+
+    def connect(self, address: str) -> Client:
+        """From now on another client asks."""
+        self.broker.client = Client(address, "127.0.0.1", 9092)
+        self.clients.append(self.broker.client)
+        return self.broker.client
+
+
+async def produce_to(broker: InMemoryBroker, *places: tuple[str, int], acks: int = 1, client_id: str = "test") -> Any:
+    """Produce one record each; the errors by place, None for no answer."""
+    topics: dict[str, list[Any]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append((partition, BATCH))
+    answer = await broker.call(
+        ApiKey.PRODUCE, 7, client_id=client_id, acks=acks, timeout_ms=1000, topics=list(topics.items())
+    )
+    if answer is None:
+        return None
+    return {(topic, row.partition): row.error_code for topic, rows in answer.topics for row in rows}
+
+
+def end_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> int:
+    offset: int = broker.log_of(topic, partition).log_end_offset
+    return offset
+
+
+def errors_of(answer: Any) -> dict[tuple[str, int], int]:
+    return {(topic, row.partition): row.error_code for topic, rows in answer.topics for row in rows}

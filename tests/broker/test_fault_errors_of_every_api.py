@@ -1,0 +1,91 @@
+"""Every API, in every version it has: an error can be told of all of it, and of one topic alone where it has topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from minibroker.broker.faults.rows import ROWS, asked_field, columns_of
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.schema import Array, Field
+from tests.broker.conftest import InMemoryBroker
+from tests.broker.faulty import Faulty
+from tests.integration.sample_requests import NO_SUCH_NAME, sample_body
+
+# As Kafka answers them that fail: with no directory.
+SAY_NOTHING = {(ApiKey.DESCRIBE_LOG_DIRS, version) for version in range(3)}
+CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.fixture
+async def faulty(broker: InMemoryBroker) -> Faulty:
+    await broker.create_topic("orders")
+    await broker.create_topic("other")
+    await broker.call(ApiKey.FIND_COORDINATOR, 1, key=NO_SUCH_NAME)  # the sample's group
+    rows = [("orders", [(0, 7, -1, -1, "")])]
+    await broker.call(ApiKey.OFFSET_COMMIT, 2, group_id=NO_SUCH_NAME, generation_id=-1, member_id="", topics=rows)
+    return Faulty(broker)
+
+
+def versions_of(key: int) -> range:
+    first, last = API_TABLE[key].versions
+    return range(first, last + 1)
+
+
+async def answer_to(faulty: Faulty, key: ApiKey, version: int, body: Any) -> Any:
+    response = await faulty.broker.answer(encode_request(key, version, 1, "test", body)[4:])
+    assert response is not None
+    return decode_response(key, version, response)[1]
+
+
+def codes_in(fields: Sequence[Field], row: Any) -> Iterator[int]:
+    """All there are in an answer, or a row of it."""
+    for field, value in zip(fields, row, strict=True):
+        if field.name == "error_code":
+            yield value
+        elif isinstance(field.kind, Array) and field.kind.fields:
+            for inner in value or ():
+                yield from codes_in(field.kind.fields, inner)
+
+
+@pytest.mark.parametrize("key", API_TABLE, ids=lambda key: API_TABLE[key].name)
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_every_api_can_be_failed(faulty: Faulty, key: ApiKey, when: str) -> None:
+    fault = faulty.add("error", error=CODE.name, api=key.name, when=when)
+
+    for version in versions_of(key):
+        answer = await answer_to(faulty, key, version, sample_body(key, version))
+
+        assert CODE in codes_in(API_TABLE[key].response.fields, answer) or (key, version) in SAY_NOTHING, version
+
+    assert fault.count == len(versions_of(key))
+
+
+@pytest.mark.parametrize("names", [["orders"], ["orders", "other"], ["other"]], ids="-".join)
+@pytest.mark.parametrize("key", ROWS, ids=lambda key: API_TABLE[key].name)
+async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: ApiKey, names: list[str]) -> None:
+    faulty.add("error", error=CODE.name, api=key.name, topic="orders")
+    topics = next(field for field in API_TABLE[key].response.fields if field.name == ROWS[key].answered)
+
+    for version in versions_of(key):
+        answer = await answer_to(faulty, key, version, body_naming(key, version, names))
+
+        failed = {
+            row[columns_of(key).topic]: CODE in codes_in(topics.kind.fields, row)
+            for row in getattr(answer, topics.name)
+        }
+        assert failed == {name: name == "orders" for name in names}, version
+
+
+def body_naming(key: ApiKey, version: int, names: list[str]) -> Any:
+    """A sample of a request, for these topics."""
+    body = sample_body(key, version)
+    field = asked_field(key, version)
+    sample = getattr(body, field)[0]
+    if isinstance(sample, str):
+        return body._replace(**{field: names})
+    name_field = "topic" if "topic" in sample._fields else "name"
+    return body._replace(**{field: [sample._replace(**{name_field: name}) for name in names]})

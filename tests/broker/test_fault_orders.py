@@ -1,0 +1,156 @@
+"""What a test may order, and what is said of what it may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minibroker.broker.faults.fault import Asked, Fault, When
+from minibroker.broker.faults.orders import OrderBook
+from minibroker.broker.profiles import EVERYTHING, profile_of
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+
+
+def order(kind: str, **arguments: Any) -> Fault:
+    return OrderBook(API_TABLE, EVERYTHING).fault(1, kind, arguments)
+
+
+def asked(api: ApiKey = ApiKey.PRODUCE, **facts: Any) -> Asked:
+    return Asked(
+        api,
+        facts.get("connection", 1),
+        facts.get("address", "127.0.0.1:50000"),
+        facts.get("client_id", "app"),
+        facts.get("places", []),
+    )
+
+
+@pytest.mark.parametrize("name", ["list_offsets", "LIST_OFFSETS", "ListOffsets", "listoffsets"])
+def test_an_api_has_its_name_in_any_spelling(name: str) -> None:
+    assert order("delay", seconds=1, api=name).match.apis == {ApiKey.LIST_OFFSETS}
+
+
+def test_several_apis_may_be_named() -> None:
+    match = order("delay", seconds=1, api=["join_group", "sync_group"]).match
+
+    assert [match.fits(asked(key)) for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_an_error_has_its_later_name_too() -> None:
+    assert order("error", error="not_leader_or_follower", api="fetch").code is ErrorCode.NOT_LEADER_FOR_PARTITION
+
+
+def test_what_is_not_said_fits_everything() -> None:
+    match = order("delay", seconds=0.5).match
+
+    assert match.fits(asked(ApiKey.HEARTBEAT, client_id=None))
+    assert str(match) == "every request"
+
+
+@pytest.mark.parametrize(
+    ("where", "fits"),
+    [
+        ({"topic": "orders"}, True),
+        ({"topic": "orders", "partition": 0}, True),
+        ({"topic": "orders", "partition": 1}, False),
+        ({"topic": "payments"}, False),
+        ({"client_id": "app"}, True),
+        ({"client_id": "App"}, False),
+        ({"connection": 1}, True),
+        ({"connection": 2}, False),
+        ({"connection": "127.0.0.1:50000"}, True),
+        ({"connection": "127.0.0.1:5000"}, False),
+        ({"api": "fetch"}, False),
+        ({"api": "produce", "topic": "orders", "client_id": "other"}, False),
+    ],
+)
+def test_all_that_is_said_must_fit(where: dict[str, Any], fits: bool) -> None:
+    request = asked(places=[("orders", 0), ("refunds", 1)])
+
+    assert order("delay", seconds=1, **where).match.fits(request) is fits
+
+
+def test_a_request_for_everything_is_one_for_each_topic() -> None:
+    assert order("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.METADATA, places=None))
+
+
+def test_a_fault_of_a_topic_passes_requests_that_name_none() -> None:
+    assert not order("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.HEARTBEAT))
+
+
+def test_skip_lets_the_first_pass_and_times_ends_it() -> None:
+    fault = order("delay", seconds=1, skip=2, times=1)
+
+    assert [fault.strikes() for _ in range(4)] == [False, False, True, False]
+    assert (fault.count, fault.is_active) == (1, False)
+
+
+def test_several_apis_are_said_in_words() -> None:
+    match = order("delay", seconds=1, api=["produce", "fetch"], topic="orders", connection=2).match
+
+    assert str(match) == "requests of Produce, Fetch for orders on connection 2"
+
+
+def test_when_is_before_unless_said() -> None:
+    assert order("disconnect").when is When.BEFORE
+    assert order("disconnect", when="AFTER").when is When.AFTER
+
+
+def test_a_fault_says_what_it_does_in_words() -> None:
+    fault = order("error", error="NOT_COORDINATOR", api="heartbeat", client_id="app", times=3)
+    fault.strikes()
+
+    assert str(fault) == ("NOT_COORDINATOR (before serving) for requests of Heartbeat from client 'app': struck 1 of 3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "reason"),
+    [
+        ("explode", {}, "kind is one of error, delay, disconnect, torn_frame, wrong_crc, slow, not 'explode'"),
+        ("error", {"error": "NOT_LEADER", "api": "fetch"}, "did you mean .*NOT_LEADER_FOR_PARTITION"),
+        ("error", {"error": "xyz", "api": "fetch"}, "no error 'xyz'; there are BROKER_NOT_AVAILABLE, CLUSTER_"),
+        ("error", {"error": "NONE", "api": "fetch"}, "there is no error 'NONE'"),
+        ("error", {"error": 6, "api": "fetch"}, "there is no error 6"),
+        ("error", {"error": "NOT_COORDINATOR"}, "error needs an api, such as api='produce'; there are add_offsets"),
+        ("delay", {"seconds": 1, "api": "prodcue"}, "no API 'prodcue'; it offers add_offsets_to_txn, .*produce"),
+        ("delay", {"seconds": 1, "api": 0}, "api is a name or a list of names, not 0"),
+        ("delay", {"seconds": 1, "api": [3]}, r"api is a name or a list of names, not \[3\]"),
+        ("delay", {"seconds": 1, "api": []}, r"api is a name or a list of names, not \[\]"),
+        ("delay", {}, "seconds is a number above 0 and at most 86400, not None"),
+        ("delay", {"seconds": 0}, "seconds is a number above 0"),
+        ("delay", {"seconds": float("nan")}, "seconds is a number above 0"),
+        ("delay", {"seconds": float("inf")}, "seconds is a number above 0"),
+        ("delay", {"seconds": True}, "seconds is a number above 0"),
+        ("delay", {"seconds": 1, "times": 0}, "times is a whole number of at least 1, not 0"),
+        ("delay", {"seconds": 1, "skip": -1}, "skip is a whole number of at least 0, not -1"),
+        ("delay", {"seconds": 1, "partition": 0}, "partition needs a topic"),
+        ("delay", {"seconds": 1, "topic": 5}, "topic is a string, not 5"),
+        ("delay", {"seconds": 1, "connection": 0}, "connection is its number, from 1, or .*host:port, not 0"),
+        ("delay", {"seconds": 1, "connection": "first"}, "connection is its number, from 1, or the client's host:port"),
+        ("delay", {"seconds": 1, "when": "during"}, "when is one of before, after, not 'during'"),
+        ("delay", {"seconds": 1, "topik": "a"}, "delay takes no topik"),
+        ("torn_frame", {"when": "before"}, "torn_frame takes no when"),
+        ("slow", {"bytes_per_second": 0}, "bytes_per_second is a whole number of at least 1, not 0"),
+        ("wrong_crc", {"api": "produce"}, "wrong_crc is for the answers of Fetch only; leave api out"),
+        ("torn_frame", {"api": "heartbeat", "topic": "a"}, "heartbeat cannot be for one topic; it can for .*produce"),
+        ("torn_frame", {"api": "create_topics", "topic": "a", "partition": 0}, "create_topics cannot be for one part"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_the_choices(kind: str, arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        order(kind, **arguments)
+
+
+def test_a_release_is_asked_for_nothing_it_has_not() -> None:
+    book = OrderBook({ApiKey.PRODUCE: API_TABLE[ApiKey.PRODUCE]}, profile_of("0.11"))
+
+    with pytest.raises(ValueError, match=r"it offers produce$"):
+        book.fault(1, "delay", {"seconds": 1, "api": "fetch"})
+    with pytest.raises(ValueError, match=r"0\.11\.0\.3, as which this broker acts, has no UNKNOWN_PRODUCER_ID"):
+        book.fault(1, "error", {"error": "UNKNOWN_PRODUCER_ID", "api": "produce"})

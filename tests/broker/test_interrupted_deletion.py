@@ -1,0 +1,67 @@
+"""A broker that ends while it deletes topics: the next start finishes that, and brings no part of one back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minibroker.broker.cluster.topic_store import FILE_NAME
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.log_manager import LogManager
+from tests.broker.conftest import MakeBroker
+from tests.storage.logs import names_in
+
+pytestmark = pytest.mark.trio
+
+NAMES = ["first", "second"]
+PARTITIONS = 3
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def end_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the broker end after it has given up this many logs."""
+    delete, deleted = LogManager.delete_log, []
+
+    def delete_log(self: LogManager, topic_partition: TopicPartition) -> None:
+        if len(deleted) == count:
+            raise Killed
+        deleted.append(topic_partition)
+        delete(self, topic_partition)
+
+    monkeypatch.setattr(LogManager, "delete_log", delete_log)
+
+
+@pytest.mark.parametrize("count", range(2 * PARTITIONS))
+async def test_a_topic_is_gone_altogether(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    broker = make_broker(tmp_path)
+    for name in NAMES:
+        await broker.create_topic(name, PARTITIONS)
+    with monkeypatch.context() as patch:
+        end_after(count, patch)
+        with pytest.raises(Killed):
+            await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=NAMES, timeout_ms=1000)
+    broker.app._log_manager.go_offline("the process has ended")
+    broker.app.close()  # which leaves the files as they are
+
+    again = make_broker(tmp_path)
+
+    assert (await again.call(ApiKey.METADATA, 1, topics=None)).topics == []
+    assert not names_in(tmp_path) & {f"{name}-{number}" for name in NAMES for number in range(PARTITIONS)}
+    await again.create_topic("first", 1)
+    topics = (await again.call(ApiKey.METADATA, 1, topics=None)).topics
+    assert [(each.name, len(each.partitions)) for each in topics] == [("first", 1)]
+
+
+async def test_a_deletion_that_was_done_leaves_nothing_to_do(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    await broker.create_topic("first")
+    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["first"], timeout_ms=1000)
+
+    assert '"being_deleted": []' in (tmp_path / FILE_NAME).read_text()

@@ -1,0 +1,78 @@
+"""When the poller calls those whose bytes have arrived."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+from minibroker.broker.network.poller import Poller
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        yield ours, theirs
+
+
+async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) -> None:
+    ours, theirs = sockets
+    order: list[str] = []
+    other, their_other = socket.socketpair()
+
+    async def note_the_task() -> None:
+        await trio.lowlevel.wait_readable(other)
+        order.append("task")
+
+    def note_the_call(is_end: bool) -> None:
+        with pytest.raises(RuntimeError):
+            trio.lowlevel.current_task()
+        order.append("called")
+
+    poller = Poller()
+    poller.register(ours, note_the_call)
+    with other, their_other:
+        nursery.start_soon(poller.run)
+        nursery.start_soon(note_the_task)
+        await trio.testing.wait_all_tasks_blocked()
+        their_other.send(b"x")
+        theirs.send(b"x")
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert order == ["called", "task"]
+
+
+async def test_nobody_is_called_after_the_end(sockets) -> None:
+    ours, theirs = sockets
+    calls: list[bool] = []
+    poller = Poller()
+    poller.register(ours, calls.append)
+
+    async with trio.open_nursery() as polling:
+        polling.start_soon(poller.run)
+        theirs.send(b"x")
+        await trio.testing.wait_all_tasks_blocked()
+        polling.cancel_scope.cancel()
+    theirs.send(b"y")
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert calls == [False]
+
+
+async def test_the_end_of_the_stream_is_told(sockets, nursery) -> None:
+    ours, theirs = sockets
+    calls: list[bool] = []
+    poller = Poller()
+    poller.register(ours, calls.append)
+    nursery.start_soon(poller.run)
+    await trio.testing.wait_all_tasks_blocked()
+
+    theirs.close()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert calls == [True]

@@ -1,0 +1,123 @@
+"""`minibroker transcript`: what is chosen, how it is told to programs, and what is said of files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli.app import main
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
+from minibroker.protocol.messages.produce import ProduceRequest
+from minibroker.storage.transcript_file import Kind
+from tests.minibroker.conversations import Conversation, Screen, records
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)
+
+
+def test_brief_is_a_line_for_each_exchange(conversation: Conversation, screen: Screen) -> None:
+    request = ProduceRequest(acks=1, topics=[(f"topic-{index}", [(0, records(1))]) for index in range(5)])
+    conversation.ask(ApiKey.PRODUCE, 7, request)
+    conversation.tell(Kind.NO_RESPONSE)
+    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse(error_code=27))
+
+    lines = screen.exchanges(conversation, "--brief").splitlines()
+
+    assert [" ".join(line.split()) for line in lines] == [
+        "0.002 s #1 tower Produce v7 582 -> - bytes 1.0 ms topic-0 topic-1 topic-2 ... 2 more 450 bytes of records "
+        "no response is wanted",
+        "0.004 s #1 tower Heartbeat v3 26 -> 10 bytes 1.0 ms g REBALANCE_IN_PROGRESS",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "correlation_ids"),
+    [
+        (["--api", "heartbeat"], [2, 3]),
+        (["--api", "PRODUCE", "--api", "12"], [1, 2, 3]),
+        (["--client-id", "other"], [3]),
+        (["--connection", "2"], [3]),
+        (["--topic", "flights"], [1]),
+        (["--errors"], [2]),
+        (["-n", "2"], [1, 2]),
+    ],
+)
+def test_only_what_is_asked_for_is_shown(
+    conversation: Conversation, screen: Screen, arguments: list[str], correlation_ids: list[int]
+) -> None:
+    conversation.ask(ApiKey.PRODUCE, 7, ProduceRequest(acks=0, topics=[("flights", [(0, records(1))])]))
+    conversation.tell(Kind.NO_RESPONSE)
+    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse(error_code=27))
+    conversation.tell(Kind.OPENED, "127.0.0.1:50001", connection=2)
+    beat = conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT, connection=2, client_id="other")
+    conversation.answer(beat, HeartbeatResponse(), connection=2)
+
+    rows = screen.rows(conversation, *arguments)
+
+    assert [row["correlationId"] for row in rows if "api" in row] == correlation_ids
+
+
+def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversation, screen: Screen) -> None:
+    conversation.ask(ApiKey.PRODUCE, 7, ProduceRequest(acks=0, topics=[("flights", [(0, records(4))])]))
+    conversation.tell(Kind.NO_RESPONSE)
+    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse(error_code=27))
+
+    started, opened, produce, beat = screen.rows(conversation)
+
+    assert (started["event"], opened["event"], opened["address"]) == ("started", "opened", "127.0.0.1:50000")
+    assert produce["outcome"] == "no response" and produce["response"] is None
+    (batch,) = produce["request"]["topics"][0]["partitions"][0]["records"]["batches"]
+    assert (batch["count"], batch["isValid"], len(batch["records"]), batch["recordsLeftOut"]) == (4, True, 3, 1)
+    assert batch["records"][0]["value"] == "value 0"
+    assert beat["request"] == {"group_id": "g", "generation_id": 3, "member_id": "", "group_instance_id": None}
+    assert beat["response"] == {"throttle_time_ms": 0, "error_code": 27, "error_name": "REBALANCE_IN_PROGRESS"}
+    assert beat["latencyMs"] == 1.0
+
+
+def test_a_torn_tail_is_mentioned_and_no_mistake(conversation: Conversation, screen: Screen) -> None:
+    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse())
+    with conversation.path.open("ab") as file:
+        file.write(b"\0\0\0\x20torn")
+
+    assert "generation_id: 3" in screen.text(conversation)
+    assert "ends in a torn entry of 8 bytes" in screen.err
+
+
+def test_damage_is_an_error_behind_what_could_be_read(conversation: Conversation, screen: Screen) -> None:
+    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse())
+    with conversation.path.open("ab") as file:
+        file.write(b"\xff" * 40)
+
+    assert "generation_id: 3" in screen.text(conversation, status=1)
+    assert "is damaged at " in screen.err and screen.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("absent", None, "`minibroker serve --transcript "),
+        ("other", b"my diary", "is no transcript"),
+    ],
+)
+def test_a_file_that_is_none_is_one_line_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    assert main(["transcript", str(tmp_path / name)]) == 1
+
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1
+    assert printed.out == ""
+
+
+def test_an_api_that_nobody_knows_is_a_mistake_in_the_command(
+    conversation: Conversation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["transcript", str(conversation.path), "--api", "fech"]) == 2
+    assert "'fech' is no API of Kafka that is known here" in capsys.readouterr().err
