@@ -1,104 +1,142 @@
-"""The recipes in docs/recipes/, each run as it is printed, in an empty folder.
-
-A fenced block that opens with ` ```python NAME ` (any language, then a file's name) is that file. One that opens with
-` ```console ` is run: a line `$ COMMAND` is given to the shell and must end with status 0, and the lines after it must
-come out in this order, `...` standing for anything. Other blocks are for the reader: installing, for instance, which
-is done here already.
-"""
+"""The recipes in docs/recipes/ and the README's first screen, each run as it is printed (recipes.py says how)."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-RECIPES = Path(__file__).parent.parent / "docs" / "recipes"
+from benchmarks.processes import free_port
+from tests.recipes import (
+    IN_THE_BACKGROUND,
+    RECIPES,
+    ROOT,
+    USUAL_ADDRESS,
+    Command,
+    Shell,
+    commands_of,
+    files_of,
+    first_missing,
+    recipe_text,
+    script_of,
+    shell,
+)
+
 # What needs more than a shell is run by a test of its own, which reads the recipe.
 RUN_ELSEWHERE = {"compose": "tests/integration/test_compose.py"}
-COMMAND_SECONDS = 120
-BLOCK = re.compile(r"^```(\S+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CONSOLE = "console"
-PROMPT = "$ "
-ANYTHING = "..."
+CI = "ci"  # has jobs instead of commands
+# What else is run of these: their `sh` blocks, which need Apache Kafka.
+ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
+TWELVE = {
+    "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
+    "faults", "moving-to-apache-kafka",
+}  # fmt: skip
 
 
-def recipes_run_here() -> list[Path]:
-    return [path for path in sorted(RECIPES.glob("*.md")) if path.stem not in RUN_ELSEWHERE]
+def skip_what_cannot_run(recipe: str) -> None:
+    if recipe == "spark":
+        pytest.importorskip("pyspark", reason="pip install -e '.[demo]'")
+        from minibroker.spark_jobs.session import ConnectorUnavailable, connector_jars
+
+        try:
+            connector_jars()
+        except ConnectorUnavailable as reason:
+            pytest.skip(str(reason))
 
 
-class Command(NamedTuple):
-    line: str
-    output: list[str]
-
-
-def files_of(text: str) -> dict[str, str]:
-    """The content of each file that the recipe prints, by its name."""
-    return {name: content for _, name, content in BLOCK.findall(text) if name}
-
-
-def commands_of(text: str) -> list[Command]:
-    commands: list[Command] = []
-    for language, _, content in BLOCK.findall(text):
-        for line in content.splitlines() if language == CONSOLE else ():
-            if line.startswith(PROMPT):
-                commands.append(Command(line.removeprefix(PROMPT), []))
-            elif line.strip():
-                commands[-1].output.append(line)
-    return commands
-
-
-def first_missing(expected: list[str], output: str) -> str | None:
-    """The first of the expected lines that does not come out after those before it."""
-    position = 0
-    for line in expected:
-        pattern = ".*".join(map(re.escape, line.strip().split(ANYTHING)))
-        found = re.compile(pattern).search(output, position)
-        if found is None:
-            return line
-        position = found.end()
-    return None
-
-
-def environment() -> dict[str, str]:
-    """A shell's of this virtual environment, as its user would have it."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "KAFKA_"))}
-    if not any(each.value == "minibroker.pytest_plugin" for each in entry_points(group="pytest11")):
-        variables["PYTEST_PLUGINS"] = "minibroker.pytest_plugin"  # installed before it had a plugin
-    return variables | {"PATH": path, "PYTHONUNBUFFERED": "1"}
+RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", recipes_run_here(), ids=lambda path: path.stem)
-def test_a_recipe_does_what_it_says(recipe: Path, tmp_path: Path) -> None:
-    text = recipe.read_text(encoding="utf-8")
-    for name, content in files_of(text).items():
-        (tmp_path / name).write_text(content, encoding="utf-8")
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(name, marks=[pytest.mark.spark] if name == "spark" else []) for name in RUN_HERE]
+)
+def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
+    skip_what_cannot_run(recipe)
+    address = f"127.0.0.1:{free_port()}"
+    text = recipe_text(recipe, address)
     commands = commands_of(text)
-    assert commands, f"{recipe.name} has no block of commands: nothing of it is tried"
+    assert commands, f"{recipe}.md has no block of commands: nothing of it is tried"
 
-    for command in commands:
-        done = subprocess.run(
-            command.line,
-            shell=True,
-            cwd=tmp_path,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, f"{command.line}\n{done.stdout}"
-        missing = first_missing(command.output, done.stdout)
-        assert missing is None, f"{command.line} does not print {missing!r}:\n{done.stdout}"
+    with shell(tmp_path, address) as started:
+        started.write(files_of(text))
+        for command in commands:
+            started.run(command)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [".github/workflows/tests.yml", ".github/workflows/program.yml", ".gitlab-ci.yml"])
+def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    files = files_of(recipe_text(CI, address))
+
+    with shell(tmp_path, address) as started:
+        started.write(files)
+        started.run_job(script_of(files[job]))
+
+    kept = {path.name for path in tmp_path.rglob("minibroker*.log")}
+    assert kept in ({"minibroker-main-0.log"}, {"minibroker.log"})
+
+
+def test_the_twelve_recipes_are_there_and_each_is_run() -> None:
+    assert {path.stem for path in RECIPES.glob("*.md")} == TWELVE
+    for name, test in {**RUN_ELSEWHERE, **ALSO_RUN_ELSEWHERE}.items():
+        assert name in (ROOT / test).read_text(encoding="utf-8")
+
+
+def test_the_readme_lists_every_recipe() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    listed = re.findall(r"^- \[[^]]+\]\(docs/recipes/([a-z-]+)\.md\): .+", readme, re.MULTILINE)
+
+    assert sorted(listed) == sorted(TWELVE)
+
+
+def first_screen(address: str) -> tuple[list[str], list[str]]:
+    """The commands, and the programs (pytest's, Spark's), that a stranger meets first in the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Recipes")[0].replace(USUAL_ADDRESS, address)
+    blocks = re.findall(r"^```(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    commands = [line for language, content in blocks if not language for line in content.splitlines()]
+    return commands, [content for language, content in blocks if language == "python"]
+
+
+def follow(started: Shell, commands: list[str]) -> None:
+    install, serve, *first_message = commands
+    assert install == "pip install '.[cli]'"
+    started.run(Command(serve + IN_THE_BACKGROUND, ["minibroker is ready at"]))
+    for line in first_message[:-1]:
+        started.run(Command(line, []))
+    started.run(Command(first_message[-1], ["hello"]))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    commands, (of_pytest, _) = first_screen(address)
+
+    with shell(tmp_path, address) as started:
+        follow(started, commands)
+        started.write({"test_first.py": of_pytest})
+        started.run(Command("pytest -q test_first.py", ["1 passed"]))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_readmes_spark_lines_do_what_they_say(tmp_path: Path) -> None:
+    skip_what_cannot_run("spark")
+    address = f"127.0.0.1:{free_port()}"
+    commands, (_, of_spark) = first_screen(address)
+
+    with shell(tmp_path, address) as started:
+        follow(started, commands)
+        started.write({"first_look.py": of_spark})
+        started.run(Command("python first_look.py", ["hello"]))
 
 
 def test_a_recipe_is_read_as_it_is_written() -> None:
@@ -108,8 +146,51 @@ def test_a_recipe_is_read_as_it_is_written() -> None:
     assert commands_of(text) == [Command("python a.py", ["1 ... 2"])]
 
 
+def test_a_ci_job_is_read_as_it_is_written() -> None:
+    github = "steps:\n  - uses: x\n  - run: pip install x\n  - run: a b\n  - run: |\n      c |\n        d\n    if: e\n"
+    gitlab = "before_script:\n  - a\nscript:\n  - b\n  - c\nartifacts:\n  - d\n"
+
+    assert script_of(github) == "a b\nc |\nd"
+    assert script_of(gitlab) == "a\nb\nc"
+
+
 @pytest.mark.parametrize(
     ("output", "missing"), [("x 1 y 2\nend", None), ("end\n1 x 2", "end"), ("1 3\nend", "1 ... 2"), ("", "1 ... 2")]
 )
 def test_expected_lines_come_in_order(output: str, missing: str | None) -> None:
     assert first_missing(["1 ... 2", "end"], output) == missing
+
+
+@pytest.mark.slow
+def test_a_background_command_is_waited_for_and_ends_with_the_recipe(tmp_path: Path) -> None:
+    with shell(tmp_path) as started:
+        started.run(Command("sh -c 'echo $$ > pid; sleep 0.1; echo ready; sleep 60' &", ["ready"]))
+        assert is_running(tmp_path / "pid")
+
+    assert not is_running(tmp_path / "pid")
+
+
+@pytest.mark.slow
+def test_a_background_command_is_killed_by_its_number(tmp_path: Path) -> None:
+    with shell(tmp_path) as started:
+        for name in ("one", "two"):
+            started.run(Command(f"sh -c 'echo $$ > {name}; echo ready; sleep 60' &", ["ready"]))
+
+        started.run(Command("kill %1", []))
+
+        assert (is_running(tmp_path / "one"), is_running(tmp_path / "two")) == (False, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("line", "output"), [("false", []), ("echo a", ["b"]), ("sh -c 'echo a' &", ["b"])])
+def test_a_command_that_fails_or_prints_something_else_is_told(tmp_path: Path, line: str, output: list[str]) -> None:
+    with shell(tmp_path) as started, pytest.raises(AssertionError, match=line.partition(" ")[0]):
+        started.run(Command(line, output))
+
+
+def is_running(pid_file: Path) -> bool:
+    try:
+        os.kill(int(pid_file.read_text()), 0)
+    except ProcessLookupError:
+        return False
+    return True
