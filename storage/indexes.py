@@ -189,6 +189,25 @@ class MappedIndex:
                 high = middle
         return low
 
+    def _slot_from(self, value: int, field: int) -> int:
+        """As kafka 2.0.1 AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
+        if self.entries == 0:
+            return 0
+        buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
+        if unpack(buffer)[field] > value:
+            return 0
+        low, high = 0, self.entries - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = unpack(buffer, middle * size)[field]
+            if found == value:
+                return middle
+            if found > value:
+                high = middle - 1
+            else:
+                low = middle
+        return low + 1
+
     def _check_size(self) -> None:
         length = os.stat(self.path).st_size
         if length % self.ENTRY.size != 0:
@@ -269,8 +288,11 @@ class OffsetIndex(MappedIndex):
         self._marks.extend(new)
 
     def fetch_upper_bound_offset(self, position: int, fetch_size_bytes: int) -> int | None:
-        """Return the offset of the first entry at or past the end of such a fetch, None for none."""
-        slot = self._count_up_to(position + fetch_size_bytes - 1, 1)
+        """Return the offset of an entry at or past the end of such a fetch, None for none.
+
+        The first one, as kafka 2.0.1 finds it: of an entry right at the end its search knows only if it came by.
+        """
+        slot = self._slot_from(position + fetch_size_bytes, 1)
         if slot == self.entries:
             return None
         return self.base_offset + self._read_entry(slot)[0]

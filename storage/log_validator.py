@@ -26,6 +26,7 @@ from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     LOG_OVERHEAD,
+    NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL_FLAG,
@@ -330,7 +331,15 @@ def _rebuild(
     leader_epoch: int,
     append_time_ms: int | None,
 ) -> bytearray:
-    """Build the records anew, in the format and codec of the topic: one batch, or messages."""
+    """Build the records anew, in the format and codec of the topic: one batch, or messages.
+
+    Raises KafkaError(UNKNOWN_SERVER_ERROR) as kafka 2.0.1 MemoryRecordsBuilder: only a batch that is built anew is
+    looked at for a producer that cannot be.
+    """
+    if first_batch.is_transactional and not first_batch.has_producer_id:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "transactional records without a producer id")
+    if first_batch.has_producer_id and first_batch.producer_epoch == NO_PRODUCER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a producer id without an epoch")
     return build_records(
         records,
         magic=config.magic,

@@ -123,6 +123,7 @@ class ReplicaManager:
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop serving a partition; those who wait for it are answered (Case B)."""
         del self.partitions[topic_partition]
+        self._flushing.pop(topic_partition, None)
         self.complete_delayed(topic_partition)
         if delete:
             with map_storage_errors():
@@ -321,9 +322,10 @@ class ReplicaManager:
                     fetched.append(at_end)
                     continue
             result = self._read(params, row, bytes_left, min_one_message)
-            if result.records:
+            size_bytes = result.size_bytes
+            if size_bytes > 0:  # a slice may be empty: nothing is committed yet
                 min_one_message = False
-            bytes_left = max(0, bytes_left - result.size_bytes)
+            bytes_left = max(0, bytes_left - size_bytes)
             fetched.append(result)
         return fetched
 

@@ -77,10 +77,10 @@ class Transcript:
 
 
 def first_error(body: Any) -> int:
-    """The error of an answer, or of the first partition in it."""
+    """The error of an answer, or of the first partition in it; 0 where it has none: a shrunk step may ask nothing."""
     if hasattr(body, "error_code"):
         return int(body.error_code)
-    return int(body.topics[0].partitions[0].error_code)
+    return next((int(row.error_code) for topic in body.topics for row in topic.partitions), 0)
 
 
 class SocketPeer:

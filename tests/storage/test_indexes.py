@@ -149,13 +149,28 @@ def test_an_offset_that_is_not_beyond_the_last_is_refused(tmp_path: Path, offset
     assert index.entries == 10
 
 
-def test_the_upper_bound_of_a_fetch_is_the_first_entry_at_or_past_its_end(tmp_path: Path) -> None:
-    index = filled(tmp_path, 3)
+# Kafka's search ends before it has looked at the first of several: an entry right there is then passed over.
+@pytest.mark.parametrize(
+    ("entries", "end", "expected"),
+    [
+        (3, 4095, BASE + 10),
+        (3, 4096, BASE + 20),
+        (3, 4097, BASE + 20),
+        (3, 8192, BASE + 20),
+        (3, 8193, BASE + 30),
+        (3, 12288, BASE + 30),
+        (3, 12289, None),
+        (1, 4095, BASE + 10),
+        (1, 4096, None),
+        (0, 1, None),
+    ],
+)
+def test_the_upper_bound_of_a_fetch_is_an_entry_at_or_past_its_end(
+    tmp_path: Path, entries: int, end: int, expected: int | None
+) -> None:
+    index = filled(tmp_path, entries)
 
-    assert index.fetch_upper_bound_offset(0, 4096) == BASE + 10
-    assert index.fetch_upper_bound_offset(0, 4097) == BASE + 20
-    assert index.fetch_upper_bound_offset(4096, 8192) == BASE + 30
-    assert index.fetch_upper_bound_offset(4096, 8193) is None
+    assert index.fetch_upper_bound_offset(end - 1, 1) == expected
 
 
 def test_room_is_on_disk_before_it_is_used(tmp_path: Path) -> None:

@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minibroker.protocol.errors import ErrorCode
-from tests.conformance.asking import TIME_MS, create, create_all, delete_records, fetch, list_offsets, produce, records
+from tests.conformance.asking import (
+    TIME_MS,
+    batch,
+    create,
+    create_all,
+    delete_records,
+    fetch,
+    list_offsets,
+    produce,
+    records,
+)
 from tests.conformance.steps import Batch, ProducerOf, Script, Step, call, look, take
 
 COORDINATOR_IS_NEW = (
@@ -270,6 +280,42 @@ def offsets() -> Script:
     return [*script, add_offsets(), *ended(False), fetched()]
 
 
+def bounds_of_aborted_lists() -> Script:
+    """An index entry for each batch, and fetches that end right at one: which entry Kafka's search comes by counts."""
+    script: Script = [create("@a", 1, index_interval_bytes=1), find(), init(), produce("@a", batch(2))]
+    for number in range(6):
+        script += [add(), write(2 * number), *ended(False), produce("@a", batch(2))]
+        script += [
+            fetch(("@a", 0, offset, limit), isolation_level=READ_COMMITTED)
+            for offset in range(5 * number + 2)
+            for limit in (1, 300)
+        ]
+    return script
+
+
+def nothing_committed_is_nothing_read() -> Script:
+    """A partition of which nothing may be shown leaves it to the next one to exceed the limits by a batch."""
+    script: Script = [create("@a", 3), find(), init(), add(), write(0), produce("@a", batch(), 1)]
+    script += [produce("@a", batch(), 2)]
+    rows = [("@a", partition, 0, 1) for partition in range(3)]
+    return [
+        *script,
+        *(fetch(*rows, isolation_level=level, max_bytes=limit) for level in (0, 1) for limit in (1, 150, 1 << 20)),
+        *ended(),
+        fetch(*rows, isolation_level=READ_COMMITTED),
+    ]
+
+
+def producers_that_cannot_be() -> Script:
+    """Kafka looks at them only in batches it has to build anew."""
+    steps = []
+    for topic in ("@same", "@anew"):
+        for producer, is_transactional in (((-1, -1, -1), True), ((-1, 0, 0), True), ((7001, -1, 0), False)):
+            given = batch(producer=producer, is_transactional=is_transactional)
+            steps += [produce(topic, given, transactional_id="@t" if is_transactional else None)]
+    return [create("@same"), create("@anew", compression_type="gzip"), find(), init(), *steps]
+
+
 TRANSACTIONS: dict[str, Callable[[], Script]] = {
     "transactions_committed_and_aborted": committed_and_aborted,
     "transactions_of_several_producers": several_producers,
@@ -280,4 +326,7 @@ TRANSACTIONS: dict[str, Callable[[], Script]] = {
     "transactions_and_deleted_records": deleted_records,
     "transactions_and_parked_readers": parked_readers,
     "transactional_offsets": offsets,
+    "transactions_and_bounds_of_aborted_lists": bounds_of_aborted_lists,
+    "transactions_of_which_nothing_is_committed": nothing_committed_is_nothing_read,
+    "transactions_of_producers_that_cannot_be": producers_that_cannot_be,
 }
