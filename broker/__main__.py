@@ -58,6 +58,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         prog="minibroker serve",
         description="Start a broker. It serves until SIGTERM or Ctrl-C, then stops in order with status 0.",
         epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command was not understood",
+        allow_abbrev=False,  # a typing error is no other way to write an option
     )
     parser.add_argument(
         "--listen",
@@ -91,6 +92,24 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         choices=RELEASES,
         help="offer only what this release of Apache Kafka has, with its defaults: " + ", ".join(RELEASES),
     )
+    add_options_of_tests(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="only read the settings, say what is wrong with them, and end"
+    )
+    parser.add_argument(
+        *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
+    )
+    parser.add_argument(
+        "--parent-pid",
+        metavar="PID",
+        type=int,
+        help="stop when the process that started this one, which is PID, has ended in whatever way",
+    )
+    return parser.parse_args(arguments)
+
+
+def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
+    """What a broker has for those who try their clients against it, and Kafka has not."""
     parser.add_argument(
         "--control",
         metavar="PATH",
@@ -110,19 +129,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         default=DEFAULT_RECORD_BYTES,
         help=f"of the records in a request or response, keep this much (default {DEFAULT_RECORD_BYTES})",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="only read the settings, say what is wrong with them, and end"
-    )
-    parser.add_argument(
-        *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
-    )
-    parser.add_argument(
-        "--parent-pid",
-        metavar="PID",
-        type=int,
-        help="stop when the process that started this one, which is PID, has ended in whatever way",
-    )
-    return parser.parse_args(arguments)
 
 
 def host_and_port(text: str) -> str:
@@ -160,7 +166,8 @@ def serve(arguments: list[str]) -> int:
 
 
 def stop_at_once_on_signals() -> None:
-    """For the start: it leaves nothing that needs an end, and an exception could be lost in what is imported."""
+    """For the start: it leaves nothing that needs an end (the next broker replaces a control socket that stays), and an
+    exception could be lost in what is imported."""
     for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
 

@@ -46,8 +46,8 @@ class ControlServer:
     def register(self, name: str, call: Callable[..., object]) -> None:
         """Have `name` answered by `call`, a plain function or a coroutine function with keyword arguments.
 
-        What it returns is JSON. ControlError, TypeError and ValueError refuse the call with their text; any other
-        exception is a defect of ours.
+        What it returns is JSON. ControlError and ValueError refuse the call with their text; any other exception is a
+        defect of ours.
         """
         self._calls[name] = call
 
@@ -89,7 +89,7 @@ class ControlServer:
             if inspect.isawaitable(result):
                 result = await result
             return _line({"result": result})
-        except (ControlError, TypeError, ValueError) as error:
+        except (ControlError, ValueError) as error:
             return _line({"error": str(error)})
         except Exception as error:
             logger.exception("a control call failed: a defect of minibroker")
@@ -106,6 +106,10 @@ class ControlServer:
             raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
         if name not in self._calls:
             raise ControlError(f"there is no call {name!r}; there are {', '.join(sorted(self._calls)) or 'none'}")
+        try:
+            inspect.signature(self._calls[name]).bind(**arguments)
+        except TypeError as error:
+            raise ControlError(str(error)) from error
         return self._calls[name], arguments
 
 

@@ -94,7 +94,7 @@ class Controller:
     def create_topics(
         self, wanted: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicState | KafkaError]:
-        """Create topics, or only check that they could be: by name what was made, or why it was not.
+        """Create topics, each name once, or only check that they could be: by name what was made, or why it was not.
 
         They are written down together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
@@ -146,7 +146,7 @@ class Controller:
         )
 
     def delete_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
-        """Forget topics and rename their directories away: by name what is gone, or why it is not.
+        """Forget topics, each name once, and rename their directories away: by name what is gone, or why it is not.
 
         They are written down together.
         """

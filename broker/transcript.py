@@ -16,6 +16,7 @@ from types import CoroutineType
 from typing import Any
 
 from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.network.connection import Dispatch, Encoded
 from minibroker.broker.parked import Parked
 from minibroker.protocol.api import API_TABLE, decode_request
 from minibroker.protocol.codegen import records_size
@@ -28,9 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_OTHER_BYTES = 4 * 1024 * 1024
 
-Encoded = list[Any] | None
 Answer = Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]
-Dispatch = Callable[[bytearray, Client], Answer]
 
 
 class Recorder:

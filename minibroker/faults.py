@@ -26,10 +26,9 @@ POLL_SECONDS = 0.005
 When = Literal["before", "after"]
 
 
-class Where(TypedDict, total=False):
+class Whose(TypedDict, total=False):
     """Which requests are struck: those that all of this fits. What is left out fits every request."""
 
-    api: str | Sequence[str]  # Kafka's name in any spelling: "produce", "LIST_OFFSETS", "ListOffsets"; or several
     client_id: str
     connection: int | str  # its number in `connections()`, or the client's host:port
     topic: str
@@ -43,17 +42,14 @@ class HowOften(TypedDict, total=False):
     skip: int
 
 
-class Options(Where, HowOften):
-    """What every fault takes, as keywords."""
+class OptionsOfFetch(Whose, HowOften):
+    """What every fault takes, as keywords; one that only Fetch can have takes no more."""
 
 
-class OptionsOfFetch(HowOften, total=False):
-    """The same for a fault that only Fetch can have."""
+class Options(OptionsOfFetch, total=False):
+    """The same for a fault that any request can have."""
 
-    client_id: str
-    connection: int | str
-    topic: str
-    partition: int
+    api: str | Sequence[str]  # Kafka's name in any spelling: "produce", "LIST_OFFSETS", "ListOffsets"; or several
 
 
 class ClientConnection(NamedTuple):
@@ -91,7 +87,7 @@ class Fault:
         deadline = time.monotonic() + timeout_seconds
         while self.count < count:
             if time.monotonic() > deadline:
-                raise BrokerError(f"no {count} requests were struck in {timeout_seconds:g} s by {self}")
+                raise BrokerError(f"waited {timeout_seconds:g} s for {count} to be struck by {self}")
             time.sleep(POLL_SECONDS)
 
     def __enter__(self) -> Fault:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from minibroker.administration import Connection
@@ -91,7 +91,7 @@ class Broker:
         ready_file = self._work_dir / "ready"
         ready_file.unlink(missing_ok=True)
         self._was_ended = False
-        with self.log_file.open("ab") as log:
+        with self._opened_log() as log:
             self._process = subprocess.Popen(
                 self._command(ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._variables()
             )
@@ -272,6 +272,13 @@ class Broker:
         if isinstance(given, bool):
             return self._work_dir / "transcript" if given else None
         return Path(given)
+
+    def _opened_log(self) -> BinaryIO:
+        """Raises BrokerError."""
+        try:
+            return self.log_file.open("ab")
+        except OSError as error:
+            raise BrokerError(f"cannot write the broker's log to {self.log_file}: {error.strerror}") from error
 
     def _variables(self) -> dict[str, str]:
         """The process's environment: ours, and of KAFKA_* only what was given."""

@@ -180,12 +180,9 @@ class LogManager:
             if entry.is_dir() and is_deleted_directory(entry.name):
                 self._deleted.append((Path(entry.path), None))
         marker.unlink(missing_ok=True)
-        logger.info(
-            "%s: %d logs opened after %s stop",
-            self.log_dir,
-            len(self._logs),
-            "a clean" if is_after_clean_stop else "no clean",
-        )
+        if self._logs:  # a new directory was never stopped
+            how = "a clean" if is_after_clean_stop else "no clean"
+            logger.info("%s: %d logs opened after %s stop", self.log_dir, len(self._logs), how)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Any
 
 from minibroker.broker.faults.rows import Place
+from minibroker.protocol.batches import scan_batches
 
-# Of a record batch, and of the messages before there were any: the size lies behind the offset and counts what follows.
-SIZE = struct.Struct(">i")
-SIZE_AT = 8
-LOG_OVERHEAD_BYTES = 12
-MAGIC_AT = 16
-CRC_AT_OF_MESSAGES = 12
-CRC_AT_OF_BATCHES = 17
-MAGIC_OF_BATCHES = 2
+CRC_AT = {0: 12, 1: 12, 2: 17}  # by magic, in a message or a batch
 CRC_BYTES = 4
 
 Body = Any
@@ -55,17 +48,10 @@ def bytes_of(chunk: Any) -> bytes:
 def wrong_crcs(records: bytes) -> bytearray:
     """A copy with every bit of each CRC turned over; a last batch that is cut off is left as it is."""
     wrong = bytearray(records)
-    position = 0
-    while len(wrong) - position > CRC_AT_OF_BATCHES + CRC_BYTES:
-        (size_bytes,) = SIZE.unpack_from(wrong, position + SIZE_AT)
-        end = position + LOG_OVERHEAD_BYTES + size_bytes
-        if end > len(wrong):
-            break
-        is_batch = wrong[position + MAGIC_AT] >= MAGIC_OF_BATCHES
-        crc_at = position + (CRC_AT_OF_BATCHES if is_batch else CRC_AT_OF_MESSAGES)
+    for batch in scan_batches(records, 0, len(records)):
+        crc_at = batch.position + CRC_AT[batch.magic]
         for index in range(crc_at, crc_at + CRC_BYTES):
             wrong[index] ^= 0xFF
-        position = end
     return wrong
 
 

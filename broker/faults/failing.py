@@ -89,8 +89,11 @@ class Failing:
     async def _in_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         struck = assigned(self.places(request) or [], faults)
         unserved = [place for place, fault in struck.items() if fault.when is When.BEFORE]
-        rest = with_body(request, self._only(request, unserved, is_rest=True)) if unserved else request
-        served = await self._registry.body_of(rest, client)
+        if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
+            served = self._registry.failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
+        else:
+            rest = with_body(request, self._only(request, unserved, is_rest=True)) if unserved else request
+            served = await self._registry.body_of(rest, client)
         for fault, places in by_fault(struck).items():
             failed = self._failed(with_body(request, self._only(request, places)), fault)
             served = merged(request.api_key, served, failed)

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from minibroker.broker.apis.topics import FIRST_VERSION_THAT_DELETES_BY_ID
+from minibroker.broker.cluster.metadata_cache import NO_LEADER
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.schema import Field
 
 EVERY_PARTITION = -1  # in the place of a partition, where an API names topics only
 TOPIC_NAMES = ("topic", "name")
-NO_LEADER = -1
 
 Body = Any
 # A topic and a partition of it.
@@ -49,7 +50,6 @@ ROWS: dict[int, Rows] = {
     ApiKey.OFFSET_DELETE: Rows("topics", "topics"),
     ApiKey.DESCRIBE_PRODUCERS: Rows("topics", "topics"),
 }
-FIRST_VERSION_DELETING_BY_ID = 6
 
 
 class Columns(NamedTuple):
@@ -77,7 +77,7 @@ def field_named(fields: Sequence[Field], name: str) -> Field:
 
 def asked_field(api_key: int, version: int) -> str:
     """DeleteTopics has had its names in another place since topics have ids."""
-    if api_key == ApiKey.DELETE_TOPICS and version >= FIRST_VERSION_DELETING_BY_ID:
+    if api_key == ApiKey.DELETE_TOPICS and version >= FIRST_VERSION_THAT_DELETES_BY_ID:
         return "topics"
     return ROWS[api_key].asked
 

@@ -190,10 +190,11 @@ class Connection(TimerTask):
 
     def _attempt(self, step: Callable[[], bool]) -> None:
         """Take a step that need not wait; wake the task if it says False, or with what it raised."""
-        result: outcome.Outcome[None] = outcome.Value(None)
+        result: outcome.Outcome[None]
         try:
             if step():
                 return
+            result = outcome.Value(None)
         except Exception as error:
             result = outcome.Error(error)
         sleeper, self._sleeper = self._sleeper, None

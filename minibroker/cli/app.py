@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
@@ -26,6 +26,7 @@ from minibroker.cli import (
     topics,
     transcript,
 )
+from minibroker.cli.completion import ServeCommand, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 
@@ -40,10 +41,13 @@ minibroker topics list
 Exit status: 0 done; 1 the broker, a file or the network said no, and one line says why and what to do; \
 2 the command was not understood"""
 
+HELP_OPTION_NAMES = ["-h", "--help"]
+VALIDATION = "Value error, "  # pydantic's word before what typer says of a value
+
 app = typer.Typer(
     help="A Kafka broker that installs with pip.",
     epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP_OPTION_NAMES},
     pretty_exceptions_enable=False,
 )
 
@@ -60,8 +64,10 @@ def minibroker_command(
 
 
 # The broker reads its own arguments: minibroker/__main__.py hands them over before anything here is imported.
-@app.command("serve", add_help_option=False, context_settings={"ignore_unknown_options": True})
-def serve(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+@app.command("serve", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def serve(
+    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=serve_options)] = None,
+) -> None:
     """Start a broker; `minibroker serve --help` shows its options."""
     raise CommandFailed("nothing may come before `serve`; use `minibroker serve ...`")
 
@@ -84,6 +90,7 @@ app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     command = typer.main.get_command(app)
+    leave_types_out(command)
     try:
         status = command.main(arguments, prog_name="minibroker", standalone_mode=False)
         sys.stdout.flush()
@@ -102,6 +109,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
+def leave_types_out(command: Any) -> None:
+    """Have the help not name the types of Python: `<bool>` of a flag, `<list[str]>` of an argument with a name."""
+    context = typer.Context(command, help_option_names=HELP_OPTION_NAMES)
+    for param in command.get_params(context):  # --help among them
+        if param.param_type_name == "argument" or param.is_flag:
+            param.display_type_rich = lambda ctx: None
+    for inner in getattr(command, "commands", {}).values():
+        leave_types_out(inner)
+
+
 def complain(message: str) -> None:
     from minibroker.cli import terminal
 
@@ -112,4 +129,5 @@ def explained(error: TyperException) -> str:
     """A mistake in the command, in one line with the way to the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "minibroker"
-    return f"{' '.join(error.format_message().split()).rstrip('.?')}; see `{command} --help`"
+    said = " ".join(error.format_message().split()).rstrip(".?").replace(VALIDATION, "")
+    return f"{said}; see `{command} --help`"

@@ -65,7 +65,16 @@ def producing(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
         try:
             yield producer
         finally:
-            producer.close(timeout=CONNECT_SECONDS)
+            close(producer)
+
+
+def close(producer: Any) -> None:
+    """What is unanswered now is given up, and not by a traceback when kafka-python's producer is collected."""
+    try:
+        producer.close(timeout=CONNECT_SECONDS)
+    except errors.KafkaTimeoutError:
+        producer._sender.force_close()
+        producer.close(timeout=CONNECT_SECONDS)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
 from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
 from minibroker.cli.positions import HOW, Position, parse_position
@@ -93,7 +94,7 @@ def apis(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = 
 
 
 def offsets(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     position: Annotated[
         Position | None,
         typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Which offset this is: {HOW}."),

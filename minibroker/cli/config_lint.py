@@ -47,8 +47,9 @@ def findings_of(file: Path) -> list[dict[str, str]]:
     """Raises CommandFailed for a file that cannot be read."""
     if not file.is_file():
         raise CommandFailed(f"{file} is no file; name a server.properties")
+    # -P: a folder `minibroker` in the current directory, such as a clone has, is not the one that is installed.
     done = subprocess.run(
-        [sys.executable, "-m", "minibroker", "serve", "--check", "--config", str(file)],
+        [sys.executable, "-P", "-m", "minibroker", "serve", "--check", "--config", str(file)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

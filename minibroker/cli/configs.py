@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -24,7 +25,9 @@ from minibroker.cli.options import (
 if TYPE_CHECKING:
     from minibroker.cli.config_admin import Config, Subject
 
-TopicOption = Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Of this topic.")]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Of this topic.")
+]
 BrokerOption = Annotated[
     int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Of the broker with this id.")
 ]

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.failures import EXIT_OK
 from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
 from minibroker.cli.positions import BEGINNING, HOW, Position, parse_position
@@ -32,7 +33,7 @@ minibroker consume flights --group reports -o json | jq .value""".replace("\\\n"
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     position: Annotated[
         Position,
         typer.Option("--from", metavar="POSITION", parser=parse_position, help=f"{HOW}.", show_default="beginning"),
@@ -43,9 +44,16 @@ def consume(
         int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="NAME", help="As a member of this group, which commits.")
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="NAME",
+            autocompletion=group_names,
+            help="As a member of this group, which commits.",
+        ),
     ] = None,
-    text_format: Annotated[str, typer.Option("--format", "-f", help="See below.")] = VALUE_LINE,
+    text_format: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help="See below.")] = VALUE_LINE,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
     ] = False,

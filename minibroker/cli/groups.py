@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
 from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption, show_help_if_alone
 from minibroker.cli.positions import HOW, Position, parse_position
@@ -19,7 +20,7 @@ from minibroker.cli.positions import HOW, Position, parse_position
 if TYPE_CHECKING:
     from minibroker.cli.group_admin import GroupAdmin, GroupDescription, Move
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -98,7 +99,13 @@ def reset_group(
     ],
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="NAME", help="May be repeated; else all that the group has committed."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="NAME",
+            autocompletion=topic_names,
+            help="May be repeated; else all that the group has committed.",
+        ),
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Do it; without this, only show what would be done.")
@@ -156,7 +163,7 @@ def print_moves(moves: list[Move]) -> None:
 
 @app.command("delete", epilog="Example: minibroker groups delete reports")
 def delete_groups(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False)],
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that is not there is no error.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
+from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from minibroker.cli.record_lines import NewRecord
 
 DELIVERY_TIMEOUT_MS = 30_000
+FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or given up
 # The broker knows how large a record may be, and says so; the client is not to be smaller.
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 
@@ -45,10 +47,14 @@ minibroker consume flights -o json | minibroker produce copy --json"""
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Its lines; else those of standard input.")] = None,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Its lines; else those of standard input.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is an object of JSON.")] = False,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Of every record that has none.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="TEXT", help="Of every record that has none.")
+    ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Between key and value of a line.")
     ] = None,
@@ -136,7 +142,7 @@ def send(
     records: Iterator[NewRecord], topic: str, partitions: int, bootstrap: Bootstrap, settings: dict[str, Any]
 ) -> int:
     """Send all and wait for their acknowledgements; how many. Raises CommandFailed, for the first that failed."""
-    from minibroker.cli.cluster import producing
+    from minibroker.cli.cluster import errors, producing
 
     counts: Counter[str] = Counter()
     refusals: list[BaseException] = []
@@ -148,6 +154,7 @@ def send(
         "max_request_size": MAX_REQUEST_BYTES,
         "request_timeout_ms": DELIVERY_TIMEOUT_MS // 2,
         "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
+        "max_block_ms": DELIVERY_TIMEOUT_MS,
         "linger_ms": 5,
     }
     with producing(bootstrap.addresses, **settings) as producer:
@@ -164,16 +171,30 @@ def send(
                 sending.add_callback(count_sent).add_errback(refusals.append)
                 if refusals:
                     break
-        finally:
-            producer.flush(timeout=DELIVERY_TIMEOUT_MS / 1000)
+            producer.flush(timeout=FLUSH_SECONDS)
+        except CommandFailed as failure:
+            producer.flush(timeout=FLUSH_SECONDS)
+            written = f"; {counts['acked']} records before it are acknowledged" if counts["acked"] else ""
+            raise CommandFailed(f"{failure}{written}") from None
+        except errors.KafkaTimeoutError as error:
+            raise CommandFailed(unanswered(topic, counts["acked"])) from error
     if refusals:
         raise CommandFailed(refusal(topic, refusals[0], counts["acked"]))
     return counts["acked"]
 
 
+def unanswered(topic: str, acked: int) -> str:
+    return (
+        f"topic {topic} acknowledges no more records; see whether its brokers are up with `minibroker health`; "
+        f"{acked} are acknowledged, of the rest some may be written"
+    )
+
+
 def refusal(topic: str, error: BaseException, acked: int) -> str:
     from minibroker.cli.cluster import error_name, errors
 
+    if isinstance(error, errors.KafkaTimeoutError):
+        return unanswered(topic, acked)
     code = getattr(error, "errno", None)
     said = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
     advice = {

@@ -29,7 +29,7 @@ NO_ERROR = 0
 
 ADVICE: dict[int, str] = {
     errors.TopicAlreadyExistsError.errno: (
-        "choose another name, or delete it first with `minibroker topics delete {name}`"
+        "choose another name, or see it with `minibroker topics describe {name}`; with --if-not-exists it is no mistake"
     ),
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows what there is",
     errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",

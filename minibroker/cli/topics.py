@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK
 from minibroker.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from minibroker.cli.topic_admin import Partition, TopicDescription
 
 
-NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
+NewNamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False, autocompletion=topic_names)]
 
 app = typer.Typer(help="List, create, grow, describe and delete topics.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -53,7 +55,7 @@ def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
 def create_topics(
-    names: NamesArgument,
+    names: NewNamesArgument,
     partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Of each topic.")] = 1,
     replication_factor: Annotated[
         int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Copies of each partition.")
@@ -125,7 +127,7 @@ def delete_topics(
 
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")
 def describe_topic(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=topic_names)],
     all_configs: Annotated[
         bool, typer.Option("--all-configs", "-a", help="The configs left at their defaults too.")
     ] = False,

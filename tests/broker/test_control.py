@@ -98,7 +98,7 @@ async def test_lines_may_come_in_pieces_or_together_and_are_answered_in_order(
         (b'{"call": 3}', "a call is"),
         (b'{"call": "echo", "arguments": []}', "a call is"),
         (b'{"call": "ecco"}', "there is no call 'ecco'; there are echo, refuse"),
-        (b'{"call": "echo"}', "missing 1 required positional argument: 'text'"),
+        (b'{"call": "echo"}', "missing a required argument: 'text'"),
         (b'{"call": "echo", "arguments": {"text": 1, "loud": 1}}', "unexpected keyword argument 'loud'"),
         (b'{"call": "refuse"}', "not today"),
     ],
@@ -119,15 +119,16 @@ async def test_what_is_no_call_is_answered_with_the_reason_and_the_next_is_heard
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("error", [KeyError("oops"), TypeError("oops")])
 async def test_a_defect_is_logged_with_its_place_and_ends_nothing(
-    server: ControlServer, caller: Caller, caplog: pytest.LogCaptureFixture
+    server: ControlServer, caller: Caller, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def defect() -> None:
-        raise KeyError("oops")
+        raise error
 
     server.register("defect", defect)
 
-    assert "a defect of minibroker, see its log: KeyError('oops')" in (await caller.call("defect"))["error"]
+    assert f"a defect of minibroker, see its log: {error!r}" in (await caller.call("defect"))["error"]
     assert caplog.records[0].levelno == logging.ERROR and caplog.records[0].exc_info
     assert "error" in await caller.call("defect")
 

@@ -8,10 +8,12 @@ import pytest
 
 from minibroker.broker.client import CloseConnectionError
 from minibroker.broker.profiles import profile_of
+from minibroker.broker.transaction.transaction import EMPTY
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.faulty import Faulty, end_of, errors_of, produce_to
+from tests.broker.transactional import Producer
 
 NOT_LEADER = ErrorCode.NOT_LEADER_FOR_PARTITION
 
@@ -127,6 +129,22 @@ async def test_a_metadata_request_for_no_such_topic_is_not_struck(faulty: Faulty
     await faulty.broker.call(ApiKey.METADATA, 4, topics=by_name("payments"))
 
     assert fault.count == 0
+
+
+async def test_of_the_partitions_of_a_transaction_all_are_added_or_none(faulty: Faulty) -> None:
+    producer = Producer(faulty.broker)
+    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="t", key_type=1)
+    assert await producer.initialize() is ErrorCode.NONE
+    faulty.add("error", error="UNKNOWN_TOPIC_OR_PARTITION", api="add_partitions_to_txn", topic="orders", partition=0)
+
+    assert await producer.add("orders", 0, 1) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ]
+    assert await producer.add("orders", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    transaction = faulty.broker.app.transactions.transactions["t"]
+    assert transaction.state is EMPTY
 
 
 async def test_an_api_without_topics_carries_the_error_as_a_whole(faulty: Faulty) -> None:

@@ -141,6 +141,18 @@ def test_a_torn_response_is_recorded_as_far_as_it_goes(recording: Recording) -> 
     assert frame.kept == b"\0\0\0\x09\0"
 
 
+def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recording) -> None:
+    torn = bytes(MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1)
+    recording.answer = CloseConnectionError("torn by a fault", torn)
+
+    with pytest.raises(CloseConnectionError):
+        recording.ask()
+
+    frame = recording.entries()[-1].frame
+    assert frame is not None
+    assert (frame.size_bytes, len(frame.kept)) == (len(torn), MAX_OTHER_BYTES)
+
+
 def test_an_answer_that_is_more_than_a_list_stays_what_it_is(recording: Recording) -> None:
     recording.answer = Trickled([b"slow"], 10, trio.Event())
 

@@ -124,6 +124,17 @@ def test_lint_fails_for_what_keeps_a_broker_from_starting(properties: Path, caps
     assert "num.partitions" in finding["text"]
 
 
+@pytest.mark.slow
+def test_lint_asks_the_broker_that_is_installed_not_a_folder_of_its_name(
+    properties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (properties.parent / "minibroker").mkdir()
+    (properties.parent / "minibroker" / "__init__.py").write_text("raise SystemExit('not this one')\n")
+    monkeypatch.chdir(properties.parent)
+
+    assert main(["config", "lint", "server.properties"]) == 0
+
+
 def test_lint_of_no_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "lint", str(tmp_path / "missing")]) == 1
 

@@ -105,6 +105,22 @@ def test_what_was_not_understood_is_one_line_with_the_way_to_the_help(
     assert "--help`" in line
 
 
+def test_a_mistake_is_told_without_the_words_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "-o", "yaml"]) == 2
+
+    assert "/ '-o': 'yaml' is not one of 'text', 'json'; see" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["topics", "create"], ["dump-log"], ["configs", "set"], ["produce"]])
+def test_the_help_names_no_types_of_python(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "-h"]) == 0
+
+    text = capsys.readouterr().out
+    assert "--help" in text
+    for name in ("<bool>", "list[", "<str>", "<path>"):
+        assert name not in text
+
+
 def test_the_address_in_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "nowhere")
 
@@ -121,7 +137,10 @@ def test_serve_shows_the_options_of_the_broker() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["serve", "--nonsense"], ["serve", "--listen", "9092"], ["serve", "--set", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["serve", "--nonsense"], ["serve", "--listen", "9092"], ["serve", "--set", "x"], ["serve", "--chec"]],
+)
 def test_serve_tells_a_mistake_in_one_line(arguments: list[str]) -> None:
     done = minibroker(*arguments)
 

@@ -334,6 +334,11 @@ def test_one_that_was_told_to_end_has_not_died() -> None:
         assert not broker.has_died
 
 
+def test_a_log_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match=r"cannot write the broker's log to .*missing/log: No such file"):
+        Broker(log_file=tmp_path / "missing" / "log").start()
+
+
 def test_a_log_file_that_was_given_stays(temporary: Path, tmp_path: Path) -> None:
     with Broker(log_file=tmp_path / "kept.log"):
         pass

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker import Broker
 from minibroker.cli.app import main
 from tests.minibroker.conftest import CommandLine
 
@@ -91,7 +94,30 @@ def test_the_lines_before_a_bad_one_are_records(cli: CommandLine, monkeypatch: p
 
     assert status == 1
     assert "line 2 is no JSON" in err
+    assert "; 1 records before it are acknowledged" in err
     assert cli.out("consume", topic) == "x\n"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # of kafka-python, that tried to connect again
+def test_a_broker_that_dies_meanwhile_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("minibroker.cli.produce.DELIVERY_TIMEOUT_MS", 1000)
+    with Broker() as broker:
+        broker.create_topic("orders")
+
+        def lines_and_a_crash(*_: object) -> Iterator[bytes]:
+            broker.kill()
+            yield b"one\n"
+
+        monkeypatch.setattr(sys, "stdin", Typed(b""))
+        monkeypatch.setattr("minibroker.cli.produce.watched", lines_and_a_crash)
+        status = main(["produce", "orders", "-b", broker.bootstrap_servers])
+    gc.collect()
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert status == 1
+    assert "topic orders acknowledges no more records; see whether its brokers are up" in line
 
 
 @pytest.mark.parametrize(

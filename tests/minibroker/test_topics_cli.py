@@ -216,7 +216,7 @@ def test_a_topic_that_exists_is_refused_with_the_way_on(topics: Topics) -> None:
     line = topics.complaint("create", name)
 
     assert f"'{name}' already exists" in line
-    assert f"minibroker topics delete {name}" in line
+    assert f"minibroker topics describe {name}" in line
     assert topics.run("create", name, "--if-not-exists") == (0, f"exists: {name}\n", "")
 
 
