@@ -123,7 +123,7 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         help="record every request and response there, for `minibroker transcript`; goes on behind what is in it",
     )
     parser.add_argument(
-        "--transcript-max-bytes",
+        "--transcript-record-bytes",
         metavar="N",
         type=record_bytes,
         default=DEFAULT_RECORD_BYTES,
@@ -205,7 +205,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             control = control_at(options.control)
             at_end.callback(control.close)
         if options.transcript is not None:
-            recorder = recorder_at(options.transcript, options.transcript_max_bytes)
+            recorder = recorder_at(options.transcript, options.transcript_record_bytes)
             at_end.callback(recorder.close)
             recorder.started(f"process {os.getpid()}, data in {config.log_dir}")
         run(config, listeners, options.ready_file, control, recorder)

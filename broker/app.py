@@ -123,48 +123,9 @@ class BrokerApp:
         controller.start()
         metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
         self.background = Background()
-        group_log = coordinator_log(
-            GROUP_METADATA_TOPIC,
-            controller,
-            metadata_cache,
-            self.replica_manager,
-            required_acks=config.offsets_commit_required_acks,
-            timeout_ms=config.offsets_commit_timeout_ms,
-        )
-        self.groups = GroupCoordinator(
-            OffsetStore(group_log, config, self._clock),
-            group_log,
-            config=config,
-            clock=self._clock,
-            timer=timers.timer,
-            background=self.background,
-        )
-        self.groups.start()
-        on_topic_deleted.append(self.groups.on_topic_deleted)
-        transaction_log = coordinator_log(
-            TRANSACTION_STATE_TOPIC, controller, metadata_cache, self.replica_manager, required_acks=ACKS_ALL
-        )
-        markers = MarkerWriter(
-            self.replica_manager,
-            self._clock,
-            complete_offsets=self.groups.on_transaction_completed,
-            background=self.background,
-        )
-        self.transactions = TransactionCoordinator(
-            config=config,
-            log=TransactionLog(
-                transaction_log,
-                self._clock,
-                self.background,
-                load_bytes=config.transaction_state_log_load_buffer_size,
-            ),
-            markers=markers,
-            next_producer_id=controller.next_producer_id,
-            timer=timers.timer,
-            clock=self._clock,
-        )
-        self.transactions.start()
-        on_topic_deleted.append(self.transactions.on_topic_deleted)
+        group_log = self._start_groups(timers, controller, metadata_cache)
+        transaction_log, markers = self._start_transactions(timers, controller, metadata_cache)
+        on_topic_deleted += (self.groups.on_topic_deleted, self.transactions.on_topic_deleted)
         self._store.next_producer_id = max(self._store.next_producer_id, self._highest_producer_id() + 1)
         table = handlers(
             ProduceApis(self.replica_manager),
@@ -192,6 +153,54 @@ class BrokerApp:
             DescribeTransactionApis(self.transactions, self.replica_manager),
         )
         return ApiRegistry(table, metadata, config.profile)
+
+    def _start_groups(self, timers: TimerLoop, controller: Controller, metadata_cache: MetadataCache) -> CoordinatorLog:
+        config = self._config
+        log = coordinator_log(
+            GROUP_METADATA_TOPIC,
+            controller,
+            metadata_cache,
+            self.replica_manager,
+            required_acks=config.offsets_commit_required_acks,
+            timeout_ms=config.offsets_commit_timeout_ms,
+        )
+        self.groups = GroupCoordinator(
+            OffsetStore(log, config, self._clock),
+            log,
+            config=config,
+            clock=self._clock,
+            timer=timers.timer,
+            background=self.background,
+        )
+        self.groups.start()
+        return log
+
+    def _start_transactions(
+        self, timers: TimerLoop, controller: Controller, metadata_cache: MetadataCache
+    ) -> tuple[CoordinatorLog, MarkerWriter]:
+        """After the groups, whose offsets take part in transactions."""
+        config = self._config
+        log = coordinator_log(
+            TRANSACTION_STATE_TOPIC, controller, metadata_cache, self.replica_manager, required_acks=ACKS_ALL
+        )
+        markers = MarkerWriter(
+            self.replica_manager,
+            self._clock,
+            complete_offsets=self.groups.on_transaction_completed,
+            background=self.background,
+        )
+        self.transactions = TransactionCoordinator(
+            config=config,
+            log=TransactionLog(
+                log, self._clock, self.background, load_bytes=config.transaction_state_log_load_buffer_size
+            ),
+            markers=markers,
+            next_producer_id=controller.next_producer_id,
+            timer=timers.timer,
+            clock=self._clock,
+        )
+        self.transactions.start()
+        return log, markers
 
     def _highest_producer_id(self) -> int:
         """Of all producers there are traces of, -1 for none: Kafka keeps in ZooKeeper which ids it has given."""

@@ -109,6 +109,13 @@ class Fault:
         """What it does to whom, and how often it has, in words."""
         return str(self._described()["text"])
 
+    def __repr__(self) -> str:
+        """The same, so that a list of faults can be read; a broker that has ended cannot be asked."""
+        try:
+            return f"<Fault: {self}>"
+        except BrokerError:
+            return f"<Fault {self._id}>"
+
     def _described(self) -> dict[str, int]:
         described: dict[str, int] = self._control.call("faults.describe", fault_id=self._id)
         return described

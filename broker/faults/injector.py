@@ -1,4 +1,4 @@
-"""Faults that tests order, between the connections and the registry; a broker that is not asked for them has none.
+"""Faults that tests ask for, between the connections and the registry; a broker that is not asked for them has none.
 
 A request that no fault fits goes straight through. What strikes one that fits, in this order: delays, a connection
 closed before the request is served, errors and wrong CRCs in its answer; then what keeps the answer from arriving
@@ -20,7 +20,7 @@ from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
 from minibroker.broker.faults.failing import Failing
 from minibroker.broker.faults.fault import Asked, Fault, Kind, When
-from minibroker.broker.faults.orders import OrderBook
+from minibroker.broker.faults.parsing import FaultParser
 from minibroker.broker.network.connection import Encoded
 from minibroker.broker.network.response import Trickled
 from minibroker.broker.parked import Parked
@@ -45,7 +45,7 @@ class FaultInjector:
     ) -> None:
         self._registry = registry
         self._open_clients = open_clients
-        self._orders = OrderBook(registry.apis, registry.profile)
+        self._parser = FaultParser(registry.apis, registry.profile)
         self._failing = Failing(registry, fetch_sessions)
         self._ids = count(Random().getrandbits(ID_BITS))  # not those of the process before this one
         self._faults: dict[int, Fault] = {}  # all that were made: they may be asked how often they struck
@@ -111,7 +111,7 @@ class FaultInjector:
         self._active = [fault for fault in self._active if fault.is_active]
         if len(self._active) >= ACTIVE_FAULTS_MAX:
             raise ValueError(f"there are {ACTIVE_FAULTS_MAX} faults; lift some")
-        fault = self._orders.fault(next(self._ids), kind, arguments)
+        fault = self._parser.fault(next(self._ids), kind, arguments)
         self._faults[fault.id] = fault
         self._active.append(fault)
         return fault.id

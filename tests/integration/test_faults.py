@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -53,7 +54,9 @@ def test_faults_and_a_release_together() -> None:
 def test_faults_go_with_the_process(broker: Broker) -> None:
     with Broker(control=True) as own:
         fault = own.faults.delay(1)
+        assert repr(fault) == f"<Fault: {fault}>"
         own.kill()
+        assert re.fullmatch(r"<Fault \d+>", repr(fault))
         with pytest.raises(BrokerError, match="was killed by SIGKILL"):
             own.faults.active()
         own.start()

@@ -1,4 +1,4 @@
-"""What a test may order, and what is said of what it may not."""
+"""What faults a test may ask for, and what is said of those it may not."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from minibroker.broker.faults.fault import Asked, Fault, When
-from minibroker.broker.faults.orders import OrderBook
+from minibroker.broker.faults.parsing import FaultParser
 from minibroker.broker.profiles import EVERYTHING, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 
 
-def order(kind: str, **arguments: Any) -> Fault:
-    return OrderBook(API_TABLE, EVERYTHING).fault(1, kind, arguments)
+def parsed(kind: str, **arguments: Any) -> Fault:
+    return FaultParser(API_TABLE, EVERYTHING).fault(1, kind, arguments)
 
 
 def asked(api: ApiKey = ApiKey.PRODUCE, **facts: Any) -> Asked:
@@ -29,11 +29,11 @@ def asked(api: ApiKey = ApiKey.PRODUCE, **facts: Any) -> Asked:
 
 @pytest.mark.parametrize("name", ["list_offsets", "LIST_OFFSETS", "ListOffsets", "listoffsets"])
 def test_an_api_has_its_name_in_any_spelling(name: str) -> None:
-    assert order("delay", seconds=1, api=name).match.apis == {ApiKey.LIST_OFFSETS}
+    assert parsed("delay", seconds=1, api=name).match.apis == {ApiKey.LIST_OFFSETS}
 
 
 def test_several_apis_may_be_named() -> None:
-    match = order("delay", seconds=1, api=["join_group", "sync_group"]).match
+    match = parsed("delay", seconds=1, api=["join_group", "sync_group"]).match
 
     assert [match.fits(asked(key)) for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT)] == [
         True,
@@ -43,11 +43,11 @@ def test_several_apis_may_be_named() -> None:
 
 
 def test_an_error_has_its_later_name_too() -> None:
-    assert order("error", error="not_leader_or_follower", api="fetch").code is ErrorCode.NOT_LEADER_FOR_PARTITION
+    assert parsed("error", error="not_leader_or_follower", api="fetch").code is ErrorCode.NOT_LEADER_FOR_PARTITION
 
 
 def test_what_is_not_said_fits_everything() -> None:
-    match = order("delay", seconds=0.5).match
+    match = parsed("delay", seconds=0.5).match
 
     assert match.fits(asked(ApiKey.HEARTBEAT, client_id=None))
     assert str(match) == "every request"
@@ -73,37 +73,37 @@ def test_what_is_not_said_fits_everything() -> None:
 def test_all_that_is_said_must_fit(where: dict[str, Any], fits: bool) -> None:
     request = asked(places=[("orders", 0), ("refunds", 1)])
 
-    assert order("delay", seconds=1, **where).match.fits(request) is fits
+    assert parsed("delay", seconds=1, **where).match.fits(request) is fits
 
 
 def test_a_request_for_everything_is_one_for_each_topic() -> None:
-    assert order("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.METADATA, places=None))
+    assert parsed("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.METADATA, places=None))
 
 
 def test_a_fault_of_a_topic_passes_requests_that_name_none() -> None:
-    assert not order("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.HEARTBEAT))
+    assert not parsed("delay", seconds=1, topic="orders").match.fits(asked(ApiKey.HEARTBEAT))
 
 
 def test_skip_lets_the_first_pass_and_times_ends_it() -> None:
-    fault = order("delay", seconds=1, skip=2, times=1)
+    fault = parsed("delay", seconds=1, skip=2, times=1)
 
     assert [fault.strikes() for _ in range(4)] == [False, False, True, False]
     assert (fault.count, fault.is_active) == (1, False)
 
 
 def test_several_apis_are_said_in_words() -> None:
-    match = order("delay", seconds=1, api=["produce", "fetch"], topic="orders", connection=2).match
+    match = parsed("delay", seconds=1, api=["produce", "fetch"], topic="orders", connection=2).match
 
     assert str(match) == "requests of Produce, Fetch for orders on connection 2"
 
 
 def test_when_is_before_unless_said() -> None:
-    assert order("disconnect").when is When.BEFORE
-    assert order("disconnect", when="AFTER").when is When.AFTER
+    assert parsed("disconnect").when is When.BEFORE
+    assert parsed("disconnect", when="AFTER").when is When.AFTER
 
 
 def test_a_fault_says_what_it_does_in_words() -> None:
-    fault = order("error", error="NOT_COORDINATOR", api="heartbeat", client_id="app", times=3)
+    fault = parsed("error", error="NOT_COORDINATOR", api="heartbeat", client_id="app", times=3)
     fault.strikes()
 
     assert str(fault) == ("NOT_COORDINATOR (before serving) for requests of Heartbeat from client 'app': struck 1 of 3")
@@ -144,11 +144,11 @@ def test_a_fault_says_what_it_does_in_words() -> None:
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_the_choices(kind: str, arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        order(kind, **arguments)
+        parsed(kind, **arguments)
 
 
 def test_a_release_is_asked_for_nothing_it_has_not() -> None:
-    book = OrderBook({ApiKey.PRODUCE: API_TABLE[ApiKey.PRODUCE]}, profile_of("0.11"))
+    book = FaultParser({ApiKey.PRODUCE: API_TABLE[ApiKey.PRODUCE]}, profile_of("0.11"))
 
     with pytest.raises(ValueError, match=r"it offers produce$"):
         book.fault(1, "delay", {"seconds": 1, "api": "fetch"})

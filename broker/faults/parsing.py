@@ -1,4 +1,4 @@
-"""What a test orders, as it comes over the control socket, to a fault; whatever is wrong with it is said in one line.
+"""What a test asks for, as it comes over the control socket, to a fault; what is wrong with it is said in one line.
 
 Everything is checked here, so that a fault which cannot strike is refused when it is made: an unknown name, an API
 without topics for a fault of a topic, an error code that the release this broker acts as does not have.
@@ -25,8 +25,8 @@ SECONDS_MAX = 86_400.0
 NAMES_FOR_MATCH = ("api", "connection", "client_id", "topic", "partition")
 
 
-class OrderBook:
-    """Makes faults of orders, for a broker that offers `apis` and has the error codes of `profile`."""
+class FaultParser:
+    """Makes faults of what was asked for, for a broker that offers `apis` and has the error codes of `profile`."""
 
     def __init__(self, apis: Mapping[int, Api], profile: Profile) -> None:
         self._apis = apis
