@@ -98,8 +98,11 @@ def test_the_readme_lists_every_recipe() -> None:
 
 def first_screen(address: str) -> tuple[list[str], list[str]]:
     """The commands, and the programs (pytest's, Spark's), that a stranger meets first in the README."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Recipes")[0].replace(USUAL_ADDRESS, address)
-    blocks = re.findall(r"^```(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return commands_and_programs((ROOT / "README.md").read_text(encoding="utf-8").partition("## Recipes")[0], address)
+
+
+def commands_and_programs(text: str, address: str) -> tuple[list[str], list[str]]:
+    blocks = re.findall(r"^```(\S*)\n(.*?)^```$", text.replace(USUAL_ADDRESS, address), re.MULTILINE | re.DOTALL)
     commands = [line for language, content in blocks if not language for line in content.splitlines()]
     return commands, [content for language, content in blocks if language == "python"]
 
@@ -123,6 +126,23 @@ def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path) -> None:
         follow(started, commands)
         started.write({"test_first.py": of_pytest})
         started.run(Command("pytest -q test_first.py", ["1 passed"]))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1], ids=["kafka-python", "confluent-kafka"])
+def test_the_readmes_six_lines_of_a_client_do_what_they_say(tmp_path: Path, number: int) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    (_, serve, *_), _ = first_screen(address)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, programs = commands_and_programs(readme.partition("## From Python")[2].partition("\n## ")[0], address)
+
+    with shell(tmp_path, address) as started:
+        started.run(Command(serve + IN_THE_BACKGROUND, ["minibroker is ready at"]))
+        started.write({"client.py": programs[number]})
+        started.run(Command("python client.py", ["b'hello'"]))
+
+    assert len(programs) == 2
 
 
 @pytest.mark.integration
