@@ -8,6 +8,9 @@ from typing import Any
 
 from minibroker.cli.cluster import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 
+# kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
+POLL_MS = 2000
+
 
 class Records:
     """Writes, reads and commits, on one broker."""
@@ -57,7 +60,7 @@ class Records:
         with closing(self._consumer(group)) as consumer:
             consumer.subscribe([topic])
             while not consumer.assignment():
-                consumer.poll(100)
+                consumer.poll(POLL_MS)
             yield
 
     def _consumer(self, group: str | None = None) -> Any:
