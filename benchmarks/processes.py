@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import socket
 import subprocess
@@ -19,13 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from minibroker.broker.network.listen import listen
+
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
 LOG_SECONDS = 10.0
 LOG_POLL_SECONDS = 0.01
 LOG_CHARACTERS_SHOWN = 2000
 BYTES_PER_MB = 1_000_000
-PORTS_OF_SERVERS = range(20_000, 32_768)  # where net.ipv4.ip_local_port_range usually begins
 WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
 
 
@@ -245,11 +245,6 @@ def free_port() -> int:
     One of those looks for a broker that was killed, is given the broker's port for its own end of the connection,
     finds itself there, and keeps the broker from listening again.
     """
-    while True:
-        port = random.choice(PORTS_OF_SERVERS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+    with listen("127.0.0.1", 0) as probe:
+        port: int = probe.getsockname()[1]
+    return port

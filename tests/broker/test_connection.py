@@ -28,19 +28,27 @@ def framed(payload: bytes) -> bytes:
 class Peer:
     """The client's end of a connection whose handler is `dispatch`."""
 
-    def __init__(self, dispatch, *, max_idle_ms: int = 0) -> None:
+    def __init__(
+        self,
+        dispatch,
+        *,
+        client: Client | None = None,
+        timers: TimerLoop | None = None,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+        max_idle_ms: int = 0,
+    ) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)
         self.sock.setblocking(False)
-        self.timers = TimerLoop(Clock())
+        self.timers = timers or TimerLoop(Clock())
         self.poller = Poller()
         self.connection = Connection(
             ours,
-            Client("peer", "127.0.0.1", 9092),
+            client or Client("peer", "127.0.0.1", 9092),
             dispatch=dispatch,
             poller=self.poller,
             receive_buffer=memoryview(bytearray(4096)),
-            max_request_bytes=MAX_REQUEST_BYTES,
+            max_request_bytes=max_request_bytes,
             max_idle_ms=max_idle_ms,
             now_ms=self.timers.clock.monotonic_ms,
             timer=self.timers.timer,
@@ -54,6 +62,7 @@ class Peer:
             polling.cancel_scope.cancel()
 
     async def receive(self, size: int) -> bytes:
+        """So many bytes, fewer if the broker closes."""
         received = b""
         while len(received) < size:
             await trio.lowlevel.wait_readable(self.sock)

@@ -13,8 +13,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.connection import Connection
-from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.server import Server
 from minibroker.broker.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
@@ -22,54 +20,25 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
+from tests.broker.test_connection import Peer
 from tests.fetch_path.asking import LONG_MS, fill, row_of, sizes, wanted
 
 DEFAULTS = KafkaConfig({"log.dirs": "/nowhere"})
 CLOSED = b""
 
 
-class Wire:
+class Wire(Peer):
     """A client's socket to a broker without a process. Answers come with their correlation ids."""
 
     def __init__(self, broker: InMemoryBroker, **limits: int) -> None:
-        ours, self.sock = socket.socketpair()
-        for each in (ours, self.sock):
-            each.setblocking(False)
         self.dispatched: list[bytes] = []
         self.broker = broker
-        self.poller = Poller()
-        options = {"max_request_bytes": 1 << 20, "max_idle_ms": 0, **limits}
-        self.connection = Connection(
-            ours,
-            broker.client,
-            dispatch=self._dispatch,
-            poller=self.poller,
-            receive_buffer=memoryview(bytearray(4096)),
-            now_ms=broker.clock.monotonic_ms,
-            timer=broker.timers.timer,
-            **options,
-        )
+        options = {"max_request_bytes": 1 << 20, **limits}
+        super().__init__(self._dispatch, client=broker.client, timers=broker.timers, **options)
 
     def _dispatch(self, frame: bytearray, client: Any) -> Any:
         self.dispatched.append(bytes(frame))
         return self.broker.registry.dispatch(frame, client)
-
-    async def run(self) -> None:
-        async with trio.open_nursery() as polling:
-            polling.start_soon(self.poller.run)
-            await self.connection.run()
-            polling.cancel_scope.cancel()
-
-    async def receive(self, size: int) -> bytes:
-        """So many bytes, fewer if the broker closes."""
-        received = b""
-        while len(received) < size:
-            await trio.lowlevel.wait_readable(self.sock)
-            piece = self.sock.recv(size - len(received))
-            if not piece:
-                break
-            received += piece
-        return received
 
     async def answer(self) -> tuple[int, bytes]:
         """The correlation id of the next answer, and the answer."""
