@@ -15,13 +15,16 @@ import socket
 import threading
 from pathlib import Path
 
+from minibroker.broker.network.congestion import start_unpaced
+
 RECEIVE_BYTES = 64 * 1024
 HEADER_BYTES = 100
 
 
 def listen(port: int) -> socket.socket:
-    """A listening socket on loopback."""
+    """A listening socket on loopback; its connections are not paced, as the broker's are not."""
     listener = socket.create_server(("127.0.0.1", port), backlog=4096, reuse_port=False)
+    start_unpaced(listener)
     print("ready", flush=True)
     return listener
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from minibroker.broker.network.congestion import start_unpaced
+
 BACKLOG = 65535  # the kernel cuts it to net.core.somaxconn; a full one costs a client a second
 CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST_FREE_PORT = 20_000
@@ -38,6 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
             bind_to_free_port(sock, address)
         else:
             sock.bind(address)
+        start_unpaced(sock)
         sock.listen(BACKLOG)
         sock.setblocking(False)
     except OSError as error:

@@ -15,6 +15,7 @@ import trio
 
 from minibroker.broker.client import Client
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.timers import TimerLoop
@@ -109,6 +110,7 @@ class Server:
             return
         set_options(sock, self._config)
         local = sock.getsockname()
+        keep_default_outside(sock, host, local[0])
         connection = Connection(
             sock,
             Client(f"{host}:{address[1]}", local[0], local[1]),
