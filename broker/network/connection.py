@@ -347,4 +347,4 @@ class Connection(TimerTask):
 
     async def _flush(self) -> None:
         chunks, self._out, self._out_bytes, self._must_send_slices = self._out, [], 0, False
-        await send_chunks(self._sock, chunks)
+        await send_chunks(self._sock, chunks, self._poller.give_way)

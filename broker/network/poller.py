@@ -54,6 +54,10 @@ class Poller(trio.abc.Instrument):
             with contextlib.suppress(KeyError):  # trio has removed it, had it ever raised
                 trio.lowlevel.remove_instrument(self)
 
+    def give_way(self) -> None:
+        """Call those to whom bytes have arrived, for a task that is at work for long. Never waits."""
+        self._call_ready(MAX_CALLS_PER_PASS)
+
     def after_io_wait(self, timeout: float) -> None:
         """Called by the loop, as trio.abc.Instrument."""
         self._call_ready(MAX_CALLS_PER_PASS)

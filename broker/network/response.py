@@ -1,7 +1,8 @@
 """Puts an encoded response on a socket: bytes by send, file slices by `sendfile`, never copied in between.
 
 Bytes in front of a slice go with MSG_MORE, so that header and records share a packet. Slices go in pieces of
-`SENDFILE_PIECE_BYTES` with a checkpoint between them: other clients wait for one piece, not for a megabyte.
+`SENDFILE_PIECE_BYTES`. Between them others have their turn, so that they wait for one piece and not for a megabyte:
+clients with requests that need not wait, by `give_way`, after each piece; all tasks, by a checkpoint, after four.
 A slice too small to be worth a system call of its own is read and joined to its neighbours. Records that are
 converted for an old client are converted piece by piece, as the client takes them.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
@@ -21,12 +22,14 @@ from minibroker.storage.converted_slice import ConvertedSlice
 from minibroker.storage.files import FileSlice
 
 SENDFILE_PIECE_BYTES = 256 * 1024
+PIECES_PER_TURN = 4  # a checkpoint costs ten times a look at who else has sent something
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
 READ_INSTEAD_BYTES = 8 * 1024
 # A slow response leaves in pieces of as many bytes as it may send in this time.
 TRICKLE_SECONDS = 0.1
 
 Slice = FileSlice | ConvertedSlice
+GiveWay = Callable[[], object]
 Chunk = bytes | bytearray | memoryview | Slice
 
 
@@ -68,8 +71,11 @@ def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
     return list(rest)
 
 
-async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
-    """Send all chunks in order. Raises PeerGoneError when the client closed, OSError when a file cannot be read."""
+async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk], give_way: GiveWay = lambda: None) -> None:
+    """Send all chunks in order; `give_way` is called between the pieces of a slice.
+
+    Raises PeerGoneError when the client closed, OSError when a file cannot be read.
+    """
     pending: list[bytes | bytearray | memoryview] = []
     for chunk in chunks:
         if not isinstance(chunk, Slice):
@@ -80,7 +86,7 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk]) -> None:
             if pending:
                 await send_bytes(sock, b"".join(pending), socket.MSG_MORE)
                 pending.clear()
-            await send_slice(sock, chunk)
+            await send_slice(sock, chunk, give_way)
     if pending:
         await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
 
@@ -119,9 +125,9 @@ async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, 
             raise PeerGoneError(str(error)) from error
 
 
-async def send_slice(sock: socket.socket, chunk: Slice) -> None:
+async def send_slice(sock: socket.socket, chunk: Slice, give_way: GiveWay) -> None:
     if isinstance(chunk, FileSlice):
-        await send_file(sock, chunk)
+        await send_file(sock, chunk, give_way)
     else:
         await send_converted(sock, chunk)
 
@@ -133,10 +139,11 @@ async def send_converted(sock: socket.socket, chunk: ConvertedSlice) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def send_file(sock: socket.socket, chunk: FileSlice) -> None:
+async def send_file(sock: socket.socket, chunk: FileSlice, give_way: GiveWay) -> None:
     """Send a slice of a log file straight from the page cache."""
     out_fd, in_fd = sock.fileno(), chunk.fd
     position, end = chunk.position, chunk.position + chunk.size_bytes
+    pieces = 0
     while position < end:
         try:
             sent = os.sendfile(out_fd, in_fd, position, min(end - position, SENDFILE_PIECE_BYTES))
@@ -149,5 +156,10 @@ async def send_file(sock: socket.socket, chunk: FileSlice) -> None:
         if sent == 0:
             raise OSError(f"log file ended at {position}, {end - position} bytes before the slice did")
         position += sent
-        if position < end:
+        pieces += 1
+        if position == end:
+            return
+        if pieces % PIECES_PER_TURN:
+            give_way()
+        else:
             await trio.lowlevel.checkpoint()

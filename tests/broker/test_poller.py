@@ -47,6 +47,21 @@ async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) ->
     assert order == ["called", "task"]
 
 
+async def test_a_task_at_work_can_have_others_called(sockets, nursery) -> None:
+    ours, theirs = sockets
+    calls: list[bool] = []
+    poller = Poller()
+    poller.register(ours, calls.append)
+    nursery.start_soon(poller.run)
+    await trio.testing.wait_all_tasks_blocked()
+
+    theirs.send(b"x")
+    assert calls == []
+    poller.give_way()
+
+    assert calls == [False]
+
+
 async def test_nobody_is_called_after_the_end(sockets) -> None:
     ours, theirs = sockets
     calls: list[bool] = []

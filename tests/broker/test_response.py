@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,13 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.network.response import SENDFILE_PIECE_BYTES, PeerGoneError, send_chunks, send_now
+from minibroker.broker.network.response import (
+    PIECES_PER_TURN,
+    SENDFILE_PIECE_BYTES,
+    PeerGoneError,
+    send_chunks,
+    send_now,
+)
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -65,6 +72,40 @@ async def test_bytes_and_slices_arrive_in_order(pair, records_file) -> None:
         received = await read_all(client)
 
     assert received == b"head" + content + b"middle" + content[100:150] + b"tail"
+
+
+async def test_others_have_their_turn_between_the_pieces_of_a_slice(pair, tmp_path: Path) -> None:
+    server, client = pair
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(bytes(32 * SENDFILE_PIECE_BYTES))
+    file = RecordsFile(path)
+    turns = given_way = 0
+
+    def drain() -> None:
+        # Read in the sender's own call, so that the socket is never full and no wait for it gives anybody a turn.
+        with contextlib.suppress(BlockingIOError):
+            while client.recv(1 << 20):
+                pass
+
+    def give_way() -> None:
+        nonlocal given_way
+        given_way += 1
+        drain()
+
+    async def have_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+            drain()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(have_turns)
+        await send_chunks(server, [FileSlice(file, 0, file.size_bytes)], give_way)
+        nursery.cancel_scope.cancel()
+
+    assert given_way >= 32 - 32 // PIECES_PER_TURN
+    assert turns >= 32 // PIECES_PER_TURN // 2  # trio shuffles the tasks of a pass
 
 
 async def test_a_client_that_left_is_reported_as_gone(pair, records_file) -> None:
