@@ -16,7 +16,7 @@ import sys
 import time
 import tomllib
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -85,13 +85,21 @@ class Minibroker(BrokerServer):
 
     name = "minibroker"
 
-    def __init__(self, python: Path, directory: Path, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        python: Path,
+        directory: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.data_dir = directory / "data"
         self.port = free_port()
         self._ready_file = directory / "ready"
         self._python = python
         self._directory = directory
         self._settings = dict(settings or {})
+        self._options = options
 
     def start(self) -> Minibroker:
         """Start it and return when it answers. Raises ProcessError."""
@@ -112,7 +120,7 @@ class Minibroker(BrokerServer):
         self._directory.mkdir(parents=True, exist_ok=True)
         command: list[str | Path] = [self._python, "-m", "minibroker", "serve"]
         command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
-        command += ["--ready-file", self._ready_file, "--log-level", "WARNING"]
+        command += ["--ready-file", self._ready_file, "--log-level", "WARNING", *self._options]
         for name, value in {"group.initial.rebalance.delay.ms": 0, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
         self._broker = ServerProcess(self.name, command, self._directory / "broker.log", port=self.port)

@@ -113,9 +113,9 @@ class Lab:
         """The one that most cases share; only where `has_kafka`."""
         return self._stack.enter_context(self.new_kafka())
 
-    def new_minibroker(self) -> Minibroker:
-        """One of its own, not started; its user closes it."""
-        return Minibroker(self.python, self.new_folder("minibroker"))
+    def new_minibroker(self, *options: str) -> Minibroker:
+        """One of its own, started with these options of `serve`; not started yet, and its user closes it."""
+        return Minibroker(self.python, self.new_folder("minibroker"), options=options)
 
     def new_kafka(self) -> ApacheKafka:
         """One of its own with its ZooKeeper, not started; its user closes it."""

@@ -78,8 +78,10 @@ class BrokerApp:
         clock: Clock | None = None,
         control: ControlServer | None = None,
         recorder: Recorder | None = None,
+        busy_poll_ms: int = 0,
     ) -> None:
         self._config = config
+        self._busy_poll_ms = busy_poll_ms
         self._control = control  # None: nobody asked for it at the start
         self._faults: FaultInjector | None = None  # comes with it
         self._recorder = recorder  # None: as well
@@ -215,7 +217,14 @@ class BrokerApp:
         timers = TimerLoop(self._clock)
         registry = self.build(timers)
         dispatch = self._dispatch(registry, lambda: (each.client for each in server.connections))
-        server = Server(listeners, config=self._config, dispatch=dispatch, timers=timers, witness=self._recorder)
+        server = Server(
+            listeners,
+            config=self._config,
+            dispatch=dispatch,
+            timers=timers,
+            witness=self._recorder,
+            busy_poll_ms=self._busy_poll_ms,
+        )
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as upkeep:
                 upkeep.start_soon(timers.run)
@@ -338,6 +347,7 @@ def run(
     on_ready: OnReady,
     control: ControlServer | None = None,
     recorder: Recorder | None = None,
+    busy_poll_ms: int = 0,
 ) -> None:
     """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
 
@@ -349,7 +359,7 @@ def run(
         from minibroker.broker.turnable_clock import TurnableClock
 
         clock = TurnableClock()
-    app = BrokerApp(config, clock, control, recorder)
+    app = BrokerApp(config, clock, control, recorder, busy_poll_ms)
     app.load()
     on_loaded()
     trio.run(app.run, listeners, on_ready, clock=clock)

@@ -1,5 +1,6 @@
 """How long a message takes from a producer to a consumer that waits for it: one at a time, 2 ms apart, acks=1.
 
+Twice: as the broker is started by default, and told to stay awake between messages (`--busy-poll-ms`).
 Beside it one small request at the same pace, which raw sockets can be asked too: what a wake-up costs here.
 """
 
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 from benchmarks import frames
 from benchmarks.lab import Lab
-from benchmarks.measurements import RAW, Measurement, Run
+from benchmarks.measurements import MINIBROKER, RAW, Measurement, Run
 from benchmarks.processes import ServerProcess, module_command, run_json
 from benchmarks.topics import Broker, create_topic
 
 CASE = "latency"
 MESSAGES = 1000
 GAP_MS = 2.0
+BUSY = "minibroker, busy polling"
+BUSY_POLL_MS = "5"
 LOAD_SECONDS = 120.0
 QUANTITIES = ("p50_us", "p99_us", "max_us")
 REQUEST_QUANTITIES = ("p50_us", "p99_us")
@@ -21,12 +24,20 @@ REQUEST_QUANTITIES = ("p50_us", "p99_us")
 
 def measure(lab: Lab) -> list[Measurement]:
     """Follow messages through each broker, then requests."""
-    runs = {broker.name: _message_run(lab, broker) for broker in lab.brokers()}
-    samples = lab.interleave(CASE, runs)
-    measurements = [
-        Measurement(CASE, metric, f"produce to consume, {metric.removesuffix('_us')}", "us", samples[metric])
-        for metric in QUANTITIES
-    ]
+    with lab.new_minibroker("--busy-poll-ms", BUSY_POLL_MS) as busy:
+        runs = {broker.name: _message_run(lab, broker) for broker in lab.brokers()}
+        runs[BUSY] = _message_run(lab, busy)
+        samples = lab.interleave(CASE, runs)
+    measurements: list[Measurement] = []
+    for metric in QUANTITIES:
+        text = f"produce to consume, {metric.removesuffix('_us')}"
+        of_busy = samples[metric].pop(BUSY)
+        measurements += [
+            Measurement(CASE, metric, text, "us", samples[metric]),
+            Measurement(
+                CASE, f"busy_{metric}", f"{text}, busy polling", "us", {**samples[metric], MINIBROKER: of_busy}
+            ),
+        ]
     request = frames.api_versions()
     response_bytes, _ = frames.ask(lab.minibroker.host, lab.minibroker.port, request)
     with lab.raw_server("echo", response_bytes=response_bytes) as raw:

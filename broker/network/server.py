@@ -50,6 +50,7 @@ class Server:
         dispatch: Dispatch,
         timers: TimerLoop,
         witness: Witness | None = None,
+        busy_poll_ms: int = 0,
     ) -> None:
         self._listeners = listeners
         self._config = config
@@ -57,7 +58,7 @@ class Server:
         self._timers = timers
         self._witness = witness
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._poller = Poller()
+        self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self.connections: set[Connection] = set()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 import trio
 import trio.testing
 
+from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.poller import Poller
 
 
@@ -60,6 +63,49 @@ async def test_a_task_at_work_can_have_others_called(sockets, nursery) -> None:
     poller.give_way()
 
     assert calls == [False]
+
+
+async def passes_until_asleep(poller: Poller, sockets: tuple[socket.socket, socket.socket]) -> int:
+    """How often the loop goes round after a byte, before it sleeps."""
+    ours, theirs = sockets
+    poller.register(ours, lambda is_end: None)
+    passes = 0
+
+    class Passes(trio.abc.Instrument):
+        def after_io_wait(self, timeout: float) -> None:
+            nonlocal passes
+            passes += 1
+
+    async with trio.open_nursery() as polling:
+        polling.start_soon(poller.run)
+        await trio.testing.wait_all_tasks_blocked()
+        trio.lowlevel.add_instrument(counting := Passes())
+        theirs.send(b"x")
+        await trio.testing.wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(counting)
+        polling.cancel_scope.cancel()
+    return passes
+
+
+async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets) -> None:
+    assert await passes_until_asleep(Poller(), sockets) < 10
+
+
+async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets, monkeypatch) -> None:
+    monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
+    start = time.perf_counter()
+
+    assert await passes_until_asleep(Poller(busy_poll_seconds=0.2), sockets) > 50
+    assert time.perf_counter() - start >= 0.2
+
+
+async def test_it_sleeps_when_others_want_the_core(sockets, monkeypatch) -> None:
+    def yield_to_others() -> None:
+        time.sleep(poller_module.CORE_WANTED_SECONDS / 3)
+
+    monkeypatch.setattr(os, "sched_yield", yield_to_others)
+
+    assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
 
 
 async def test_nobody_is_called_after_the_end(sockets) -> None:

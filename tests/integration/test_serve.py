@@ -189,6 +189,27 @@ def test_a_bad_address_is_refused(start_minibroker: StartMinibroker, listen: str
     assert host_or_port in refusal(start_minibroker("--listen", listen))
 
 
+@pytest.mark.parametrize("text", ["nonsense", "-1", "1001", "0.5"])
+def test_a_busy_poll_without_bounds_is_refused(start_minibroker: StartMinibroker, text: str) -> None:
+    line = refusal(start_minibroker(f"--busy-poll-ms={text}"))
+
+    assert repr(text) in line
+    assert "from 0 to 1000" in line
+
+
+def test_a_broker_that_polls_busily_serves_and_then_sleeps(start_minibroker: StartMinibroker) -> None:
+    broker = start_minibroker("--busy-poll-ms", "100").wait_until_ready()
+    create_topic(broker, "seen")
+    assert partitions_of(broker, "seen") == 1
+    time.sleep(0.3)
+
+    before = broker.cpu_seconds()
+    time.sleep(1.0)
+
+    assert broker.cpu_seconds() - before < 0.5
+    assert broker.terminate() == 0
+
+
 def test_a_port_in_use_is_refused_and_says_what_to_do(start_minibroker: StartMinibroker) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
