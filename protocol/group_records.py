@@ -11,6 +11,7 @@ members, goes into headers of the record, which every Kafka passes over. Values 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from minibroker.protocol.errors import KafkaProtocolError
@@ -25,6 +26,9 @@ NO_TIMEOUT = -1
 OFFSET_KEY_VERSION = 1  # the newest; v0 is the same
 GROUP_KEY_VERSION = 2
 VALUE_VERSION = 1
+
+KEYS_REMEMBERED = 4096  # of offsets: who commits one will commit the next of the same partition
+LONG_NAME = 255  # characters; keys of groups with a longer one would be a way to fill our memory
 
 LEADER_EPOCH_HEADER = "leader.epoch"
 INSTANCE_IDS_HEADER = "group.instance.ids"
@@ -129,7 +133,15 @@ class GroupRecord(NamedTuple):
 
 def offset_key(group_id: str, topic_partition: TopicPartition) -> bytes:
     """The key of an offset's record."""
+    make = _remembered_offset_key if len(group_id) <= LONG_NAME else _offset_key
+    return make(group_id, topic_partition)
+
+
+def _offset_key(group_id: str, topic_partition: TopicPartition) -> bytes:
     return _encode(OffsetCommitKey, OFFSET_KEY_VERSION, (group_id, *topic_partition))
+
+
+_remembered_offset_key = lru_cache(maxsize=KEYS_REMEMBERED)(_offset_key)
 
 
 def group_key(group_id: str) -> bytes:

@@ -55,7 +55,7 @@ class ProduceApis:
         logs = replica_manager.logs_to_flush(results)
         if logs:
             return self._produce_after_flush(request, results, refused, logs)
-        if acks == ACKS_ALL:
+        if acks == ACKS_ALL and not replica_manager.are_replicated(results):
             delayed = replica_manager.delayed_produce(results, body.timeout_ms)
             if not delayed.try_complete():
                 return self._produce_later(request, results, refused, delayed)

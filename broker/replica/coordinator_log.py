@@ -8,6 +8,7 @@ and the sequence numbers of a transactional commit are not asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from minibroker.broker.replica.append_result import AppendResult, failed_append, with_errors
@@ -21,15 +22,24 @@ Results = dict[TopicPartition, AppendResult]
 
 ACKS_ALL = -1
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
+NAMES_REMEMBERED = 1024  # groups and transactional ids of which the hash is known
+LONG_NAME = 255  # characters; a longer one would be a way to fill our memory
 
 
 def java_hash(text: str) -> int:
     """String.hashCode: over UTF-16 units, as a signed 32-bit integer."""
+    return _remembered_hash(text) if len(text) <= LONG_NAME else _java_hash(text)
+
+
+def _java_hash(text: str) -> int:
     value = 0
     units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # in this machine's order, behind a mark
     for unit in units:
         value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+_remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 
 def append_own(
@@ -49,7 +59,7 @@ def append_own(
     logs = replica_manager.logs_to_flush(results)
     if logs:
         return _finish_own(replica_manager, results, logs, required_acks, timeout_ms)
-    if required_acks == ACKS_ALL:
+    if required_acks == ACKS_ALL and not replica_manager.are_replicated(results):
         delayed = replica_manager.delayed_produce(results, timeout_ms)
         if not delayed.try_complete():
             return _wait_own(replica_manager, results, delayed)

@@ -218,6 +218,20 @@ class ReplicaManager:
             self.fetch_purgatory.check_and_complete(topic_partition)
             self.produce_purgatory.check_and_complete(topic_partition)
 
+    def are_replicated(self, results: dict[TopicPartition, AppendResult]) -> bool:
+        """Whether all of an acks=all append is, so that there is nothing to wait for and no error to tell.
+
+        It always is where this broker is the only replica in sync: then no DelayedProduce need be made.
+        """
+        if self.log_manager.is_offline:
+            return False
+        for topic_partition, result in results.items():
+            if result.info is not None:
+                partition = self.partitions.get(topic_partition)
+                if partition is None or partition.has_replicated_to(result.info.last_offset + 1) is not ErrorCode.NONE:
+                    return False
+        return True
+
     def delayed_produce(self, results: dict[TopicPartition, AppendResult], timeout_ms: int) -> DelayedProduce:
         """What an acks=all produce waits for: each high watermark past what was appended."""
         required = {

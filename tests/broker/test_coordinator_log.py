@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from minibroker.broker.replica import coordinator_log
 from minibroker.broker.replica.coordinator_log import abs_of, java_hash
 
 
@@ -20,7 +21,14 @@ from minibroker.broker.replica.coordinator_log import abs_of, java_hash
     ],
 )
 def test_a_name_has_the_hash_that_java_gives_it(name: str, expected: int) -> None:
-    assert java_hash(name) == expected
+    assert java_hash(name) == java_hash(name) == expected
+
+
+def test_a_long_name_is_not_remembered() -> None:
+    known = coordinator_log._remembered_hash.cache_info().currsize
+
+    assert java_hash("a" * 5000) == java_hash("a" * 5000)
+    assert coordinator_log._remembered_hash.cache_info().currsize == known
 
 
 @pytest.mark.parametrize(("value", "expected"), [(5, 5), (-5, 5), (0, 0), (-(2**31), 0)])

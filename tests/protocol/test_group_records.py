@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from minibroker.protocol import group_records
 from minibroker.protocol.group_records import (
     GroupKey,
     GroupMetadataValue,
@@ -91,6 +92,14 @@ def test_what_kafka_wrote_is_read() -> None:
     assert read_offset(a_record(KAFKA_OFFSET_VALUE)) == KAFKA_OFFSET._replace(expire_timestamp_ms=expires)
     assert read_group(a_record(KAFKA_GROUP_VALUE)) == KAFKA_GROUP
     assert read_group(a_record(KAFKA_EMPTY_GROUP_VALUE)) == EMPTY_GROUP
+
+
+def test_the_key_of_a_group_with_a_long_name_is_not_remembered() -> None:
+    known = group_records._remembered_offset_key.cache_info().currsize
+    key = offset_key("g" * 5000, FLIGHTS_0)
+
+    assert read_key(key) == OffsetKey("g" * 5000, FLIGHTS_0)
+    assert group_records._remembered_offset_key.cache_info().currsize == known
 
 
 def test_an_offset_key_of_version_0_is_the_same_offset() -> None:
