@@ -15,6 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import LogConfig
@@ -52,6 +53,7 @@ class LocalLog:
     """Offsets from `start_offset` up to `end_offset`, the next to be written; fsynced below `recovery_point`."""
 
     __slots__ = (
+        "_cutting",
         "_deleted",
         "_end_metadata",
         "_replacement",
@@ -84,6 +86,7 @@ class LocalLog:
         self.refusal: tuple[ErrorCode, str] | None = None
         self._end_metadata: LogOffsetMetadata | None = None
         self.truncations = 0  # how often something was cut off at the end
+        self._cutting = Lock()  # a flush, in its thread, takes no offset as flushed that is being cut off
         self._deleted: list[tuple[LogSegment, int]] = []  # with the time to remove its files
         self._replacement: tuple[LogSegment, tuple[LogSegment, ...]] | None = None  # what is `.swap`, and for which
 
@@ -212,9 +215,10 @@ class LocalLog:
                 raise
             raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
-        if truncations == self.truncations:
-            reached = offset if active is self.segments.active else min(offset, active.base_offset)
-            self.recovery_point = max(self.recovery_point, reached)
+        with self._cutting:
+            if truncations == self.truncations:
+                reached = offset if active is self.segments.active else min(offset, active.base_offset)
+                self.recovery_point = max(self.recovery_point, reached)
 
     def _flush_segments(self, start: int, end: int, active: LogSegment) -> None:
         has_new_files = False
@@ -257,7 +261,7 @@ class LocalLog:
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Cut everything from the offset on; it must not be below the first segment."""
-        self.truncations += 1
+        self._begin_cutting()
         for segment in self.segments.segments[self.segments.floor_slot(offset) + 1 :]:
             self._take_out(segment, now_ms)
         self.segments.active.truncate_to(offset, now_ms=now_ms)
@@ -265,9 +269,13 @@ class LocalLog:
         self.recovery_point = min(self.recovery_point, offset)
         self._end_metadata = None
 
+    def _begin_cutting(self) -> None:
+        with self._cutting:
+            self.truncations += 1
+
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Give up all segments and begin with an empty one at the offset."""
-        self.truncations += 1
+        self._begin_cutting()
         for segment in self.segments:
             self._take_out(segment, now_ms)
         self.segments.add(self._create_segment(offset, now_ms))

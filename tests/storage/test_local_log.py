@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,31 @@ class TestFlushingMeanwhile:
         append(log, "d")
 
         assert log.recovery_point == 0
+
+    def test_what_is_cut_off_while_a_flush_says_how_far_it_came_is_not_counted(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        append(log, "a", "b", "c")
+        segments = log._local.segments
+        cutting = threading.Thread(target=log.truncate_to, args=[0], kwargs={"now_ms": NOW_MS})
+
+        class CutWhenAskedAgain:
+            """The active segment is asked for before a flush, and when it says how far it came."""
+
+            asked = 0
+
+            def __getattr__(self, name: str) -> object:
+                self.asked += name == "active"
+                if self.asked == 2 and not cutting.is_alive():
+                    cutting.start()
+                    cutting.join(0.2)
+                return getattr(segments, name)
+
+        log._local.segments = CutWhenAskedAgain()  # type: ignore[assignment]
+        log.flush()
+        log._local.segments = segments
+        cutting.join(10)
+
+        assert (log.log_end_offset, log.recovery_point) == (0, 0)
 
     def test_a_segment_rolled_meanwhile_is_flushed_again_with_its_indexes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
