@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 import time
 from typing import Protocol
 
@@ -22,8 +20,6 @@ RETRY_SECONDS = 0.05
 TOPIC_CONFIG = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
 
 QUIET = {"log_level": 2}  # librdkafka tells of every connection that ends
-
-TOUCH = "import mmap, sys; mmap.mmap(-1, int(sys.argv[1]), flags=mmap.MAP_PRIVATE | mmap.MAP_POPULATE).close()"
 
 _numbers = itertools.count(1)
 
@@ -70,20 +66,17 @@ def delete_topic(broker: Broker, name: str) -> None:
             raise
 
 
-def fill_topic(broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1) -> dict[str, float]:
-    """Produce `count` values of `size_bytes` from a process of its own; what it measured."""
+def fill_topic(
+    broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1, backed_bytes: int = 0
+) -> dict[str, float]:
+    """Produce `count` values of `size_bytes` from a process of its own; what it measured.
+
+    `backed_bytes` of memory are touched and freed just before (see `benchmarks.load.confluent.back_memory`).
+    """
     command = module_command("benchmarks.load.confluent", "produce", broker.bootstrap, topic)
     command += ["--count", str(count), "--size-bytes", str(size_bytes), "--partitions", str(partitions)]
+    command += ["--backed-bytes", str(backed_bytes)]
     return run_json(command, seconds=FILL_SECONDS)
-
-
-def back_memory(size_bytes: int) -> None:
-    """Have so much memory touched and freed, by a process of its own, for the page cache to take.
-
-    A virtual machine's free memory need not be there: its host finds each page when it is first written, which costs
-    3 s for a gigabyte, five times what a broker needs to write one. Who comes first would pay for all.
-    """
-    subprocess.run([sys.executable, "-c", TOUCH, str(size_bytes)], check=True)
 
 
 def settle_disk() -> None:

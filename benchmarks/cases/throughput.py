@@ -6,15 +6,17 @@ written just before and is in the page cache, as it is for a consumer that keeps
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.lab import Lab
 from benchmarks.measurements import Measurement, Run, Samples
 from benchmarks.processes import module_command, run_json
-from benchmarks.topics import Broker, back_memory, create_topic, delete_topic, fill_topic, settle_disk
+from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
 
 LOAD_SECONDS = 300.0
+REMOVAL_SECONDS = 1.5  # until a deleted topic's files are gone
 BYTES_PER_GB = 1e9
 BYTES_PER_MB = 1e6
 MEMORY_FOR_BYTES = 3  # what is written is in the page cache, in the producer's queue and on its way
@@ -72,15 +74,17 @@ def _consume_run(broker: Broker, topic: str, size: Size, count: int) -> Run:
 
 def _produce_run(lab: Lab, broker: Broker, size: Size) -> Run:
     count = lab.plan.amount(size.produced)
+    backed_bytes = MEMORY_FOR_BYTES * count * size.value_bytes
+    amount = {"count": count, "size_bytes": size.value_bytes, "backed_bytes": backed_bytes}
 
     def run() -> dict[str, float]:
         topic = create_topic(broker, "produce")
         try:
             settle_disk()
-            back_memory(MEMORY_FOR_BYTES * count * size.value_bytes)
-            return _with_cpu(broker, lambda: fill_topic(broker, topic, count=count, size_bytes=size.value_bytes))
+            return _with_cpu(broker, lambda: fill_topic(broker, topic, **amount))
         finally:
             delete_topic(broker, topic)
+            time.sleep(REMOVAL_SECONDS)
 
     return run
 
