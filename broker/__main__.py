@@ -194,7 +194,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     )
     if options.parent_pid is not None:
         threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
-    from minibroker.broker.config.kafka_config import ConfigError, load_config
+    from minibroker.broker.config.kafka_config import ConfigError, load_config, tell_without_effect
 
     try:
         config = load_config(
@@ -206,6 +206,8 @@ def start_and_run(options: argparse.Namespace) -> None:
             profile=EVERYTHING if options.act_as is None else profile_of(options.act_as),
         )
     except ConfigError as error:
+        if options.check:
+            tell_without_effect(error)
         raise StartFailed(str(error)) from error
     if options.check:
         return

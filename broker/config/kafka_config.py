@@ -43,12 +43,15 @@ DEFAULT_DATA_DIR = "minibroker-data"
 class ConfigError(Exception):
     """The broker cannot start with these settings; a line for each thing that is wrong.
 
-    `rule` is the first of the rules between settings that is broken, as Kafka says it, if that is what is wrong.
+    `rule` is the first of the rules between settings that is broken, as Kafka says it, if that is what is wrong first.
+    `warnings` and `notes` are those of the settings, had they been right.
     """
 
     def __init__(self, message: str, rule: str | None = None) -> None:
         super().__init__(message)
         self.rule = rule
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
 
 
 class KafkaConfig(KafkaSettings):
@@ -78,13 +81,8 @@ class KafkaConfig(KafkaSettings):
         self._values: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
-        self._read()
-        self._check_together()
         self._report_without_effect()
-        self.endpoints = self._listeners()
-        self._advertised = self._advertised_by_listener()
-        self._connection_limits = self._limits()
-        self.log_dir = self._data_directory()
+        self._check_all()
         self.broker_id = max(self.broker_id, 0)
 
     @property
@@ -136,6 +134,25 @@ class KafkaConfig(KafkaSettings):
         text = self.profile.defaults[row.name]
         return None if text is None else row.read(text)
 
+    def _check_all(self) -> None:
+        """Find everything that is wrong, not the first thing only: who corrects a file wants to do it once."""
+        problems: list[ConfigError] = []
+        try:
+            self._read()
+            self._check_together()  # of values that can all be read
+        except ConfigError as error:
+            problems.append(error)
+        self.endpoints: list[Endpoint] = []
+        for follow in (self._follow_listeners, self._follow_advertised, self._follow_limits, self._follow_directory):
+            try:
+                follow()
+            except ConfigError as error:
+                problems.append(error)
+        if problems:
+            all_of_it = ConfigError("\n".join(map(str, problems)), problems[0].rule)
+            all_of_it.warnings, all_of_it.notes = self.warnings, self.notes
+            raise all_of_it
+
     def _read(self) -> None:
         problems = []
         for name, row in SETTINGS.items():
@@ -181,6 +198,18 @@ class KafkaConfig(KafkaSettings):
             return False
         return True
 
+    def _follow_listeners(self) -> None:
+        self.endpoints = self._listeners()
+
+    def _follow_advertised(self) -> None:
+        self._advertised = self._advertised_by_listener()
+
+    def _follow_limits(self) -> None:
+        self._connection_limits = self._limits()
+
+    def _follow_directory(self) -> None:
+        self.log_dir = self._data_directory()
+
     def _listeners(self) -> list[Endpoint]:
         text = f"PLAINTEXT://{self.host_name}:{self.port}" if self.listeners is None else self.listeners
         return self._parsed(
@@ -189,7 +218,8 @@ class KafkaConfig(KafkaSettings):
         )
 
     def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
-        text, first = self.advertised_listeners, self.endpoints[0].name
+        text = self.advertised_listeners
+        first = self.endpoints[0].name if self.endpoints else ""  # none: what is wrong with them was said
         if text is None:
             host = self.advertised_host_name
             return {} if host is None else {first: (host, self.advertised_port or 0)}
@@ -287,13 +317,22 @@ def load_config(
         given["log.dirs"], sources["log.dirs"] = data_dir, "--data-dir"
     elif not given.keys() & {"log.dirs", "log.dir"}:
         given["log.dirs"] = DEFAULT_DATA_DIR
-    config = KafkaConfig(given, sources, profile=profile)
+    try:
+        config = KafkaConfig(given, sources, profile=profile)
+    except ConfigError as error:
+        error.warnings[:0] = repeated
+        raise
     config.warnings[:0] = repeated
+    tell_without_effect(config)
+    return config
+
+
+def tell_without_effect(config: KafkaConfig | ConfigError) -> None:
+    """Log the warnings and notes."""
     for warning in config.warnings:
         logger.warning("%s", warning)
     for note in config.notes:
         logger.info("%s", note)
-    return config
 
 
 def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:

@@ -110,13 +110,32 @@ def test_a_bad_value_is_refused_in_the_words_of_kafka(name: str, value: str, mes
     )
 
 
-def test_all_bad_values_are_reported_at_once() -> None:
-    message = error_of(num_partitions="0", broker_id="x", listeners="nonsense")
+def test_all_that_is_wrong_is_reported_at_once() -> None:
+    message = error_of(
+        num_partitions="0",
+        broker_id="x",
+        listeners="nonsense",
+        advertised_listeners="FOO://a:1",
+        max_connections_per_ip_overrides="a:b",
+        log_dirs="/one,/two",
+    )
 
     assert [line.split(":")[0] for line in message.splitlines()] == [
         "Invalid value x for configuration broker.id",
         "Invalid value 0 for configuration num.partitions",
+        "Unable to parse nonsense to a broker endpoint, NAME",
+        "No security protocol defined for listener FOO (advertised.listeners=FOO",
+        "b is not a number of connections (max.connections.per.ip.overrides=a",
+        "log.dirs names 2 directories; this broker keeps one (log.dirs=/one,/two)",
     ]
+
+
+def test_what_has_no_effect_is_known_of_wrong_settings_too() -> None:
+    with pytest.raises(ConfigError) as caught:
+        KafkaConfig({"num.partitions": "0", "foo.bar": "1", "zookeeper.connect": "there:2181"})
+
+    assert caught.value.warnings == ["foo.bar is no setting of Kafka 2.0"]
+    assert caught.value.notes == ["zookeeper.connect: no effect, there is no ZooKeeper here"]
 
 
 def test_a_message_says_what_is_allowed() -> None:

@@ -115,13 +115,14 @@ def test_lint_tells_names_nobody_knows_and_settings_without_effect(
 
 @pytest.mark.slow
 def test_lint_fails_for_what_keeps_a_broker_from_starting(properties: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    properties.write_text("num.partitions=many\n")
+    properties.write_text("num.partitions=many\nlog.retention.mss=1\nlog.dirs=/one,/two\n")
 
     assert main(["config", "lint", str(properties), "-o", "json"]) == 1
 
-    (finding,) = json.loads(capsys.readouterr().out)
-    assert finding["kind"] == "error"
-    assert "num.partitions" in finding["text"]
+    findings = json.loads(capsys.readouterr().out)
+    assert [finding["kind"] for finding in findings] == ["warning", "error", "error"]
+    for finding, name in zip(findings, ["log.retention.mss", "num.partitions", "log.dirs"], strict=True):
+        assert name in finding["text"]
 
 
 @pytest.mark.slow
