@@ -1,8 +1,8 @@
 """Chooses how the kernel paces what a connection sends: between processes of one host there is nobody to spare.
 
 Some systems pace by default (`bbr`): a timer of the kernel for every few packets. From a host to itself that wins
-nothing and took two thirds of what a consumer at full speed cost the broker (benchmarks/, consume). `reno` does not
-pace, is in every Linux kernel and free for every user. What leaves the host goes as its administrator has set it.
+nothing and took half of what a consumer at full speed cost the broker (benchmarks/, consume). `reno` does not pace,
+is in every Linux kernel and free for every user. What leaves the host goes as its administrator has set it.
 
 A connection that began paced stays so, whatever it is told later: so a listener is told, and its connections inherit.
 """
