@@ -23,6 +23,16 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
+async def started(sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery) -> tuple[Poller, list[bool]]:
+    """A poller that waits for the first of the sockets, and its calls for it."""
+    calls: list[bool] = []
+    poller = Poller()
+    poller.register(sockets[0], calls.append)
+    nursery.start_soon(poller.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return poller, calls
+
+
 async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) -> None:
     ours, theirs = sockets
     order: list[str] = []
@@ -51,12 +61,8 @@ async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) ->
 
 
 async def test_a_task_at_work_can_have_others_called(sockets, nursery) -> None:
-    ours, theirs = sockets
-    calls: list[bool] = []
-    poller = Poller()
-    poller.register(ours, calls.append)
-    nursery.start_soon(poller.run)
-    await trio.testing.wait_all_tasks_blocked()
+    _, theirs = sockets
+    poller, calls = await started(sockets, nursery)
 
     theirs.send(b"x")
     assert calls == []
@@ -126,12 +132,8 @@ async def test_nobody_is_called_after_the_end(sockets) -> None:
 
 
 async def test_the_end_of_the_stream_is_told(sockets, nursery) -> None:
-    ours, theirs = sockets
-    calls: list[bool] = []
-    poller = Poller()
-    poller.register(ours, calls.append)
-    nursery.start_soon(poller.run)
-    await trio.testing.wait_all_tasks_blocked()
+    _, theirs = sockets
+    _, calls = await started(sockets, nursery)
 
     theirs.close()
     await trio.testing.wait_all_tasks_blocked()
