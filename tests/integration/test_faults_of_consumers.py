@@ -148,7 +148,9 @@ def test_slow_bytes_trickle_to_their_client_and_nobody_else_waits(broker: Broker
 )
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
 def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str, apis: list[str], client: str) -> None:
-    faults = [broker.faults.error(error, api=api, times=1) for api in apis]
+    # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
+    while_joining = [api for api in apis if api != "heartbeat"]
+    faults = [broker.faults.error(error, api=api, times=1) for api in while_joining]
     kafka_python_writes(broker, 10)
 
     if client == "kafka-python":
@@ -158,6 +160,7 @@ def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str
         consumer = confluent_consumer(broker)
         reads = partial(confluent_reads, consumer)
     first = reads(10)
+    faults += [broker.faults.error(error, api=api, times=1) for api in apis if api not in while_joining]
     while any(fault.is_active for fault in faults):
         reads(1, patience_seconds=0.1)
     kafka_python_writes(broker, 10)
