@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -96,7 +97,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--busy-poll-ms",
         metavar="MS",
-        type=busy_poll_ms,
+        type=number_of("milliseconds", BUSY_POLL_MS_MAX),
         default=0,
         help="stay awake so long after a request instead of sleeping at once: half the latency, for up to a whole core "
         "while requests keep coming; not when others want the core (default 0)",
@@ -134,7 +135,7 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--transcript-record-bytes",
         metavar="N",
-        type=record_bytes,
+        type=number_of("bytes", RECORD_BYTES_MAX),
         default=DEFAULT_RECORD_BYTES,
         help=f"of the records in a request or response, keep this much (default {DEFAULT_RECORD_BYTES})",
     )
@@ -148,16 +149,15 @@ def host_and_port(text: str) -> str:
     return text
 
 
-def record_bytes(text: str) -> int:
-    if not text.isdecimal() or int(text) > RECORD_BYTES_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes from 0 to {RECORD_BYTES_MAX}")
-    return int(text)
+def number_of(unit: str, most: int) -> Callable[[str], int]:
+    """What reads an option's number."""
 
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} from 0 to {most}")
+        return int(text)
 
-def busy_poll_ms(text: str) -> int:
-    if not text.isdecimal() or int(text) > BUSY_POLL_MS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of milliseconds from 0 to {BUSY_POLL_MS_MAX}")
-    return int(text)
+    return read
 
 
 def key_and_value(text: str) -> str:

@@ -28,7 +28,7 @@ GROUP_KEY_VERSION = 2
 VALUE_VERSION = 1
 
 KEYS_REMEMBERED = 4096  # of offsets: who commits one will commit the next of the same partition
-LONG_NAME = 255  # characters; keys of groups with a longer one would be a way to fill our memory
+LONG_NAME = 255  # characters; to remember groups by longer ones would be a way to fill our memory
 
 LEADER_EPOCH_HEADER = "leader.epoch"
 INSTANCE_IDS_HEADER = "group.instance.ids"

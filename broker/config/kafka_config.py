@@ -199,23 +199,14 @@ class KafkaConfig(KafkaSettings):
         return True
 
     def _follow_listeners(self) -> None:
-        self.endpoints = self._listeners()
-
-    def _follow_advertised(self) -> None:
-        self._advertised = self._advertised_by_listener()
-
-    def _follow_limits(self) -> None:
-        self._connection_limits = self._limits()
-
-    def _follow_directory(self) -> None:
-        self.log_dir = self._data_directory()
-
-    def _listeners(self) -> list[Endpoint]:
         text = f"PLAINTEXT://{self.host_name}:{self.port}" if self.listeners is None else self.listeners
-        return self._parsed(
+        self.endpoints = self._parsed(
             lambda: parse_listeners(text, self.listener_security_protocol_map),
             *("listeners", "host.name", "port", "listener.security.protocol.map"),
         )
+
+    def _follow_advertised(self) -> None:
+        self._advertised = self._advertised_by_listener()
 
     def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
         text = self.advertised_listeners
@@ -231,8 +222,8 @@ class KafkaConfig(KafkaSettings):
         by_name.setdefault(first, (advertised[0].host, advertised[0].port))
         return by_name
 
-    def _limits(self) -> dict[str, int]:
-        return self._parsed(
+    def _follow_limits(self) -> None:
+        self._connection_limits = self._parsed(
             lambda: parse_connection_limits(self.max_connections_per_ip_overrides),
             "max.connections.per.ip.overrides",
         )
@@ -243,14 +234,14 @@ class KafkaConfig(KafkaSettings):
         except EndpointError as error:
             raise ConfigError(f"{error}{self._where(*names)}") from error
 
-    def _data_directory(self) -> Path:
+    def _follow_directory(self) -> None:
         directories = split_list(str(self.log_dir) if self.log_dirs is None else self.log_dirs)
         where = self._where("log.dirs", "log.dir")
         if not directories:
             raise ConfigError(f"At least one log directory must be defined via log.dirs or log.dir.{where}")
         if len(directories) > 1:
             raise ConfigError(f"log.dirs names {len(directories)} directories; this broker keeps one{where}")
-        return Path(directories[0]).absolute()
+        self.log_dir = Path(directories[0]).absolute()
 
     def _report_without_effect(self) -> None:
         by_reason: dict[Reason, list[str]] = {}

@@ -14,6 +14,7 @@ import socket
 from functools import cache
 
 WITHIN_HOST = b"reno"
+OPTION = getattr(socket, "TCP_CONGESTION", None)  # Linux has it
 NAME_BYTES = 16  # TCP_CA_NAME_MAX
 LOOPBACK_V4 = "127."
 LOOPBACK_V6 = "::1"
@@ -43,16 +44,14 @@ def is_within_host(peer_host: str, local_host: str) -> bool:
 @cache
 def default_algorithm() -> bytes | None:
     """What the system gives a new connection; None if it does not say."""
-    option = getattr(socket, "TCP_CONGESTION", None)
-    if option is None:
+    if OPTION is None:
         return None
     with socket.socket() as unused, contextlib.suppress(OSError):
-        return unused.getsockopt(socket.IPPROTO_TCP, option, NAME_BYTES).rstrip(b"\0")
+        return unused.getsockopt(socket.IPPROTO_TCP, OPTION, NAME_BYTES).rstrip(b"\0")
     return None
 
 
 def _choose(sock: socket.socket, algorithm: bytes) -> None:
-    option = getattr(socket, "TCP_CONGESTION", None)
-    if option is not None:
+    if OPTION is not None:
         with contextlib.suppress(OSError):  # not a kernel of Linux's: sent as it is by default, only slower
-            sock.setsockopt(socket.IPPROTO_TCP, option, algorithm)
+            sock.setsockopt(socket.IPPROTO_TCP, OPTION, algorithm)

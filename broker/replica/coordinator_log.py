@@ -15,6 +15,7 @@ from minibroker.broker.replica.append_result import AppendResult, failed_append,
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.group_records import LONG_NAME
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log import Log
 
@@ -23,7 +24,6 @@ Results = dict[TopicPartition, AppendResult]
 ACKS_ALL = -1
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
 NAMES_REMEMBERED = 1024  # groups and transactional ids of which the hash is known
-LONG_NAME = 255  # characters; a longer one would be a way to fill our memory
 
 
 def java_hash(text: str) -> int:
