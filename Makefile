@@ -7,10 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
-PARTS := broker protocol storage purgatory spark_jobs
-SOURCES := $(PARTS) minibroker tests benchmarks
-# mypy reads the package as it is installed: minibroker with the parts inside it.
-TYPES := build/types
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test test-fast lint check format conformance bench clean
@@ -55,9 +52,7 @@ test-fast: $(VENV)/.dev
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
-	@rm -rf $(TYPES) && mkdir -p $(TYPES)/minibroker
-	@ln -s $(CURDIR)/minibroker/* $(addprefix $(CURDIR)/,$(PARTS)) $(TYPES)/minibroker/
-	@MYPYPATH=$(TYPES) $(BIN)/mypy -p minibroker
+	@$(BIN)/mypy
 
 check: lint
 	@$(BIN)/python -m pytest -q -m "not slow and not integration and not spark"

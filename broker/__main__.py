@@ -21,12 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from minibroker.broker.profiles import EVERYTHING, RELEASES, profile_of
+from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
-    from minibroker.broker.control import ControlServer
-    from minibroker.broker.transcript import Recorder
+    from minibroker.broker.control.control_server import ControlServer
+    from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -264,7 +264,7 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
 
 def control_at(path: Path) -> ControlServer:
     """Raises StartFailed."""
-    from minibroker.broker.control import ControlError, ControlServer
+    from minibroker.broker.control.control_server import ControlError, ControlServer
 
     try:
         return ControlServer(path)
@@ -274,8 +274,8 @@ def control_at(path: Path) -> ControlServer:
 
 def recorder_at(path: Path, max_record_bytes: int) -> Recorder:
     """Raises StartFailed."""
-    from minibroker.broker.transcript import Recorder
-    from minibroker.storage.transcript_file import TranscriptError, TranscriptWriter
+    from minibroker.transcript.recorder import Recorder
+    from minibroker.transcript.transcript_file import TranscriptError, TranscriptWriter
 
     try:
         return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes)
@@ -296,8 +296,8 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
-    from minibroker.storage.files import write_atomically
-    from minibroker.storage.log_manager import LogDirectoryError
+    from minibroker.storage.data_dir.log_manager import LogDirectoryError
+    from minibroker.storage.files.files import write_atomically
 
     early: list[int] = []
     failures: list[str] = []

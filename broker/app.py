@@ -30,35 +30,36 @@ from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.registry import ApiRegistry, handlers
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
+from minibroker.broker.cluster.controller import Controller, TopicDeletionListener
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.topic_store import TopicStore
-from minibroker.broker.compaction import Compaction
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller, TopicDeletionListener
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
 from minibroker.broker.replica.coordinator_log import ACKS_ALL, CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.broker.timers import TimerLoop
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
-from minibroker.broker.upkeep import Upkeep
-from minibroker.storage.log_manager import LogManager
+from minibroker.broker.upkeep.background import Background
+from minibroker.broker.upkeep.compaction import Compaction
+from minibroker.broker.upkeep.upkeep import Upkeep
+from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from minibroker.broker.client import Client
-    from minibroker.broker.control import ControlServer
+    from minibroker.broker.apis.client import Client
+    from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.network.connection import Dispatch
-    from minibroker.broker.transcript import Recorder
-    from minibroker.broker.turnable_clock import TurnableClock
+    from minibroker.transcript.recorder import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -217,12 +218,13 @@ class BrokerApp:
         timers = TimerLoop(self._clock)
         registry = self.build(timers)
         dispatch = self._dispatch(registry, lambda: (each.client for each in server.connections))
+        recording = None if self._recorder is None else Recording(self._recorder, dispatch)
         server = Server(
             listeners,
             config=self._config,
-            dispatch=dispatch,
+            dispatch=dispatch if recording is None else recording.dispatch,
             timers=timers,
-            witness=self._recorder,
+            observer=recording,
             busy_poll_ms=self._busy_poll_ms,
         )
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -245,7 +247,7 @@ class BrokerApp:
         await trio.to_thread.run_sync(self.close)
 
     def _offer_clock(self, control: ControlServer) -> None:
-        from minibroker.broker.turnable_clock import ClockTurner, TurnableClock
+        from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
 
         assert isinstance(self._clock, TurnableClock)
         turner = ClockTurner(self._clock)
@@ -262,7 +264,7 @@ class BrokerApp:
             for name, call in self._faults.calls.items():
                 self._control.register(name, call)
             dispatch = self._faults.dispatch
-        return dispatch if self._recorder is None else self._recorder.around(dispatch)
+        return dispatch
 
     def close(self) -> None:
         """Flush, write the checkpoints and the clean marker, unlock. A directory that is offline is left as it is."""
@@ -356,7 +358,7 @@ def run(
     """
     clock: TurnableClock | None = None  # None: trio's own
     if control is not None:
-        from minibroker.broker.turnable_clock import TurnableClock
+        from minibroker.broker.control.turnable_clock import TurnableClock
 
         clock = TurnableClock()
     app = BrokerApp(config, clock, control, recorder, busy_poll_ms)

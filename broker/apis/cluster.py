@@ -14,10 +14,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
+from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError

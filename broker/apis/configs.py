@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.config_operations import altered, check_no_nulls, replaced
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
-from minibroker.broker.client import Client
+from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
 from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller
-from minibroker.broker.profiles import Habit
+from minibroker.broker.config.profiles import Habit
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (

@@ -18,7 +18,7 @@ from minibroker.broker.config.entries import (
     synonyms_of,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.profiles import Habit
+from minibroker.broker.config.profiles import Habit
 from minibroker.protocol.messages.configs import DescribeConfigsResponse
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 

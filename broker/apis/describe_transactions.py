@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.transaction import Transaction, TransactionState
@@ -20,7 +20,7 @@ from minibroker.protocol.messages.transactions import (
 )
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.transaction_records import by_topic
-from minibroker.storage.producer_append import ProducerStateEntry
+from minibroker.storage.producers.producer_append import ProducerStateEntry
 
 NO_OFFSET = -1
 STATES = {state.title for state in TransactionState}

@@ -1,6 +1,6 @@
 """Which records a consumer is too old for: Fetch v0-v1 know magic 0, v2-v3 magic 1.
 
-Whether, and to what; storage/converted_slice.py converts while the answer is being sent.
+Whether, and to what; storage/files/converted_slice.py converts while the answer is being sent.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minibroker.storage.config import LogConfig
-from minibroker.storage.converted_slice import whole_batches
-from minibroker.storage.files import FileSlice
+from minibroker.storage.files.converted_slice import whole_batches
+from minibroker.storage.files.files import FileSlice
 
 
 class WrittenFor(NamedTuple):

@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.repeated_fetch import RowAtEnd
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
-from minibroker.broker.client import Client
-from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.parked import Parked
 from minibroker.broker.replica.delayed import DelayedFetch
@@ -36,12 +35,13 @@ from minibroker.broker.replica.replica_manager import (
     ReplicaManager,
     failed_fetch,
 )
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.converted_slice import ConvertedSlice
-from minibroker.storage.files import FileSlice
+from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.files import FileSlice
 
 MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3

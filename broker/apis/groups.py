@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
-from minibroker.broker.profiles import EVERYTHING, Habit, Profile
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.groups import (

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
-from minibroker.broker.client import Client
 from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
 from minibroker.broker.replica.reading import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.replica_manager import ReplicaManager

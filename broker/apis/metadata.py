@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from minibroker.broker.apis import authorized_operations
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
+from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller
 from minibroker.protocol.api import Api, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
-from minibroker.broker.client import Client
-from minibroker.broker.clock import Clock
+from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import MetadataCache
+from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.committing import Committing, Errors, FetchedOffset
 from minibroker.broker.group.member import MemberIdentity
-from minibroker.broker.profiles import EVERYTHING, Habit, Profile
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord

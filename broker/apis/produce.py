@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
-from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.parked import Parked
 from minibroker.broker.replica.append_result import NO_OFFSET, AppendResult, failed_append, with_errors

@@ -17,6 +17,7 @@ from types import CoroutineType
 from typing import Any
 
 from minibroker.broker.apis import admin_failures, failures, group_failures
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
@@ -30,9 +31,8 @@ from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.repeated_fetch import RepeatedFetch
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
-from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.parked import Parked
-from minibroker.broker.profiles import EVERYTHING, Profile
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request, decode_request, encode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 

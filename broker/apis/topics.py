@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.describe_configs import describe_topic
-from minibroker.broker.client import Client
+from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller
-from minibroker.broker.profiles import Habit
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.replica.delete_records import (
     DeleteRecordsResult,
     DeleteRecordsResults,

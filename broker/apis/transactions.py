@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from minibroker.broker.client import Client
-from minibroker.broker.clock import Clock
+from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.later import Later, and_then, answered
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter

@@ -25,10 +25,10 @@ from minibroker.broker.config.endpoints import (
     split_list,
 )
 from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.config.rules import RULES
 from minibroker.broker.config.settings import InvalidValueError, Setting
 from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
-from minibroker.broker.profiles import EVERYTHING, Profile
 
 if TYPE_CHECKING:
     from minibroker.storage.config import LogConfig

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.registry import ApiRegistry
-from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.faults.fault import Fault, When
 from minibroker.broker.faults.rows import (
     EVERY_PARTITION,

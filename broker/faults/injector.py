@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.registry import ApiRegistry, describe
-from minibroker.broker.client import Client, CloseConnectionError
 from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
 from minibroker.broker.faults.failing import Failing
 from minibroker.broker.faults.fault import Asked, Fault, Kind, When

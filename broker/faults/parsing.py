@@ -10,9 +10,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from minibroker.broker.config.profiles import Profile
 from minibroker.broker.faults.fault import Fault, Kind, Match, When
 from minibroker.broker.faults.rows import ROWS
-from minibroker.broker.profiles import Profile
 from minibroker.protocol.api import Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
 

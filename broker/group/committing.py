@@ -10,14 +10,14 @@ import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.committing import Commits, Committing, Errors
@@ -23,6 +21,8 @@ from minibroker.broker.group.membership import Membership
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer

@@ -13,13 +13,13 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from minibroker.broker.clock import Clock
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.delayed_join import DelayedHeartbeat, ParkedReply
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import JoinResult, Member, MemberIdentity, Protocols, Reply, SyncResult
 from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import LONGEST_STRING_BYTES
 from minibroker.purgatory.timing_wheel import Timer

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
-from minibroker.broker.clock import Clock
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.offset_loader import LoadedGroup as LoadedGroup
 from minibroker.broker.group.offset_loader import OffsetLoader
 from minibroker.broker.group.offsets import Commits, GroupOffsets
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError

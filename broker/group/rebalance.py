@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
 from minibroker.broker.group.delayed_join import DelayedJoin, InitialDelayedJoin
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.member import JoinResult, SyncResult
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import GroupRecord
 from minibroker.purgatory.purgatory import Purgatory

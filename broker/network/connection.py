@@ -23,7 +23,7 @@ from typing import Any
 import outcome
 import trio
 
-from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import (
     READ_INSTEAD_BYTES,
@@ -38,8 +38,8 @@ from minibroker.broker.parked import Parked
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
-from minibroker.storage.converted_slice import ConvertedSlice
-from minibroker.storage.files import FileSlice
+from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.files import FileSlice
 
 logger = logging.getLogger(__name__)
 

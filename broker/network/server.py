@@ -13,12 +13,12 @@ from typing import Protocol
 
 import trio
 
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.poller import Poller
-from minibroker.broker.timers import TimerLoop
+from minibroker.broker.time.timers import TimerLoop
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ ACCEPT_PAUSE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 ACCEPT_PAUSE_SECONDS = 0.1
 
 
-class Witness(Protocol):
+class ConnectionObserver(Protocol):
     """Who is told of connections that come and go; why one was closed, if that was not its client's wish."""
 
     def opened(self, client: Client) -> None: ...
@@ -49,14 +49,14 @@ class Server:
         config: KafkaConfig,
         dispatch: Dispatch,
         timers: TimerLoop,
-        witness: Witness | None = None,
+        observer: ConnectionObserver | None = None,
         busy_poll_ms: int = 0,
     ) -> None:
         self._listeners = listeners
         self._config = config
         self._dispatch = dispatch
         self._timers = timers
-        self._witness = witness
+        self._observer = observer
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
@@ -126,8 +126,8 @@ class Server:
         )
         self._per_host[host] += 1
         self.connections.add(connection)
-        if self._witness is not None:
-            self._witness.opened(connection.client)
+        if self._observer is not None:
+            self._observer.opened(connection.client)
         nursery.start_soon(self._serve, connection, host)
 
     async def _serve(self, connection: Connection, host: str) -> None:
@@ -135,8 +135,8 @@ class Server:
             await connection.run()
         finally:
             self.connections.discard(connection)
-            if self._witness is not None:
-                self._witness.closed(connection.client, connection.ended_by)
+            if self._observer is not None:
+                self._observer.closed(connection.client, connection.ended_by)
             self._per_host[host] -= 1
             if not self._per_host[host]:
                 del self._per_host[host]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log import LogAppendInfo
+from minibroker.storage.log.log import LogAppendInfo
 
 NO_OFFSET = -1
 

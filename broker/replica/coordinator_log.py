@@ -17,7 +17,7 @@ from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import LONG_NAME
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log import Log
+from minibroker.storage.log.log import Log
 
 Results = dict[TopicPartition, AppendResult]
 

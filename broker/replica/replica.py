@@ -13,7 +13,7 @@ As kafka 2.0.1 Replica.updateLogReadResult. Times are the monotonic clock's.
 
 from __future__ import annotations
 
-from minibroker.storage.fetch_data import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_END = LogOffsetMetadata(UNKNOWN_OFFSET)

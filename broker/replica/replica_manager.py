@@ -12,7 +12,6 @@ from typing import Any
 
 import trio
 
-from minibroker.broker.clock import Clock
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.parked import ParkedOperation
 from minibroker.broker.replica.append_result import AppendResult
@@ -32,12 +31,13 @@ from minibroker.broker.replica.reading import FetchParams as FetchParams
 from minibroker.broker.replica.reading import FetchRow as FetchRow
 from minibroker.broker.replica.reading import failed_fetch as failed_fetch
 from minibroker.broker.replica.reading import read_partition
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import LogManager, map_storage_errors
+from minibroker.storage.data_dir.log_manager import LogManager, map_storage_errors
+from minibroker.storage.log.log import Log
 
 # Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
 EXPECTED_REFUSALS = frozenset(

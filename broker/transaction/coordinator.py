@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Set
 from functools import partial
 from typing import NamedTuple
 
-from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.later import Later, and_then
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (

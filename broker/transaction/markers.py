@@ -11,13 +11,13 @@ from collections.abc import Iterable, Set
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.replica.append_result import AppendResult
 from minibroker.broker.replica.coordinator_log import ACKS_ALL, append_own
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.later import Later, and_then, in_background
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

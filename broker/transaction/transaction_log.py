@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from minibroker.broker.background import Background
-from minibroker.broker.clock import Clock
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.later import Later, and_then, in_background
 from minibroker.broker.transaction.transaction import TransactionMetadata, TransactionState
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.batches import iter_all_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.apis.client import Client
 from minibroker.broker.app import BrokerApp
-from minibroker.broker.client import Client
-from minibroker.broker.clock import Clock
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.parked import Parked
-from minibroker.broker.profiles import EVERYTHING, Profile
-from minibroker.broker.timers import TimerLoop
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition

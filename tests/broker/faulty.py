@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minibroker.broker.client import Client
+from minibroker.broker.apis.client import Client
 from minibroker.broker.faults.fault import Fault
 from minibroker.broker.faults.injector import FaultInjector
 from minibroker.protocol.api import ApiKey

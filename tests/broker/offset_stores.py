@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minibroker.broker.clock import Clock
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.offset_store import LoadedGroup, OffsetStore
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
@@ -17,8 +17,8 @@ from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.log.log import Log
 
 NOW_MS = 1_500_000_000_000
 PRODUCER, EPOCH = 7, 0

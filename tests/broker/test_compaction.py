@@ -12,11 +12,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.compaction import Compaction
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner import LogCleaning
-from minibroker.storage.log_manager import LogManager
+from minibroker.broker.upkeep.compaction import Compaction
+from minibroker.storage.compaction.log_cleaner import LogCleaning
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.log.log import Log
 from tests.broker.conftest import FixedClock
 from tests.broker.waiting import until
 from tests.storage.cleaning import COMPACTED, config_of, put, roll, survivors

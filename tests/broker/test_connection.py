@@ -11,12 +11,12 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.client import Client, CloseConnectionError
-from minibroker.broker.clock import Clock
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.poller import Poller
-from minibroker.broker.timers import TimerLoop
-from minibroker.storage.files import FileSlice, RecordsFile
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.storage.files.files import FileSlice, RecordsFile
 
 MAX_REQUEST_BYTES = 1024
 

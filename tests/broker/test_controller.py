@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.app import BrokerApp
+from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.controller import Controller
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.client import CloseConnectionError
-from minibroker.broker.profiles import profile_of
+from minibroker.broker.apis.client import CloseConnectionError
+from minibroker.broker.config.profiles import profile_of
 from minibroker.broker.transaction.transaction import EMPTY
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from minibroker.broker.config.profiles import EVERYTHING, profile_of
 from minibroker.broker.faults.fault import Asked, Fault, When
 from minibroker.broker.faults.parsing import FaultParser
-from minibroker.broker.profiles import EVERYTHING, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.client import CloseConnectionError
+from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker

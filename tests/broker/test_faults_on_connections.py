@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.response import Trickled
 from tests.broker.test_connection import Peer, echo, framed, peer_of
 

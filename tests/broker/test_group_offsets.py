@@ -10,7 +10,7 @@ from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log import Log
+from minibroker.storage.log.log import Log
 from tests.broker.conftest import MakeBroker
 from tests.broker.group_clients import GroupClient
 

@@ -9,7 +9,7 @@ import pytest
 from minibroker.broker.cluster.topic_store import FILE_NAME
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
 from tests.broker.conftest import MakeBroker
 from tests.storage.logs import names_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.client import CloseConnectionError
+from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError

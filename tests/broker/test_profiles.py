@@ -10,7 +10,7 @@ import pytest
 
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
-from minibroker.broker.profiles import (
+from minibroker.broker.config.profiles import (
     ABSENT,
     APIS,
     DEFAULTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.apis.known_errors import ERROR_FIELD, Places, error_places
-from minibroker.broker.profiles import profile_of
+from minibroker.broker.config.profiles import profile_of
 from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record

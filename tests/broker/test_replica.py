@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.broker.replica.replica import NEVER_MS, Replica
-from minibroker.storage.fetch_data import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
 LAG_MS = 10_000
 

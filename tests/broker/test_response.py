@@ -22,9 +22,9 @@ from minibroker.broker.network.response import (
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage import converted_slice
-from minibroker.storage.converted_slice import ConvertedSlice
-from minibroker.storage.files import FileSlice, RecordsFile
+from minibroker.storage.files import converted_slice
+from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.files import FileSlice, RecordsFile
 
 
 @pytest.fixture

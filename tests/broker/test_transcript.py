@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 import trio
 
-from minibroker.broker.client import Client, CloseConnectionError
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.response import Trickled
 from minibroker.broker.parked import Parked, ParkedOperation
-from minibroker.broker.transcript import MAX_OTHER_BYTES, Recorder
 from minibroker.protocol.api import ApiKey, decode_request, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import HeartbeatRequest
 from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.converted_slice import ConvertedSlice
-from minibroker.storage.files import FileSlice, RecordsFile
-from minibroker.storage.transcript_file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
+from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
+from minibroker.transcript.transcript_file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 
 MAX_RECORD_BYTES = 100
 ADDRESS = "127.0.0.1:50000"
@@ -32,16 +33,17 @@ REQUEST = bytearray(
 )
 
 
-class Recording:
+class Recorded:
     """A recorder around what answers `self.answer`, and one client."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.answer: Any = None
         self.recorder = Recorder(TranscriptWriter(path), max_record_bytes=MAX_RECORD_BYTES)
-        self.dispatch = self.recorder.around(self._answer)
+        self.recording = Recording(self.recorder, self._answer)
+        self.dispatch = self.recording.dispatch
         self.client = Client(ADDRESS, "127.0.0.1", 9092)
-        self.recorder.opened(self.client)
+        self.recording.opened(self.client)
 
     def _answer(self, frame: bytearray, client: Client) -> Any:
         frame[:2] = b"??"  # an append stamps offsets into the frame
@@ -61,25 +63,25 @@ class Recording:
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Iterator[Recording]:
-    started = Recording(tmp_path / "transcript")
+def recording(tmp_path: Path) -> Iterator[Recorded]:
+    started = Recorded(tmp_path / "transcript")
     yield started
     started.recorder.close()
 
 
-def kinds(recording: Recording) -> list[Kind]:
+def kinds(recording: Recorded) -> list[Kind]:
     return [entry.kind for entry in recording.entries()]
 
 
-def test_a_connection_is_recorded_from_its_beginning_to_its_end(recording: Recording) -> None:
-    recording.recorder.closed(recording.client, "idle for 5 ms")
+def test_a_connection_is_recorded_from_its_beginning_to_its_end(recording: Recorded) -> None:
+    recording.recording.closed(recording.client, "idle for 5 ms")
 
     opened, closed = recording.entries()
     assert (opened.kind, opened.connection, opened.text) == (Kind.OPENED, 1, ADDRESS)
     assert (closed.kind, closed.connection, closed.text) == (Kind.CLOSED, 1, "idle for 5 ms")
 
 
-def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Recording) -> None:
+def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Recorded) -> None:
     recording.answer = [b"\0\0\0\4\0\0\0\7"]
 
     assert recording.ask() is recording.answer
@@ -91,7 +93,7 @@ def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Re
     assert request.time_ns <= response.time_ns
 
 
-def test_a_parked_request_is_answered_when_its_wait_is_over(recording: Recording) -> None:
+def test_a_parked_request_is_answered_when_its_wait_is_over(recording: Recorded) -> None:
     recording.answer = Parked(ParkedOperation(1), lambda: [b"later"])
 
     parked = recording.ask()
@@ -102,7 +104,7 @@ def test_a_parked_request_is_answered_when_its_wait_is_over(recording: Recording
     assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
 
 
-async def test_a_coroutine_is_recorded_when_it_returns(recording: Recording) -> None:
+async def test_a_coroutine_is_recorded_when_it_returns(recording: Recorded) -> None:
     async def answer() -> list[bytes]:
         await trio.lowlevel.checkpoint()
         return [b"later"]
@@ -113,14 +115,14 @@ async def test_a_coroutine_is_recorded_when_it_returns(recording: Recording) -> 
     assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
 
 
-def test_a_request_that_wants_no_response_is_told_so(recording: Recording) -> None:
+def test_a_request_that_wants_no_response_is_told_so(recording: Recorded) -> None:
     assert recording.ask() is None
 
     assert kinds(recording)[-1] is Kind.NO_RESPONSE
 
 
 @pytest.mark.parametrize("refusal", [KafkaProtocolError("no such version"), CloseConnectionError("no such version")])
-def test_a_refusal_is_recorded_and_goes_on(recording: Recording, refusal: Exception) -> None:
+def test_a_refusal_is_recorded_and_goes_on(recording: Recorded, refusal: Exception) -> None:
     recording.answer = refusal
 
     with pytest.raises(type(refusal)):
@@ -130,7 +132,7 @@ def test_a_refusal_is_recorded_and_goes_on(recording: Recording, refusal: Except
     assert kinds(recording)[-1] is Kind.REFUSED
 
 
-def test_a_torn_response_is_recorded_as_far_as_it_goes(recording: Recording) -> None:
+def test_a_torn_response_is_recorded_as_far_as_it_goes(recording: Recorded) -> None:
     recording.answer = CloseConnectionError("torn by a fault", b"\0\0\0\x09\0")
 
     with pytest.raises(CloseConnectionError):
@@ -141,7 +143,7 @@ def test_a_torn_response_is_recorded_as_far_as_it_goes(recording: Recording) -> 
     assert frame.kept == b"\0\0\0\x09\0"
 
 
-def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recording) -> None:
+def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recorded) -> None:
     torn = bytes(MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1)
     recording.answer = CloseConnectionError("torn by a fault", torn)
 
@@ -153,7 +155,7 @@ def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recording)
     assert (frame.size_bytes, len(frame.kept)) == (len(torn), MAX_OTHER_BYTES)
 
 
-def test_an_answer_that_is_more_than_a_list_stays_what_it_is(recording: Recording) -> None:
+def test_an_answer_that_is_more_than_a_list_stays_what_it_is(recording: Recorded) -> None:
     recording.answer = Trickled([b"slow"], 10, trio.Event())
 
     assert recording.ask() is recording.answer
@@ -163,7 +165,7 @@ def batch(value_bytes: int) -> bytes:
     return bytes(build_batch([Record(0, 1, None, b"v" * value_bytes)]))
 
 
-def test_of_a_large_request_only_so_much_of_its_records_is_kept(recording: Recording) -> None:
+def test_of_a_large_request_only_so_much_of_its_records_is_kept(recording: Recorded) -> None:
     records = [batch(50), batch(200), batch(1)]
     partitions = [(index, each) for index, each in enumerate(records)]
     whole = encode_request(ApiKey.PRODUCE, 7, 1, "me", ProduceRequest(topics=[("flights", partitions)], acks=1))[4:]
@@ -185,7 +187,7 @@ def test_of_a_large_request_only_so_much_of_its_records_is_kept(recording: Recor
     assert bytes(asked.topics[0].partitions[0].records[:MAX_RECORD_BYTES]) == records[0][:MAX_RECORD_BYTES]
 
 
-def test_of_records_in_files_only_so_much_is_read(recording: Recording, tmp_path: Path) -> None:
+def test_of_records_in_files_only_so_much_is_read(recording: Recorded, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"r" * 1000)
     file = RecordsFile(log)
@@ -200,9 +202,7 @@ def test_of_records_in_files_only_so_much_is_read(recording: Recording, tmp_path
     assert isinstance(recording.answer[1], FileSlice)
 
 
-def test_records_that_are_converted_while_they_are_sent_are_converted_once(
-    recording: Recording, tmp_path: Path
-) -> None:
+def test_records_that_are_converted_while_they_are_sent_are_converted_once(recording: Recorded, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(batch(10))
     converted = ConvertedSlice(FileSlice(RecordsFile(log), 0, log.stat().st_size), 1, 0)
@@ -216,7 +216,7 @@ def test_records_that_are_converted_while_they_are_sent_are_converted_once(
     assert len(sent) == converted.size_bytes and b"v" * 10 in sent
 
 
-def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recording, tmp_path: Path) -> None:
+def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recorded, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"r" * 10)
     recording.answer = [b"head", FileSlice(RecordsFile(log), 5, 10), b"between", b"records", b"tail"]
@@ -229,7 +229,7 @@ def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recordin
     assert frame.gaps == (Gap(4, 10), Gap(21, 7))  # behind a gap there are no records: whoever reads it relies on that
 
 
-def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Recording) -> None:
+def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Recorded) -> None:
     recording.answer = [bytes(MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1)]
 
     recording.ask()
@@ -241,7 +241,7 @@ def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Rec
 
 
 def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    recording: Recorded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(self: TranscriptWriter, entry: Entry) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -250,17 +250,17 @@ def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
     recording.answer = [b"answer"]
 
     assert [recording.ask(), recording.ask()] == [[b"answer"], [b"answer"]]
-    recording.recorder.closed(recording.client, "")
+    recording.recording.closed(recording.client, "")
 
     (line,) = [each.getMessage() for each in caplog.records]
     assert line.endswith("ends here: [Errno 28] No space left on device")
 
 
 def test_connections_are_numbered_on_when_a_broker_is_started_again(tmp_path: Path) -> None:
-    first = Recording(tmp_path / "transcript")
+    first = Recorded(tmp_path / "transcript")
     first.recorder.close()
 
-    second = Recording(tmp_path / "transcript")
+    second = Recorded(tmp_path / "transcript")
     second.recorder.close()
 
     assert [entry.connection for entry in second.entries()] == [1, 2]

@@ -9,9 +9,8 @@ from functools import partial
 import pytest
 import trio
 
-from minibroker.broker import turnable_clock
-from minibroker.broker.timers import TimerLoop
-from minibroker.broker.turnable_clock import (
+from minibroker.broker.control import turnable_clock
+from minibroker.broker.control.turnable_clock import (
     EXACT_STEPS_MAX,
     LONG_STEPS,
     TURNED_SECONDS_MAX,
@@ -19,6 +18,7 @@ from minibroker.broker.turnable_clock import (
     TurnableClock,
     check_turn,
 )
+from minibroker.broker.time.timers import TimerLoop
 from minibroker.purgatory.timing_wheel import TimerTask
 
 DAY = 86_400.0

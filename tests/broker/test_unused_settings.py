@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 ATTRIBUTES = {attribute: row.name for attribute, row in vars(KafkaSettings).items() if isinstance(row, Setting)}
 # Lists of settings, and rules that hold between them: to stand there is not to be obeyed.
 LISTS = {f"broker/config/{name}.py" for name in ("dynamic_config", "dynamic_settings", "rules", "unused_settings")} | {
-    "broker/profiles.py"
+    "broker/config/profiles.py"
 }
 # What these forbid a broker is refused at its start, and that is all there is to obey.
 OBEYED_BY_RULES = {"broker.id.generation.enable", "reserved.broker.max.id"}

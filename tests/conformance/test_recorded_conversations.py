@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from minibroker.broker.client import CloseConnectionError
+from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.broker.conftest import InMemoryBroker, MakeBroker

@@ -12,8 +12,8 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage import converted_slice
-from minibroker.storage.converted_slice import ConvertedSlice
+from minibroker.storage.files import converted_slice
+from minibroker.storage.files.converted_slice import ConvertedSlice
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.transactional import started
 from tests.fetch_path.asking import UNLIMITED, fetch_rows, fill, magics, on_disk, row_of, rows, wanted

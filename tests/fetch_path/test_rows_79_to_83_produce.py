@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.client import CloseConnectionError
+from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.server import Server
-from minibroker.broker.timers import TimerLoop
+from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record

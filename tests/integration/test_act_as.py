@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker import Broker
-from minibroker.broker.profiles import RELEASES, profile_of
+from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from tests.conformance.answers import Plain, differences
 from tests.conformance.asking import batch, create, produce

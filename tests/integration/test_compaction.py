@@ -19,8 +19,8 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
-from minibroker.storage.files import CLEANER_OFFSET_CHECKPOINT, OffsetCheckpointFile
-from minibroker.storage.producer_state import GROUP_METADATA_TOPIC
+from minibroker.storage.files.files import CLEANER_OFFSET_CHECKPOINT, OffsetCheckpointFile
+from minibroker.storage.producers.producer_state import GROUP_METADATA_TOPIC
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.data_directories import (

@@ -10,53 +10,38 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import minibroker
 
 ROOT = Path(__file__).parents[2]
+PARTS = ("broker", "protocol", "purgatory", "spark_jobs", "storage", "transcript")
 MOST_ADDED_BYTES = 25_000_000
 BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
 
 
-def setuptools_table() -> dict[str, Any]:
-    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    table: dict[str, Any] = document["tool"]["setuptools"]
-    return table
-
-
-def package_folders() -> dict[str, Path]:
-    """Package name -> its folder, from the root."""
-    return {name: Path(folder) for name, folder in setuptools_table()["package-dir"].items()}
-
-
 def modules_in_the_tree() -> set[str]:
     """Every module as it is named in a wheel: minibroker/broker/app.py for broker/app.py."""
-    return {
-        f"{name.replace('.', '/')}/{module.name}"
-        for name, folder in package_folders().items()
-        for module in (ROOT / folder).glob("*.py")
-    }
+    source = ROOT / "src"
+    folders = [source / "minibroker", *(each for each in (source / "minibroker").iterdir() if each.is_symlink())]
+    return {str(module.relative_to(source)) for folder in folders for module in folder.rglob("*.py")}
 
 
-def test_every_folder_with_modules_is_a_listed_package() -> None:
-    tops = {folder.parts[0] for folder in package_folders().values()}
-    folders = {path.parent.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*.py")}
+def test_every_link_of_the_package_leads_to_a_folder_of_the_project() -> None:
+    links = {each.name: each.resolve() for each in (ROOT / "src" / "minibroker").iterdir() if each.is_symlink()}
 
-    assert set(package_folders().values()) == folders
-    assert set(setuptools_table()["packages"]) == set(package_folders())
+    assert links == {name: ROOT / name for name in PARTS}
 
 
-def test_a_package_is_where_its_name_says() -> None:
-    for name, folder in package_folders().items():
-        path = name.replace(".", "/")
-        assert str(folder) in (path, path.removeprefix("minibroker/"))
-        assert (ROOT / folder / "__init__.py").is_file()
+def test_every_folder_with_modules_is_a_package() -> None:
+    missing = [
+        module for module in modules_in_the_tree() if not (ROOT / "src" / module).with_name("__init__.py").exists()
+    ]
+
+    assert not missing
 
 
 def run(*command: object, cwd: Path | None = None) -> str:
@@ -94,8 +79,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = Environment(folder / "builder")
     builder.install("setuptools>=77")
     source = folder / "source"
-    for top in {path.parts[0] for path in package_folders().values()}:
-        shutil.copytree(ROOT / top, source / top, ignore=shutil.ignore_patterns("__pycache__"))
+    for top in ("src", *PARTS):
+        shutil.copytree(
+            ROOT / top, source / top, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source / name)
     run(builder.bin / "python", "-c", BUILD, "build_sdist", folder, cwd=source)

@@ -16,11 +16,11 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import BATCH_HEADER_FORMAT, RECORD_BATCH_OVERHEAD, build_batch, read_header
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files import FileSlice
-from minibroker.storage.local_log import LocalLog
-from minibroker.storage.log import Log, LogAppendInfo
-from minibroker.storage.log_loader import load_log
-from minibroker.storage.pending_deletions import PendingDeletions
+from minibroker.storage.data_dir.pending_deletions import PendingDeletions
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.log.local_log import LocalLog
+from minibroker.storage.log.log import Log, LogAppendInfo
+from minibroker.storage.log.log_loader import load_log
 
 NOW_MS = 1_000_000
 EPOCH = 3

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("others", 3)

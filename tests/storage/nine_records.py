@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from minibroker.storage.log import Log
+from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS, SMALL, append, offsets_of, open_log, roll_three, values_of
 
 NINE = [f"v{number}" for number in range(9)]

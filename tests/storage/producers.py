@@ -6,8 +6,8 @@ from pathlib import Path
 
 from minibroker.protocol.control_records import ControlType, EndTxnMarker
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.producer_state import ProducerStateManager
-from minibroker.storage.transaction_index import CompletedTxn
+from minibroker.storage.index.transaction_index import CompletedTxn
+from minibroker.storage.producers.producer_state import ProducerStateManager
 
 PID = 7
 MAX_SEQUENCE = 2**31 - 1

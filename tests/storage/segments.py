@@ -9,8 +9,8 @@ from typing import NamedTuple
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record_batch import Record, build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files import FileSlice
-from minibroker.storage.log_segment import FetchDataInfo, LogSegment
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.segment.log_segment import FetchDataInfo, LogSegment
 
 NOW_MS = 1_000_000
 

@@ -14,9 +14,9 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage import converted_slice
-from minibroker.storage.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
-from minibroker.storage.files import FileSlice, RecordsFile
+from minibroker.storage.files import converted_slice
+from minibroker.storage.files.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
+from minibroker.storage.files.files import FileSlice, RecordsFile
 
 TIME_MS = 1_500_000_000_000
 LIMIT = 1 << 26

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.local_log import LogFlushError
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import map_storage_errors
+from minibroker.storage.data_dir.log_manager import map_storage_errors
+from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.log.log import Log
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.logs import NOW_MS, append, names_in, refusal_of, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, log_in, opened

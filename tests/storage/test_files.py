@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files import (
+from minibroker.storage.files.files import (
     CorruptFileError,
     MetaProperties,
     OffsetCheckpointFile,

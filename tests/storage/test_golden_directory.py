@@ -10,9 +10,9 @@ from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files import OffsetCheckpointFile, parse_partition_directory, read_meta_properties
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.files import OffsetCheckpointFile, parse_partition_directory, read_meta_properties
+from minibroker.storage.log.log import Log
 from tests.storage.logs import append, records_of
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 

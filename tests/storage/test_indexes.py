@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files import CorruptFileError, parse_segment_file
-from minibroker.storage.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
+from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.index.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.open_files import descriptors_in
 from tests.storage.recorded_logs import recorded_files

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files import CorruptFileError
-from minibroker.storage.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochCache
+from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.index.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochCache
 from tests.storage.recorded_logs import recorded_files
 
 UNDEFINED = EpochEndOffset(-1, -1)

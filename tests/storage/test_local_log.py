@@ -14,8 +14,8 @@ import pytest
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
-from minibroker.storage.local_log import LogFlushError
-from minibroker.storage.log import Log
+from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.log.log import Log
 from tests.storage.logs import (
     NOW_MS,
     SMALL,
@@ -85,7 +85,7 @@ class TestRolling:
             (tmp_path / "00000000000000000001.log").touch()
             raise OSError(errno.ENOSPC, "no space")
 
-        monkeypatch.setattr("minibroker.storage.log_segment.LogSegment.open", full)
+        monkeypatch.setattr("minibroker.storage.segment.log_segment.LogSegment.open", full)
         with pytest.raises(OSError, match="no space"):
             log.roll(NOW_MS)
         monkeypatch.undo()
@@ -339,7 +339,7 @@ class TestTruncating:
     def test_a_log_without_producers_is_not_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = roll_three(tmp_path)
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.producer_recovery.replay_batch", lambda *a: replayed.append(a))
+        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", lambda *a: replayed.append(a))
 
         log.truncate_to(5, now_ms=NOW_MS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log import Log
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     clean,
     cleaning_of,

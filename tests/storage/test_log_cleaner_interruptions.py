@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.cleaner_pace import LogCleaningAbortedError
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner_manager import log_to_clean
+from minibroker.storage.compaction.cleaner_pace import LogCleaningAbortedError
+from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,
     clean,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.compaction.log_cleaner_manager import LogCleanerManager, log_to_clean
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner_manager import LogCleanerManager, log_to_clean
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import COMPACTED, clean, config_of, put, roll, roll_and_clean
 from tests.storage.logs import NOW_MS, names_in, open_log
 from tests.storage.managers import ORDERS, OTHERS, crash, log_in, opened

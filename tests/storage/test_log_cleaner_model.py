@@ -11,9 +11,9 @@ import pytest
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
-from minibroker.storage.cleaner_offset_map import BYTES_PER_KEY
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner import CleanerConfig
+from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
+from minibroker.storage.compaction.log_cleaner import CleanerConfig
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import age_segments, clean, commit, config_of, latest_values, put, roll
 from tests.storage.logs import UNBOUNDED, end_transaction, open_log, read_bytes
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.batches import scan_batches
-from minibroker.storage.cleaner_offset_map import BYTES_PER_KEY
-from minibroker.storage.files import FileSlice
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, CleanerConfig
+from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
+from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, CleanerConfig
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,
     clean,

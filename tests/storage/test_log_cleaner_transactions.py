@@ -8,10 +8,10 @@ import pytest
 
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.errors import ErrorCode
-from minibroker.storage.cleaner_offset_map import BYTES_PER_KEY
-from minibroker.storage.log import Log
-from minibroker.storage.log_cleaner import CleanerConfig
-from minibroker.storage.transaction_index import AbortedTxn
+from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
+from minibroker.storage.compaction.log_cleaner import CleanerConfig
+from minibroker.storage.index.transaction_index import AbortedTxn
+from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,
     age_segments,

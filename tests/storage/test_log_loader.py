@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log_segment import LogSegment
+from minibroker.storage.segment.log_segment import LogSegment
 from tests.storage.logs import (
     NOW_MS,
     SMALL,
@@ -309,7 +309,7 @@ class TestProducers:
         append(log, "a")
         log.close()
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.producer_recovery.replay_batch", replayed.append)
+        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", replayed.append)
 
         open_log(tmp_path, config, is_after_clean_stop=True)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode
-from minibroker.storage.files import OffsetCheckpointFile
-from minibroker.storage.log_manager import LogDirectoryError, LogManager
+from minibroker.storage.data_dir.log_manager import LogDirectoryError, LogManager
+from minibroker.storage.files.files import OffsetCheckpointFile
 from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 
@@ -131,7 +131,7 @@ class TestLogs:
         def full(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, "no space")
 
-        monkeypatch.setattr("minibroker.storage.log_segment.LogSegment.open", full)
+        monkeypatch.setattr("minibroker.storage.segment.log_segment.LogSegment.open", full)
         with pytest.raises(OSError, match="no space"):
             log_in(manager)
         monkeypatch.undo()

@@ -136,7 +136,7 @@ class TestTransactions:
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "no space")
 
-        monkeypatch.setattr("minibroker.storage.transaction_index.TransactionIndex.append", full)
+        monkeypatch.setattr("minibroker.storage.index.transaction_index.TransactionIndex.append", full)
         with pytest.raises(OSError, match="no space"):
             end_transaction(log, 1, is_commit=False)
         monkeypatch.undo()

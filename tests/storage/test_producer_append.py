@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.producer_append import BatchMetadata
-from minibroker.storage.producer_state import ProducerStateManager
+from minibroker.storage.producers.producer_append import BatchMetadata
+from minibroker.storage.producers.producer_state import ProducerStateManager
 from tests.storage.producers import MAX_SEQUENCE, PID, append, end_transaction, manager_of
 
 

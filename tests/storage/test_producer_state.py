@@ -11,9 +11,9 @@ from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record_batch import build_empty_batch, read_header
-from minibroker.storage.fetch_data import LogOffsetMetadata
-from minibroker.storage.producer_append import ProducerAppendInfo
-from minibroker.storage.transaction_index import CompletedTxn
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
+from minibroker.storage.index.transaction_index import CompletedTxn
+from minibroker.storage.producers.producer_append import ProducerAppendInfo
 from tests.storage.producers import EXPIRATION_MS, PID, append, end_transaction, manager_of, unstable
 
 

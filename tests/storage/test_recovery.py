@@ -22,8 +22,8 @@ from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD, build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log import Log
-from minibroker.storage.log_manager import LogManager
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.log.log import Log
 from tests.storage.logs import (
     NOW_MS,
     PARTITION,

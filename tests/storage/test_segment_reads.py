@@ -11,8 +11,8 @@ import pytest
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.record_batch import Record, build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files import FileSlice
-from minibroker.storage.log_segment import LogOffsetMetadata, OffsetPosition, TimestampOffset
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.segment.log_segment import LogOffsetMetadata, OffsetPosition, TimestampOffset
 from tests.storage.segments import Batch, batch_at, batches_of_three, data_of, fill, open_segment
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)

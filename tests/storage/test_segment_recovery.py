@@ -13,12 +13,12 @@ from minibroker.protocol.control_records import ControlType, build_end_txn_marke
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import Record, build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files import parse_partition_directory, parse_segment_file
-from minibroker.storage.leader_epochs import LeaderEpochCache
-from minibroker.storage.log_segment import LogSegment
-from minibroker.storage.producer_state import ProducerStateManager
-from minibroker.storage.segment_recovery import SegmentOffsetOverflowError
-from minibroker.storage.transaction_index import AbortedTxn
+from minibroker.storage.files.files import parse_partition_directory, parse_segment_file
+from minibroker.storage.index.leader_epochs import LeaderEpochCache
+from minibroker.storage.index.transaction_index import AbortedTxn
+from minibroker.storage.producers.producer_state import ProducerStateManager
+from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
 

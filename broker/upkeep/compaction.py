@@ -1,0 +1,117 @@
+"""The task that has compacted topics compacted: one log after the other, the dirtiest first.
+
+What `LogCleaning` yields runs in a thread, what changes a log runs here, on the loop. A log that went away or was
+truncated meanwhile is tried again later; one that cannot be compacted is left alone; the task goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.time.clock import Clock
+from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
+from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
+from minibroker.storage.compaction.log_cleaner_manager import LogCleanerManager
+from minibroker.storage.data_dir.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+
+class Compaction:
+    """The log cleaner: `run` in a task of its own, once."""
+
+    def __init__(self, config: KafkaConfig, log_manager: LogManager, clock: Clock) -> None:
+        self._config = config
+        self._log_manager = log_manager
+        self._clock = clock
+        self._manager = LogCleanerManager(log_manager)
+        self._pace = CleanerPace()
+
+    async def run(self) -> None:
+        if not self._config.log_cleaner_enable:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_when_cancelled)
+            while True:
+                has_cleaned = not self._log_manager.is_offline and await self._clean_filthiest_log()
+                self._delete_old_segments()
+                if not has_cleaned:
+                    await trio.sleep(self._config.log_cleaner_backoff_ms / 1000)
+
+    async def _stop_when_cancelled(self) -> None:
+        """A task that is cancelled waits for its thread: have that give up what it is at."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._pace.stop()
+
+    async def _clean_filthiest_log(self) -> bool:
+        """Compact one log; return whether to look for the next at once."""
+        to_clean = self._manager.grab_filthiest_log(self._clock.wall_ms())
+        if to_clean is None:
+            return False
+        try:
+            return await self._clean(to_clean)
+        except OSError as error:
+            self._log_manager.on_storage_error(error)
+            return False
+        finally:
+            self._manager.done(to_clean.log)
+
+    async def _clean(self, to_clean: LogToClean) -> bool:
+        config, log = self._config, to_clean.log
+        self._pace.max_bytes_per_second = config.log_cleaner_io_max_bytes_per_second
+        cleaning = LogCleaning(
+            to_clean,
+            CleanerConfig(
+                config.log_cleaner_dedupe_buffer_size,
+                config.log_cleaner_io_buffer_size,
+                config.log_cleaner_io_buffer_load_factor,
+            ),
+            self._pace,
+            now_ms=self._clock.wall_ms(),
+        )
+        try:
+            for work in cleaning.steps():
+                await trio.to_thread.run_sync(work)
+        except LogCleaningAbortedError as error:
+            logger.info("%s", error)
+            return False
+        except Exception as error:
+            if cleaning.is_log_changed:  # its files were renamed or cut under the thread's hands
+                return False
+            if isinstance(error, OSError):
+                raise
+            self._manager.mark_uncleanable(log, error)
+            return True
+        finally:
+            cleaning.close()
+        _report(to_clean, cleaning.stats)
+        await trio.to_thread.run_sync(self._log_manager.checkpoint_cleaner_offsets())
+        return True
+
+    def _delete_old_segments(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for log in self._manager.compacted_and_deleted_logs():
+            try:
+                log.delete_old_segments(now_ms)
+            except OSError as error:
+                self._log_manager.on_storage_error(error)
+
+
+def _report(to_clean: LogToClean, stats: CleanerStats) -> None:
+    logger.info(
+        "%s: compacted up to offset %s in %.1f s: %d bytes are %d now, %d keys, %d of %d records stay, %d had no key",
+        to_clean.log.topic_partition,
+        to_clean.log.cleaned_offset,
+        stats.seconds,
+        to_clean.clean_bytes + to_clean.cleanable_bytes,
+        stats.bytes_written,
+        stats.keys,
+        stats.records_kept,
+        stats.records_read,
+        stats.invalid_records,
+    )

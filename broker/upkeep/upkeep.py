@@ -1,0 +1,75 @@
+"""What is done again and again while nobody asks: retention, flushing, checkpoints, giving back what is not needed.
+
+An action runs on the loop, where logs may be changed, and is short. What takes the disk's time it returns: that is
+called in a thread. An OSError of either may take the log directory offline (`LogManager.on_storage_error`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.time.clock import Clock
+from minibroker.protocol.errors import KafkaError
+from minibroker.storage.data_dir.log_manager import LogManager
+
+# Kafka fsyncs a segment in the background when it is rolled; here a look each second finds it.
+ROLLED_FLUSH_INTERVAL_MS = 1000
+IDLE_MAPS_INTERVAL_MS = 60_000
+
+Work = Callable[[], object]
+Action = Callable[[], Work | None]
+
+
+class Upkeep:
+    """Looks after the logs, and does what it is given by `every`, while `run` runs."""
+
+    def __init__(self, config: KafkaConfig, log_manager: LogManager, clock: Clock) -> None:
+        self._logs = log_manager
+        self._clock = clock
+        self._actions: list[tuple[int, Action]] = [
+            (config.log_retention_check_interval_ms, self._delete_old_segments),
+            (log_manager.delete_check_interval_ms, self._remove_deleted),
+            (min(config.log_flush_scheduler_interval_ms, ROLLED_FLUSH_INTERVAL_MS), self._flush_dirty_logs),
+            (config.log_flush_offset_checkpoint_interval_ms, log_manager.checkpoint_recovery_points),
+            (config.log_flush_offset_checkpoint_interval_ms, log_manager.checkpoint_cleaner_offsets),
+            (config.log_flush_start_offset_checkpoint_interval_ms, log_manager.checkpoint_log_start_offsets),
+            (IDLE_MAPS_INTERVAL_MS, log_manager.release_idle_maps),
+        ]
+
+    def every(self, interval_ms: int, action: Action) -> None:
+        """Have `action` done too, from the next `run` on."""
+        self._actions.append((interval_ms, action))
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for interval_ms, action in self._actions:
+                nursery.start_soon(self._repeat, interval_ms, action)
+
+    async def _repeat(self, interval_ms: int, action: Action) -> None:
+        while True:
+            await trio.sleep(interval_ms / 1000)
+            if self._logs.is_offline:
+                continue
+            try:
+                work = action()
+                if work is not None:
+                    await trio.to_thread.run_sync(work)
+            except OSError as error:
+                self._logs.on_storage_error(error)
+            except KafkaError:
+                if not self._logs.is_offline:  # else: it became so while this was done
+                    raise
+
+    def _delete_old_segments(self) -> None:
+        self._logs.cleanup_logs(self._clock.wall_ms())
+
+    def _remove_deleted(self) -> Work | None:
+        deletions = self._logs.take_due_deletions(self._clock.wall_ms())
+        return deletions.run if deletions else None
+
+    def _flush_dirty_logs(self) -> Work:
+        return partial(self._logs.flush_dirty_logs, self._clock.wall_ms())

@@ -1,0 +1,276 @@
+"""What a file of a data directory holds, as rows of facts: of minibroker or of Apache Kafka, which are the same.
+
+A row is a dict under Kafka's names. Whatever is damaged becomes a row of its own with `error`, after the rows
+before it; nothing is repaired, and nothing is written. Files are mapped, not loaded: a segment may have gigabytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.cli.record_text import shown
+from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
+from minibroker.protocol.compression import CODEC_MASK, Codec
+from minibroker.protocol.control_records import ControlType, read_control_type, read_end_txn_marker
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.message_set import read_message_header
+from minibroker.protocol.record_batch import read_header
+from minibroker.storage.files.files import (
+    CLEANER_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    LOG_SUFFIX,
+    META_PROPERTIES,
+    OFFSET_INDEX_SUFFIX,
+    RECOVERY_POINT_CHECKPOINT,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    CorruptFileError,
+    OffsetCheckpointFile,
+    parse_segment_file,
+)
+
+if TYPE_CHECKING:
+    import struct
+
+    from minibroker.protocol.batches import BatchView
+    from minibroker.protocol.record import Record
+
+MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
+OFFSET_CHECKPOINTS = (
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+)
+
+Row = dict[str, Any]
+Rows = Iterator[Row]
+
+
+def rows_of(path: Path, *, with_records: bool) -> Rows:
+    """One row a batch, record, entry or property. Raises CommandFailed for a file of no known kind."""
+    return rows_and_damage(path, reader_of(path, with_records=with_records))
+
+
+def rows_and_damage(path: Path, reader: Callable[[Path], Rows]) -> Rows:
+    try:
+        yield from reader(path)
+    except (CorruptFileError, KafkaError) as error:
+        yield {"error": str(error).removeprefix(f"{path}: ")}
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; run this as the user who owns it") from error
+
+
+def reader_of(path: Path, *, with_records: bool) -> Callable[[Path], Rows]:
+    """Raises CommandFailed."""
+    segment_file = parse_segment_file(path.name)
+    readers: dict[str, Callable[[Path], Rows]] = {
+        LOG_SUFFIX: lambda log: log_rows(log, with_records=with_records),
+        OFFSET_INDEX_SUFFIX: offset_index_rows,
+        TIME_INDEX_SUFFIX: time_index_rows,
+        TRANSACTION_INDEX_SUFFIX: transaction_index_rows,
+        SNAPSHOT_SUFFIX: snapshot_rows,
+        LEADER_EPOCH_CHECKPOINT: leader_epoch_rows,
+        META_PROPERTIES: property_rows,
+        **dict.fromkeys(OFFSET_CHECKPOINTS, checkpoint_rows),
+    }
+    reader = readers.get(path.name if segment_file is None else segment_file.suffix)
+    if reader is None:
+        raise CommandFailed(
+            f"{path} is no file this command knows; it reads .log, .index, .timeindex, .txnindex and .snapshot files, "
+            "checkpoints and meta.properties"
+        )
+    return reader
+
+
+# -- segments -------------------------------------------------------------------------------------------------
+
+
+def log_rows(path: Path, *, with_records: bool) -> Rows:
+    buffer = mapped(path)
+    size, end = len(buffer), 0
+    try:
+        for view in scan_batches(buffer, 0, size):
+            end = view.end_position
+            yield from batch_rows(buffer, view, with_records=with_records)
+    except KafkaError as error:  # nobody can tell where the next batch begins
+        yield {"error": str(error), "position": end}
+        return
+    if end < size:
+        yield {"error": f"the last {size - end} bytes are no whole batch", "position": end}
+
+
+def mapped(path: Path) -> mmap.mmap | bytes:
+    if path.stat().st_size == 0:
+        return b""  # cannot be mapped
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool) -> Rows:
+    """The batch, what is wrong with it, and its records if it is whole."""
+    row = batch_row(view, crc_of(buffer, view))
+    if not batch_is_valid(buffer, view):
+        yield row | {"isValid": False}
+        yield {"error": "the CRC of the batch is wrong", "position": view.position}
+        return
+    yield row | {"isValid": True}
+    if not with_records:
+        return
+    try:
+        for record in iter_all_records(buffer, view, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES):
+            yield record_row(record, is_control=view.is_control)
+    except KafkaError as error:
+        yield {"error": str(error), "position": view.position}
+
+
+def crc_of(buffer: mmap.mmap | bytes | memoryview, view: BatchView) -> int:
+    if view.magic >= 2:
+        return read_header(buffer, view.position).crc
+    return read_message_header(buffer, view.position).crc
+
+
+def batch_row(view: BatchView, crc: int) -> Row:
+    row: Row = {"baseOffset": view.base_offset, "lastOffset": view.last_offset}
+    if view.magic >= 2:
+        row["count"] = view.records_count
+    row |= {
+        "position": view.position,
+        "size": view.size_bytes,
+        "magic": view.magic,
+        "codec": codec_name(view.attributes),
+        "crc": crc,
+    }
+    if view.magic >= 1:
+        row |= {"timestampType": view.timestamp_type.name, "maxTimestamp": view.max_timestamp_ms}
+    if view.magic >= 2:
+        row |= {
+            "partitionLeaderEpoch": view.partition_leader_epoch,
+            "producerId": view.producer_id,
+            "producerEpoch": view.producer_epoch,
+            "baseSequence": view.base_sequence,
+            "lastSequence": view.last_sequence,
+            "isTransactional": view.is_transactional,
+            "isControl": view.is_control,
+        }
+    return row
+
+
+def codec_name(attributes: int) -> str:
+    number = attributes & CODEC_MASK
+    return Codec(number).name if number in tuple(Codec) else f"unknown ({number})"
+
+
+def record_row(record: Record, *, is_control: bool) -> Row:
+    row: Row = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    if is_control:
+        control_type = read_control_type(record.key)
+        row["endTxnMarker"] = control_type.name
+        if control_type is not ControlType.UNKNOWN:
+            row["coordinatorEpoch"] = read_end_txn_marker(record).coordinator_epoch
+        return row
+    return row | {
+        "sequence": record.sequence,
+        "key": shown(record.key),
+        "value": shown(record.value),
+        "headers": [[name, shown(value)] for name, value in record.headers],
+    }
+
+
+# -- indexes and snapshots ------------------------------------------------------------------------------------
+
+
+def offset_index_rows(path: Path) -> Rows:
+    from minibroker.storage.index.indexes import OffsetIndex
+
+    base_offset = base_offset_of(path)
+    for relative_offset, position in index_entries(path, OffsetIndex.ENTRY):
+        yield {"offset": base_offset + relative_offset, "position": position}
+
+
+def time_index_rows(path: Path) -> Rows:
+    from minibroker.storage.index.indexes import TimeIndex
+
+    base_offset = base_offset_of(path)
+    for timestamp_ms, relative_offset in index_entries(path, TimeIndex.ENTRY):
+        yield {"timestamp": timestamp_ms, "offset": base_offset + relative_offset}
+
+
+def base_offset_of(path: Path) -> int:
+    segment_file = parse_segment_file(path.name)
+    assert segment_file is not None  # reader_of chose by it
+    return segment_file.base_offset
+
+
+def index_entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
+    """The entries, up to the zeros that fill the index of a segment in use. Raises CorruptFileError at the end."""
+    content = path.read_bytes()
+    whole = len(content) // entry.size * entry.size
+    for values in entry.iter_unpack(content[:whole]):
+        # A closed index has no room left over, so there a lone entry of zeros is one.
+        if not any(values) and len(content) > entry.size:
+            return
+        yield values
+    if whole < len(content):
+        raise CorruptFileError(f"the last {len(content) - whole} bytes are no whole entry")
+
+
+def transaction_index_rows(path: Path) -> Rows:
+    from minibroker.storage.index.transaction_index import TransactionIndex
+
+    index = TransactionIndex(path, base_offset_of(path))
+    for aborted in index.entries():
+        yield {
+            "producerId": aborted.producer_id,
+            "firstOffset": aborted.first_offset,
+            "lastOffset": aborted.last_offset,
+            "lastStableOffset": aborted.last_stable_offset,
+        }
+    rest = path.stat().st_size - index.size_bytes
+    if rest:
+        raise CorruptFileError(f"the last {rest} bytes are no whole entry")
+
+
+def snapshot_rows(path: Path) -> Rows:
+    from minibroker.storage.producers.producer_snapshot import read_snapshot
+
+    for entry in read_snapshot(path):
+        yield {
+            "producerId": entry.producer_id,
+            "producerEpoch": entry.epoch,
+            "lastSequence": entry.last_sequence,
+            "lastOffset": entry.last_offset,
+            "offsetDelta": entry.offset_delta,
+            "timestamp": entry.timestamp_ms,
+            "coordinatorEpoch": entry.coordinator_epoch,
+            "currentTxnFirstOffset": entry.current_txn_first_offset,
+        }
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------
+
+
+def checkpoint_rows(path: Path) -> Rows:
+    for topic_partition, offset in OffsetCheckpointFile(path).read().items():
+        yield {"topic": topic_partition.topic, "partition": topic_partition.partition, "offset": offset}
+
+
+def leader_epoch_rows(path: Path) -> Rows:
+    from minibroker.storage.index.leader_epochs import LeaderEpochCache
+
+    for entry in LeaderEpochCache(path).entries:
+        yield {"leaderEpoch": entry.epoch, "startOffset": entry.start_offset}
+
+
+def property_rows(path: Path) -> Rows:
+    for line in path.read_text("latin-1").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            yield {name.strip(): value.strip()}

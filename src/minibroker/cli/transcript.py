@@ -1,0 +1,297 @@
+"""`minibroker transcript FILE`: what clients and a broker said to each other, field by field.
+
+This module reads arguments, chooses and prints; the file is read in `transcript/exchanges.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from minibroker.cli.failures import EXIT_OK, CommandFailed
+from minibroker.cli.options import OutputOption
+
+if TYPE_CHECKING:
+    from minibroker.cli.transcript_text import Line
+    from minibroker.transcript.exchanges import Event, Exchange, Reading
+
+POLL_SECONDS = 0.1
+
+EPILOG = """A transcript is recorded by `minibroker serve --transcript FILE`, or in tests by Broker(transcript=True).
+
+Times are seconds since its beginning, then until the answer was ready; sizes those of request and response. A long \
+poll comes when it is over. In a fetch session, only what is new is named: --topic does not find all its fetches.
+
+Examples:
+
+minibroker transcript broker.transcript --brief
+
+minibroker transcript broker.transcript --api produce --api fetch --topic flights
+
+minibroker transcript broker.transcript --follow --errors
+
+minibroker transcript broker.transcript -o json | jq 'select(.latencyMs > 100)'"""
+
+
+class Choice(NamedTuple):
+    """Which exchanges are shown."""
+
+    api_keys: frozenset[int]
+    client_id: str | None
+    connection: int | None
+    topic: str | None
+    errors: bool
+
+    def has(self, exchange: Exchange) -> bool:
+        from minibroker.cli.transcript_fields import errors_of, request_body, response_body, topics_of
+
+        if self.api_keys and exchange.head.api_key not in self.api_keys:
+            return False
+        if self.client_id not in (None, exchange.client_id) or self.connection not in (None, exchange.connection):
+            return False
+        if self.topic is None and not self.errors:
+            return True
+        asked, answered = request_body(exchange), response_body(exchange)
+        if self.topic is not None and self.topic not in topics_of((*asked.fields, *answered.fields)):
+            return False
+        is_bad = exchange.outcome == "refused" or asked.problem or answered.problem
+        return not self.errors or bool(is_bad) or any(errors_of(answered.fields))
+
+    def has_event(self, event: Event) -> bool:
+        """Whoever looks for something has no use for the events of others."""
+        if self.api_keys or self.client_id is not None or self.topic is not None or self.errors:
+            return False
+        return self.connection in (None, event.connection)
+
+
+def api_names(incomplete: str) -> list[str]:
+    """For the shell."""
+    from minibroker.protocol.api import API_TABLE
+
+    return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
+
+
+def parse_apis(names: list[str]) -> frozenset[int]:
+    """Raises typer.BadParameter."""
+    from minibroker.cli.transcript_fields import api_named
+
+    found = {name: api_named(name) for name in names}
+    for name, key in found.items():
+        if key is None:
+            raise typer.BadParameter(f"{name!r} is no API of Kafka that is known here, such as Fetch or ListOffsets")
+    return frozenset(key for key in found.values() if key is not None)
+
+
+def transcript(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    api: Annotated[
+        list[str] | None,
+        typer.Option("--api", "-a", metavar="NAME", help="Only this; may be repeated.", autocompletion=api_names),
+    ] = None,
+    client_id: Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only of this client.")] = None,
+    connection: Annotated[
+        int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only of this connection.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only what names it.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="Only where something went wrong.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", "-F", help="Wait for more, until Ctrl-C.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="One line for each exchange.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Shorten nothing.")] = False,
+    output: OutputOption = "text",
+) -> int:
+    """Print what a broker was asked and what it answered, field by field."""
+    choice = Choice(parse_apis(api or []), client_id, connection, topic, errors)
+    show = json_shower(full=full) if output == "json" else text_shower(brief=brief, full=full)
+    shown = 0
+    for told in everything_told(file, follow=follow):
+        if isinstance(told, Happening):
+            if choice.has_event(told.event):
+                show(told)
+        elif choice.has(told.exchange):
+            show(told)
+            shown += 1
+            if shown == count:
+                break
+    return EXIT_OK
+
+
+class Happening(NamedTuple):
+    event: Event
+    begin_ns: int  # of the transcript
+
+
+class Conversation(NamedTuple):
+    exchange: Exchange
+    begin_ns: int
+
+
+Told = Happening | Conversation
+Show = Callable[[Told], None]
+
+
+def everything_told(path: Path, *, follow: bool) -> Iterator[Told]:
+    """What is in the file, and with `follow` what is written to it. Raises CommandFailed."""
+    from minibroker.transcript.transcript_file import TranscriptError
+
+    reading = opened(path)
+    try:
+        yield from followed(reading) if follow else read_once(reading, path.stat().st_size)
+        if reading.torn_bytes:
+            torn = f"{path} ends in a torn entry of {reading.torn_bytes} bytes"
+            mention(f"{torn}: the broker was killed, or writes it now")
+    except TranscriptError as error:
+        raise CommandFailed(f"{error}; what comes behind that cannot be read, record another") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a file that is one") from error
+    finally:
+        reading.close()
+
+
+def read_once(reading: Reading, size_bytes: int) -> Iterator[Told]:
+    from minibroker.cli.progress import progress_bar
+
+    # On a terminal what is printed shows how far it is.
+    with progress_bar("reading", size_bytes, unit="bytes", wanted=not sys.stdout.isatty()) as advance:
+        position = 0
+        for told in Timeline().told(reading.rest(is_end=True)):
+            advance(reading.position - position)
+            position = reading.position
+            yield told
+
+
+def followed(reading: Reading) -> Iterator[Told]:
+    timeline = Timeline()
+    while True:
+        yield from timeline.told(reading.rest())
+        sys.stdout.flush()
+        time.sleep(POLL_SECONDS)
+
+
+class Timeline:
+    """Knows when the transcript began."""
+
+    def __init__(self) -> None:
+        self._begin_ns: int | None = None
+
+    def told(self, found: Iterable[Exchange | Event]) -> Iterator[Told]:
+        from minibroker.transcript.exchanges import Event
+
+        for each in found:
+            if self._begin_ns is None:
+                self._begin_ns = each.time_ns
+            yield Happening(each, self._begin_ns) if isinstance(each, Event) else Conversation(each, self._begin_ns)
+
+
+def opened(path: Path) -> Reading:
+    """Raises CommandFailed."""
+    from minibroker.transcript.exchanges import Reading
+    from minibroker.transcript.transcript_file import TranscriptError
+
+    try:
+        return Reading(path)
+    except FileNotFoundError:
+        raise CommandFailed(f"{path} does not exist; `minibroker serve --transcript {path}` records one") from None
+    except TranscriptError as error:
+        raise CommandFailed(f"{error}; name one that `minibroker serve --transcript FILE` has recorded") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a file that you may read") from error
+
+
+def mention(message: str) -> None:
+    from minibroker.cli.terminal import complain
+
+    complain(message)
+
+
+# -- text -----------------------------------------------------------------------------------------------------
+
+
+def text_shower(*, brief: bool, full: bool) -> Show:
+    from minibroker.cli.transcript_text import FULL, SHORT, brief_line, event_line, exchange_lines
+
+    print_lines = line_printer()
+    limits = FULL if full else SHORT
+
+    def show(told: Told) -> None:
+        if isinstance(told, Happening):
+            print_lines([event_line(told.event, told.begin_ns)])
+        elif brief:
+            print_lines([brief_line(told.exchange, told.begin_ns)])
+        else:
+            print_lines(list(exchange_lines(told.exchange, told.begin_ns, limits)))
+
+    return show
+
+
+def line_printer() -> Callable[[list[Line]], None]:
+    """With colours on a terminal, and nothing of rich elsewhere: a transcript is long, and rich is slow."""
+    from minibroker.cli.transcript_text import plain
+
+    if not sys.stdout.isatty():
+        return lambda lines: print("\n".join(map(plain, lines)))
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=sys.stdout)
+
+    def print_lines(lines: list[Line]) -> None:
+        console.print(Text("\n").join(Text.assemble(*line) for line in lines), soft_wrap=True)
+
+    return print_lines
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------
+
+
+def json_shower(*, full: bool) -> Show:
+    from minibroker.cli.transcript_text import FULL, SHORT, json_text
+
+    max_records = (FULL if full else SHORT).records
+
+    def show(told: Told) -> None:
+        row = event_object(told.event) if isinstance(told, Happening) else exchange_object(told.exchange, max_records)
+        print(json_text(row))
+
+    return show
+
+
+def event_object(event: Event) -> dict[str, Any]:
+    return {
+        "event": event.what,
+        "timeNs": event.time_ns,
+        "connection": event.connection,
+        "address": event.address,
+        "text": event.text,
+    }
+
+
+def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, Any]:
+    from minibroker.cli.transcript_fields import as_object, request_body, response_body
+
+    row: dict[str, Any] = {
+        "timeNs": exchange.time_ns,
+        "connection": exchange.connection,
+        "address": exchange.address,
+        "clientId": exchange.client_id,
+        "api": exchange.api,
+        "version": exchange.version,
+        "correlationId": exchange.correlation_id,
+        "outcome": exchange.outcome,
+        "reason": exchange.reason,
+        "latencyMs": exchange.latency_ms,
+        "requestBytes": exchange.request_bytes,
+        "responseBytes": exchange.response_bytes,
+    }
+    frames = {"request": exchange.request_frame, "response": exchange.response_frame}
+    for side, body in (("request", request_body(exchange)), ("response", response_body(exchange))):
+        frame = frames[side]
+        row[side] = None if frame is None or body.problem is not None else as_object(body.fields, max_records)
+        if body.problem is not None and frame is not None:
+            row |= {f"{side}Problem": body.problem, f"{side}Hex": frame.kept.hex()}
+    return row

@@ -1,0 +1,302 @@
+"""A request or response as its declaration tells it: its fields in their order, its records, what it is about.
+
+Pure, and the same for every API: what is known of a field is its kind and its name. `Shape` is what text and JSON are
+both made of: a field with its value, and below it rows of fields.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from minibroker.cli.data_files import Row, batch_row, crc_of, record_row
+from minibroker.cli.record_text import shown
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.primitives import Sized, Uuid
+from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
+from minibroker.protocol.schema import Array, Field
+from minibroker.protocol.schema import Row as RowKind
+from minibroker.transcript.exchanges import Exchange
+
+MAX_DECOMPRESSED_BYTES = 16 * 1024 * 1024
+# What numbers mean, by the name of their field.
+MEANINGS: dict[str, Mapping[int, str]] = {
+    "error_code": {code.value: code.name for code in ErrorCode},
+    "api_key": {key: api.name for key, api in API_TABLE.items()},
+    "isolation_level": {0: "read_uncommitted", 1: "read_committed"},
+    "key_type": {0: "group", 1: "transaction"},
+    "resource_type": {2: "topic", 4: "broker"},
+}
+TOPIC_FIELDS = ("topic", "topic_names", "resource_name")
+GROUP_FIELDS = ("group_id", "groups", "group_names", "transactional_id")
+
+
+class Shape(NamedTuple):
+    """A field: a plain value, or `rows` of fields; `is_list` if there may be any number of rows."""
+
+    name: str
+    value: Any
+    rows: Sequence[Sequence[Shape]] = ()
+    is_list: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is said with its value: what is null or empty is."""
+        return not self.rows and not (isinstance(self.value, RecordsValue) and self.value.data)
+
+    @property
+    def meaning(self) -> str | None:
+        """Of a number that has one."""
+        if self.name not in MEANINGS or not isinstance(self.value, int):
+            return None
+        return MEANINGS[self.name].get(self.value, "UNKNOWN")
+
+
+class RecordsValue(NamedTuple):
+    """A field's records; of its end, `missing_bytes` were not recorded and are zeros."""
+
+    data: memoryview
+    missing_bytes: int
+
+
+class BatchShape(NamedTuple):
+    """A batch as facts, its first records, how many there are more, and what is wrong with it."""
+
+    facts: Row
+    records: list[Row]
+    more: int
+    problem: str | None
+
+
+class Body(NamedTuple):
+    """A request or a response: its fields, or why there are none."""
+
+    fields: Sequence[Shape]
+    problem: str | None
+
+
+NOTHING = Body((), None)
+
+
+def request_body(exchange: Exchange) -> Body:
+    """Never raises: what cannot be decoded is a problem."""
+    try:
+        value = exchange.request
+    except KafkaProtocolError as error:
+        return Body((), str(error))
+    if value is None:
+        return Body((), f"{exchange.api} has no version {exchange.version} here")
+    message = API_TABLE[exchange.head.api_key or 0].request
+    return Body(shapes(message.fields, value, exchange.version, gaps_of(exchange.request_frame.gaps)), None)
+
+
+def response_body(exchange: Exchange) -> Body:
+    """Never raises: what cannot be decoded is a problem."""
+    try:
+        value = exchange.response
+    except KafkaProtocolError as error:
+        return Body((), str(error))
+    frame = exchange.response_frame
+    if value is None or frame is None:
+        return NOTHING
+    message, version = API_TABLE[exchange.head.api_key or 0].response, exchange.response_version
+    return Body(shapes(message.fields, value, version, gaps_of(frame.gaps)), None)
+
+
+def gaps_of(gaps: Sequence[tuple[int, int]]) -> list[int]:
+    return [missing for _, missing in gaps]
+
+
+def shapes(fields: Sequence[Field], value: Any, version: int, missing: list[int]) -> Sequence[Shape]:
+    """The fields that the version has, with their values. `missing`: what the last records of the frame lack."""
+    found = list(records_in(fields, value, version))
+    lacking = dict(zip(map(id, found[len(found) - len(missing) :]), missing, strict=False)) if missing else {}
+    return shapes_of(fields, value, version, lacking)
+
+
+def records_in(fields: Sequence[Field], value: Any, version: int) -> Iterator[Any]:
+    """Everything declared as records that is not empty, in the order of the wire."""
+    for field, each in live(fields, value, version):
+        if isinstance(field.kind, Sized) and field.kind.kind == "records" and each:
+            yield each
+        elif isinstance(field.kind, Array) and field.kind.element is None:
+            for row in each or ():
+                yield from records_in(field.kind.fields, row, version)
+
+
+def live(fields: Sequence[Field], value: Any, version: int) -> Iterator[tuple[Field, Any]]:
+    return ((field, each) for field, each in zip(fields, value, strict=True) if field.is_in(version))
+
+
+def shapes_of(fields: Sequence[Field], value: Any, version: int, lacking: Mapping[int, int]) -> list[Shape]:
+    return [shape_of(field, each, version, lacking) for field, each in live(fields, value, version)]
+
+
+def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int]) -> Shape:
+    kind = field.kind
+    if isinstance(kind, RowKind) and value is not None:
+        return Shape(field.name, value, [shapes_of(kind.fields, value, version, lacking)])
+    if isinstance(kind, Array) and kind.element is None:
+        rows = [shapes_of(kind.fields, row, version, lacking) for row in value or ()]
+        return Shape(field.name, None if value is None else [], rows, is_list=True)
+    if isinstance(kind, Array):
+        return Shape(field.name, None if value is None else list(value))
+    if isinstance(kind, Sized) and kind.kind == "records" and value is not None:
+        return Shape(field.name, RecordsValue(value, min(len(value), lacking.get(id(value), 0))))
+    if kind is Uuid:
+        return Shape(field.name, base64.urlsafe_b64encode(value).decode().rstrip("="))
+    return Shape(field.name, bytes(value) if isinstance(value, memoryview) else value)
+
+
+# -- records --------------------------------------------------------------------------------------------------
+
+
+def batches_of(records: RecordsValue, max_records: int | None) -> Iterator[BatchShape | str]:
+    """Every batch with its first `max_records`; a line for what is none, or was not recorded."""
+    data, whole = records.data, len(records.data) - records.missing_bytes
+    end = 0
+    try:
+        for view in scan_batches(data, 0, whole):
+            end = view.end_position
+            yield batch_shape(data, view, max_records)
+    except KafkaError as error:
+        yield f"{error}; {whole - end} bytes from there on cannot be read"
+        return
+    if records.missing_bytes:
+        yield from cut_batch(data, end, whole)
+        yield f"the last {records.missing_bytes} of {len(data)} bytes were not recorded"
+    elif end < whole:
+        yield f"the last {whole - end} bytes are the beginning of a batch"
+
+
+def cut_batch(data: memoryview, position: int, end: int) -> Iterator[BatchShape]:
+    """The batch that was not recorded to its end, as far as its header tells."""
+    if end - position < RECORD_BATCH_OVERHEAD:
+        return
+    try:
+        view = next(scan_batches(data, position, len(data)), None)
+    except KafkaError:
+        return
+    if view is not None:
+        yield BatchShape(batch_row(view, crc_of(data, view)), [], max(0, view.records_count), "not recorded to its end")
+
+
+def batch_shape(data: memoryview, view: BatchView, max_records: int | None) -> BatchShape:
+    facts = batch_row(view, crc_of(data, view))
+    if not batch_is_valid(data, view):
+        return BatchShape(facts | {"isValid": False}, [], 0, "the CRC is wrong")
+    facts["isValid"] = True
+    records: list[Row] = []
+    try:
+        found = iter_all_records(data, view, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+        records += [record_row(each, is_control=view.is_control) for each in islice(found, max_records)]
+        more = view.records_count - len(records) if view.magic >= 2 else sum(1 for _ in found)
+    except KafkaError as error:
+        return BatchShape(facts, records, 0, str(error))
+    return BatchShape(facts, records, max(0, more), None)
+
+
+# -- what a message is about ----------------------------------------------------------------------------------
+
+
+def topics_of(fields: Sequence[Shape], inside: str = "") -> Iterator[str]:
+    """The topics that are named, as often as they are."""
+    for shape in fields:
+        if shape.name in TOPIC_FIELDS or (shape.name == "name" and "topic" in inside):
+            yield from strings_of(shape.value)
+        for row in shape.rows:
+            yield from topics_of(row, shape.name)
+
+
+def groups_of(fields: Sequence[Shape]) -> Iterator[str]:
+    """The groups and transactional ids that are named."""
+    for shape in fields:
+        if shape.name in GROUP_FIELDS:
+            yield from strings_of(shape.value)
+        for row in shape.rows:
+            yield from groups_of(row)
+
+
+def errors_of(fields: Sequence[Shape]) -> Iterator[str]:
+    """The names of the errors, and what is wrong with records."""
+    for shape in fields:
+        if isinstance(shape.value, RecordsValue):
+            yield from damage_of(shape.value)
+        if shape.name == "error_code" and shape.value:
+            yield shape.meaning or str(shape.value)
+        for row in shape.rows:
+            yield from errors_of(row)
+
+
+def damage_of(records: RecordsValue) -> Iterator[str]:
+    try:
+        for view in scan_batches(records.data, 0, len(records.data) - records.missing_bytes):
+            if not batch_is_valid(records.data, view):
+                yield "a wrong CRC"
+    except KafkaError:
+        yield "records that cannot be read"
+
+
+def record_bytes_of(fields: Sequence[Shape]) -> int:
+    return sum(
+        len(shape.value.data)
+        if isinstance(shape.value, RecordsValue)
+        else sum(record_bytes_of(row) for row in shape.rows)
+        for shape in fields
+    )
+
+
+def strings_of(value: Any) -> list[str]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------
+
+
+def as_object(fields: Sequence[Shape], max_records: int | None) -> Row:
+    """The fields as JSON has them; beside an error's code its name."""
+    row: Row = {}
+    for shape in fields:
+        row[shape.name] = json_value(shape, max_records)
+        if shape.name == "error_code":
+            row["error_name"] = shape.meaning
+    return row
+
+
+def json_value(shape: Shape, max_records: int | None) -> Any:
+    value = shape.value
+    if isinstance(value, RecordsValue):
+        return records_object(value, max_records)
+    if shape.rows:
+        rows = [as_object(row, max_records) for row in shape.rows]
+        return rows if shape.is_list else rows[0]
+    return shown(value) if isinstance(value, bytes) else value
+
+
+def records_object(records: RecordsValue, max_records: int | None) -> Row:
+    found = list(batches_of(records, max_records))
+    return {
+        "sizeBytes": len(records.data),
+        "recordedBytes": len(records.data) - records.missing_bytes,
+        "batches": [
+            each.facts
+            | {"records": each.records, "recordsLeftOut": each.more}
+            | ({} if each.problem is None else {"problem": each.problem})
+            for each in found
+            if isinstance(each, BatchShape)
+        ],
+        "problems": [each for each in found if isinstance(each, str)],
+    }
+
+
+def api_named(text: str) -> ApiKey | None:
+    """An API by its name as anybody writes it: Fetch, list-offsets, LIST_OFFSETS; or by its key."""
+    wanted = text.replace("-", "").replace("_", "").lower()
+    return next(
+        (api.key for api in API_TABLE.values() if wanted in (api.name.lower(), str(api.key.value))),
+        None,
+    )

@@ -1,0 +1,316 @@
+"""A broker process of one's own: started, addressed, stopped, killed, started again.
+
+Never in this process: what a test does to its own interpreter (signals, forks, gevent) cannot hurt the broker, and
+a broker killed with -9 is a broker killed. It ends with the process that started it, even if that one is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from minibroker.administration import Connection
+    from minibroker.broker_clock import BrokerClock
+    from minibroker.control import Control
+    from minibroker.faults import Faults
+    from minibroker.transcript.exchanges import Transcript
+
+START_TIMEOUT_SECONDS = 30.0
+STOP_TIMEOUT_SECONDS = 30.0
+READY_POLL_SECONDS = 0.005
+DEATH_SECONDS = 0.5
+OF_ITS_ADDRESS = {"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"}
+LOG_LINES_SHOWN = 20
+
+
+class BrokerError(RuntimeError):
+    """The broker's process did not start or has ended; the message holds its last log lines."""
+
+
+class Broker:
+    """A broker process; `start` and `close` it, or use it in a `with`.
+
+    `data_dir=None` uses a temporary directory that goes with `close`; any other is kept. `settings` are Kafka's
+    broker settings by their names: `{"num.partitions": 3}`. `act_as` is the release of Apache Kafka it shall be for
+    its clients: "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None has all it can do. `environment` has settings
+    as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` win over it, its listeners are
+    left to `listen`, and this process's own KAFKA_* variables have no part in it. `log_file`, if given, is kept.
+    `control=True` has it listen to what tests ask of it besides Kafka's protocol: `clock`, `faults`.
+    `transcript=True`, or a file's path, records what clients send and are answered: `transcript`.
+    Stopped or killed, it can be started again: on the same data and at the same address. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        settings: Mapping[str, object] | None = None,
+        act_as: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        log_file: str | os.PathLike[str] | None = None,
+        control: bool = False,
+        transcript: bool | str | os.PathLike[str] = False,
+    ) -> None:
+        self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
+        self.data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
+        self.log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
+        self.bootstrap_servers = ""  # host:port, once started
+        self._listen = listen
+        self._settings = dict(settings or {})
+        self._act_as = act_as
+        self._environment = dict(environment or {})
+        self._control_path = self._work_dir / "control" if control else None
+        self._transcript_path = self._transcript_file(transcript)
+        self._was_ended = False  # by us
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner_pid = os.getpid()
+        atexit.register(self.close)
+
+    def start(self, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Broker:
+        """Start and wait until requests are answered. Raises BrokerError.
+
+        Starting includes recovery: after `kill`, of what was written since the last checkpoint.
+        """
+        if self.is_running:
+            raise BrokerError(f"the broker runs already, at {self.bootstrap_servers}")
+        if not self._work_dir.exists():
+            raise BrokerError("the broker was closed, and what was temporary is gone; make another Broker")
+        ready_file = self._work_dir / "ready"
+        ready_file.unlink(missing_ok=True)
+        self._was_ended = False
+        with self._opened_log() as log:
+            self._process = subprocess.Popen(
+                self._command(ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._variables()
+            )
+        try:
+            self.bootstrap_servers = self._wait_until_ready(self._process, ready_file, timeout_seconds)
+        except BaseException:
+            self.kill()
+            raise
+        # Started again, it keeps its address, as clients that know it expect.
+        self._listen = self.bootstrap_servers
+        return self
+
+    def stop(self) -> int:
+        """Stop in order (SIGTERM); the exit status, 0 when all went well. Raises BrokerError if it does not stop."""
+        if self._process is None:
+            return 0
+        self._was_ended = True
+        self._process.terminate()
+        try:
+            return self._process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerError(
+                f"the broker did not stop in {STOP_TIMEOUT_SECONDS:.0f} s and was killed:\n{self.last_log_lines()}"
+            ) from None
+
+    def kill(self) -> None:
+        """Kill without warning (SIGKILL), as a crash would."""
+        if self._process is not None:
+            self._was_ended = True
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Stop, and remove what was temporary: the log, and the data if no directory was given.
+
+        Done when the interpreter ends, too. In a fork of the process that started it, it does nothing.
+        """
+        if os.getpid() != self._owner_pid:
+            return
+        atexit.unregister(self.close)
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self._work_dir, ignore_errors=True)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The broker's process. Raises BrokerError before `start`."""
+        if self._process is None:
+            raise BrokerError("the broker was not started; call start(), or use it in a `with`")
+        return self._process.pid
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its process has ended though nobody called `stop`, `kill` or `close`."""
+        return self._process is not None and not self._was_ended and self._process.poll() is not None
+
+    def obituary(self) -> str:
+        """How it ended, and its last log lines."""
+        status = None if self._process is None else self._process.poll()
+        if status is None:
+            return "the broker runs" if self._process is not None else "the broker was not started"
+        how = f"ended with status {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
+        return f"the broker at {self.bootstrap_servers} (process {self.pid}) {how}; its last log lines:\n" + (
+            self.last_log_lines() or "(nothing was logged)"
+        )
+
+    def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic, by default with the broker's `num.partitions`. Raises BrokerError."""
+        from minibroker.administration import create_topic
+
+        with self._administered() as connection:
+            create_topic(connection, name, partitions=partitions, configs=configs or {})
+
+    def reset(self) -> None:
+        """Delete all topics and groups: milliseconds, where a new broker takes a third of a second. Raises BrokerError.
+
+        A member that a test has left in a group is put out of it. Settings that were changed while the broker ran
+        stay, and so do transactional ids and what its clock was turned by; clients that still run may make their
+        topics again. Faults are lifted.
+        """
+        from minibroker.administration import empty
+
+        if self.has_control:
+            self.faults.lift_all()  # they would strike what follows, too
+        with self._administered() as connection:
+            empty(connection)
+
+    @property
+    def has_control(self) -> bool:
+        """Whether it was made with `control=True`: there is a `clock` to turn, and `faults` to set."""
+        return self._control_path is not None
+
+    @property
+    def clock(self) -> BrokerClock:
+        """Its clock, to be turned. Raises BrokerError unless it was made with `control=True`."""
+        from minibroker.broker_clock import BrokerClock
+
+        return BrokerClock(self._control)
+
+    @property
+    def faults(self) -> Faults:
+        """What it shall do wrong, and to whom. Raises BrokerError unless it was made with `control=True`."""
+        from minibroker.faults import Faults
+
+        return Faults(self._control)
+
+    @property
+    def transcript(self) -> Transcript:
+        """What clients have sent and were answered until now. Raises BrokerError if that is not recorded."""
+        from minibroker.transcript.exchanges import Transcript
+
+        if self._transcript_path is None:
+            raise BrokerError("this broker records no transcript; start it with Broker(transcript=True)")
+        return Transcript(self._transcript_path)
+
+    def get_bootstrap_server(self) -> str:
+        """`host:port`, by the name testcontainers gives it."""
+        return self.bootstrap_servers
+
+    def last_log_lines(self) -> str:
+        """The end of the broker's log, of all its runs until `close`."""
+        with contextlib.suppress(FileNotFoundError):
+            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+        return "(no log)"
+
+    def __enter__(self) -> Broker:
+        return self if self.is_running else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _administered(self) -> Iterator[Connection]:
+        """A connection for administration. Raises BrokerError, also for what it refuses."""
+        from minibroker.administration import connected
+        from minibroker.protocol.errors import KafkaError
+
+        if not self.is_running:
+            raise BrokerError(self.obituary())
+        try:
+            with connected(self.bootstrap_servers) as connection:
+                yield connection
+        except KafkaError as error:
+            raise BrokerError(f"the broker refuses: {error.message}") from error
+        except OSError as error:
+            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
+
+    @property
+    def _control(self) -> Control:
+        """Through which what is no part of Kafka's protocol is asked of it. Raises BrokerError if it has none."""
+        from minibroker.control import Control
+
+        if self._control_path is None:
+            raise BrokerError(
+                "its clock cannot be turned nor faults be set; start it with Broker(control=True), pytest's "
+                "with minibroker_control = true in the ini file"
+            )
+        return Control(self._control_path, self._how_it_ended)
+
+    def _how_it_ended(self) -> str | None:
+        """Its obituary, if it is no more: a connection breaks a moment before the process is gone."""
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(DEATH_SECONDS)
+        return None if self.is_running else self.obituary()
+
+    def _transcript_file(self, given: bool | str | os.PathLike[str]) -> Path | None:
+        if isinstance(given, bool):
+            return self._work_dir / "transcript" if given else None
+        return Path(given)
+
+    def _opened_log(self) -> BinaryIO:
+        """Raises BrokerError."""
+        try:
+            return self.log_file.open("ab")
+        except OSError as error:
+            raise BrokerError(f"cannot write the broker's log to {self.log_file}: {error.strerror}") from error
+
+    def _variables(self) -> dict[str, str]:
+        """The process's environment: ours, and of KAFKA_* only what was given."""
+        if not self._environment:
+            return dict(os.environ)
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        return ours | {name: value for name, value in self._environment.items() if name not in OF_ITS_ADDRESS}
+
+    def _command(self, ready_file: Path) -> list[str]:
+        # -P: a `minibroker` or `json.py` in the current directory is not ours.
+        command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
+        command += ["--listen", self._listen, "--data-dir", str(self.data_dir), "--ready-file", str(ready_file)]
+        if self._act_as is not None:
+            command += ["--act-as", self._act_as]
+        if self._environment:
+            command.append("--environment")
+        if self._control_path is not None:
+            command += ["--control", str(self._control_path)]
+        if self._transcript_path is not None:
+            command += ["--transcript", str(self._transcript_path)]
+        for name, value in self._settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--set", f"{name}={text}"]
+        return command
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], ready_file: Path, timeout_seconds: float) -> str:
+        """The address. Raises BrokerError."""
+        deadline = time.monotonic() + timeout_seconds
+        while not ready_file.exists():
+            if process.poll() is not None:
+                raise BrokerError(f"the broker ended with status {process.returncode}:\n{self.last_log_lines()}")
+            if time.monotonic() > deadline:
+                raise BrokerError(f"the broker was not ready in {timeout_seconds:.0f} s:\n{self.last_log_lines()}")
+            time.sleep(READY_POLL_SECONDS)
+        return ready_file.read_text().strip()

@@ -1,0 +1,315 @@
+"""Compaction: of all records with one key, a log keeps the newest.
+
+    clean section | dirty section | what cannot be compacted yet: from the first transaction that is undecided, the
+                                    first segment that is too young, or the active segment on
+
+As kafka 2.0.1 Cleaner: the newest offset of each key in the dirty section is gathered (`OffsetMap`), as far as there
+is memory; then both sections are copied without the records that have a newer one, small neighbours together, and
+the copies take the place of the originals. Offsets stay, readers see gaps. Tombstones, and the markers of
+transactions nothing is left of, go once they are older than `delete.retention.ms`.
+
+`LogCleaning.steps` says what is to be done where: it runs on the thread that owns the log, and what it yields is to
+be called in another one. That one only reads segments which are no longer written, by `pread`, and writes files
+nobody else knows. What happened to the log meanwhile is looked at before a copy takes effect: if it was truncated,
+deleted, or lost a segment, the copy is thrown away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from minibroker.protocol.batch_filter import KeyedRecord, OpenBatch, open_batch
+from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, batch_is_valid, scan_batches
+from minibroker.protocol.compression import corrupt
+from minibroker.protocol.record_batch import LOG_OVERHEAD, build_empty_batch, read_header
+from minibroker.storage.compaction.cleaned_segment import CleanedSegment
+from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
+from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
+from minibroker.storage.compaction.cleaner_transactions import CleanedTransactions
+from minibroker.storage.log.local_log import sync_directory
+from minibroker.storage.log.log import Log
+from minibroker.storage.log.log_validator import MAX_DECOMPRESSED_BYTES
+from minibroker.storage.segment.log_segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+# A copy takes its place with a few renames for each segment it replaces, and everybody waits for them.
+MOST_SEGMENTS_IN_A_GROUP = 16
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """The broker's settings `log.cleaner.dedupe.buffer.size` and so on."""
+
+    dedupe_buffer_size: int = 128 * 1024 * 1024
+    io_buffer_size: int = 512 * 1024
+    io_buffer_load_factor: float = 0.9
+
+
+class LogToClean(NamedTuple):
+    """A log and what of it can be compacted, up to the start of a segment."""
+
+    log: Log
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    is_overdue: bool  # max.compaction.lag.ms has passed for one of its records
+
+    @property
+    def cleanable_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total > 0 else 0.0
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """What one compaction came to."""
+
+    keys: int = 0
+    bytes_read: int = 0  # twice where keys were gathered
+    bytes_written: int = 0
+    records_read: int = 0  # when copying, without those of batches that go or stay unseen
+    records_kept: int = 0
+    invalid_records: int = 0  # without a key
+    seconds: float = 0.0
+
+
+class LogCleaning:
+    """One compaction of one log. Made, and closed, on the thread that owns the log."""
+
+    def __init__(self, to_clean: LogToClean, config: CleanerConfig, pace: CleanerPace, *, now_ms: int) -> None:
+        log, first_dirty_offset = to_clean.log, to_clean.first_dirty_offset
+        self.log = log
+        self.stats = CleanerStats()
+        self._first_dirty_offset = first_dirty_offset
+        self._first_uncleanable_offset = to_clean.first_uncleanable_offset
+        self._config = config
+        self._pace = pace
+        self._now_ms = now_ms
+        self._truncations = log.truncations
+        self._segments = log.segments.between(0, to_clean.first_uncleanable_offset)
+        self._dirty_segments = log.segments.between(first_dirty_offset, to_clean.first_uncleanable_offset)
+        self._first_dirty_position = (
+            self._dirty_segments[0].offset_index.position_before(first_dirty_offset) if self._dirty_segments else 0
+        )
+        self._delete_horizon_ms = self._find_delete_horizon_ms()
+        # The last batch of each producer stays, even without records: later ones only make it dispensable.
+        self._last_batches = {
+            entry.producer_id: (entry.last_offset, entry.epoch) for entry in log.producer_state.producers.values()
+        }
+        # Of all segments: what can be compacted may have its marker in one that cannot.
+        self._transaction_indexes = [segment.transaction_index for segment in log.segments]
+        self._offset_map = OffsetMap(config.dedupe_buffer_size, config.io_buffer_load_factor)
+        self._transactions = CleanedTransactions((), 0)
+        self._cleaned: CleanedSegment | None = None
+
+    def _find_delete_horizon_ms(self) -> int:
+        """Return the time before which segments lose their tombstones (as kafka 2.0.1 Cleaner.clean)."""
+        clean = [segment for segment in self._segments if segment.base_offset < self._first_dirty_offset]
+        return clean[-1].last_modified_ms - self.log.config.delete_retention_ms if clean else 0
+
+    # -- on the log's thread ----------------------------------------------------------------------------------
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """Iterate over the work for another thread, and act on what it came to.
+
+        Raises LogCleaningAbortedError or OSError, as does the work, which also raises KafkaError(CORRUPT_MESSAGE,
+        MESSAGE_TOO_LARGE). Call `close` in the end.
+        """
+        began = time.monotonic()
+        self._pace.begin()
+        yield self._fill_offset_map
+        self.stats.keys = len(self._offset_map)
+        end_offset = max(self._offset_map.latest_offset + 1, self._first_dirty_offset)
+        config = self.log.config
+        for group in group_segments(
+            [segment for segment in self._segments if segment.base_offset < end_offset],
+            max_bytes=config.segment_bytes,
+            max_index_bytes=config.segment_index_bytes,
+            end_offset=self._first_uncleanable_offset,
+        ):
+            yield partial(self._copy, group)
+            self._begin_replacement(group)
+            yield partial(sync_directory, self.log.directory)
+            if not self.log.complete_replacement(now_ms=self._now_ms):
+                raise self._aborted()
+            yield partial(sync_directory, self.log.directory)
+        self.log.cleaned_offset = end_offset
+        yield partial(self._offset_map.give_up, self._pace.breathe)
+        self.stats.seconds = time.monotonic() - began
+
+    def _begin_replacement(self, group: Sequence[LogSegment]) -> None:
+        cleaned = self._cleaned
+        if cleaned is None or self.is_log_changed or group[-1] is self.log.segments.active:
+            raise self._aborted()
+        self._cleaned = None
+        self.log.begin_replacement(cleaned.segment, group)
+
+    @property
+    def is_log_changed(self) -> bool:
+        """Whether the log is not what it was: closed, deleted, offline, or truncated."""
+        return self.log.is_refusing or self.log.truncations != self._truncations
+
+    def _aborted(self) -> LogCleaningAbortedError:
+        return LogCleaningAbortedError(f"{self.log.topic_partition} was changed while it was compacted")
+
+    def close(self) -> None:
+        """Throw away what did not get into the log. Raises OSError."""
+        cleaned, self._cleaned = self._cleaned, None
+        if cleaned is not None:
+            cleaned.discard()
+        self.log.abandon_replacement()
+
+    # -- elsewhere --------------------------------------------------------------------------------------------
+
+    def _fill_offset_map(self) -> None:
+        """Gather the newest offset of each key in the dirty section (as kafka 2.0.1 Cleaner.buildOffsetMap)."""
+        aborted = [txn for index in self._transaction_indexes for txn in index.entries()]
+        self._transactions = CleanedTransactions(aborted, 0)
+        transactions = CleanedTransactions(aborted, self._first_dirty_offset)
+        offset_map, position = self._offset_map, self._first_dirty_position
+        for segment in self._dirty_segments:
+            for chunk, view in self._batches(segment, position):
+                if view.last_offset < self._first_dirty_offset:
+                    continue
+                # A whole batch or none of it: a batch of more keys than there is memory for ends no progress.
+                if offset_map.is_full:
+                    return
+                if view.is_control:
+                    transactions.on_marker(view, chunk)
+                elif not transactions.on_batch(view):
+                    for records in self._slices(self._open(chunk, view)):
+                        offset_map.put(records, self._first_dirty_offset)
+                offset_map.latest_offset = view.last_offset
+            position = 0
+
+    def _copy(self, group: Sequence[LogSegment]) -> None:
+        """Write one segment of what stays of several (as kafka 2.0.1 Cleaner.cleanSegments)."""
+        if self.is_log_changed:
+            raise self._aborted()
+        self._cleaned = cleaned = CleanedSegment(self.log.directory, group, self.log.config, now_ms=self._now_ms)
+        self._transactions.index = cleaned.segment.transaction_index
+        last_seen = None
+        for segment in group:
+            retains_deletes = segment.last_modified_ms > self._delete_horizon_ms
+            for chunk, view in self._batches(segment):
+                last_seen = view
+                batch = self._what_stays(chunk, view, retains_deletes)
+                if batch is not None:
+                    cleaned.add(batch)
+                    self._pace.on_bytes(len(batch))
+        self.stats.bytes_written += cleaned.finish(last_seen)
+
+    def _what_stays(self, chunk: bytes, view: BatchView, retains_deletes: bool) -> bytes | bytearray | None:
+        """Return what stays of a batch: all, some records, its header alone, or None."""
+        is_last = self._is_last_of_producer(view)
+        if view.is_control:
+            may_go = self._transactions.on_marker(view, chunk) and not retains_deletes and not is_last
+            return None if may_go else chunk[view.position : view.end_position]
+        is_aborted = self._transactions.on_batch(view)
+        if not is_aborted:
+            if view.last_offset > self._offset_map.latest_offset:
+                return chunk[view.position : view.end_position]
+            batch = self._compacted(chunk, view, retains_deletes)
+            if batch is not None:
+                return batch
+        return build_empty_batch(read_header(chunk, view.position)) if is_last else None
+
+    def _compacted(self, chunk: bytes, view: BatchView, retains_deletes: bool) -> bytes | bytearray | None:
+        """Return the batch with those of its records that have no newer one, None without any."""
+        stats, opened, count = self.stats, self._open(chunk, view), 0
+        kept: list[KeyedRecord] = []
+        for records in self._slices(opened):
+            count += len(records)
+            staying = self._offset_map.without_superseded(records, retain_deletes=retains_deletes)
+            if len(staying) < len(records):
+                stats.invalid_records += sum(record[1] is None for record in records)
+            kept += staying
+        stats.records_read += count
+        stats.records_kept += len(kept)
+        if not kept:
+            return None
+        return chunk[view.position : view.end_position] if len(kept) == count else opened.keep(kept)
+
+    def _is_last_of_producer(self, view: BatchView) -> bool:
+        """Whether the batch has the producer's last sequence number, or its epoch if there is none.
+
+        As later Kafka's Cleaner; 2.0.1 goes by the number alone, which an older epoch may have had too.
+        """
+        last_offset, epoch = self._last_batches.get(view.producer_id, (-1, None))
+        if last_offset >= 0:
+            return view.last_offset == last_offset
+        return view.is_control and view.producer_epoch == epoch
+
+    def _open(self, chunk: bytes, view: BatchView) -> OpenBatch:
+        if not batch_is_valid(chunk, view):
+            raise corrupt(f"{self.log.topic_partition}: the CRC is wrong at offset {view.base_offset}")
+        return open_batch(chunk, view, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)
+
+    def _slices(self, opened: OpenBatch) -> Iterator[list[KeyedRecord]]:
+        for records in opened.slices():
+            self._pace.breathe()
+            yield records
+
+    def _batches(self, segment: LogSegment, position: int = 0) -> Iterator[tuple[bytes, BatchView]]:
+        """Iterate over the batches from a position on, each with the bytes its own position counts in.
+
+        Raises KafkaError(CORRUPT_MESSAGE), LogCleaningAbortedError.
+        """
+        fd, end = segment.records.fd, segment.size_bytes
+        size = usual_size = max(self._config.io_buffer_size // 2, HEADER_SIZE_UP_TO_MAGIC)
+        while position < end:
+            if self.is_log_changed:
+                raise self._aborted()
+            chunk = os.pread(fd, min(size, end - position), position)
+            self.stats.bytes_read += len(chunk)
+            self._pace.on_bytes(len(chunk))
+            read = 0
+            for view in scan_batches(chunk, 0, len(chunk)):
+                yield chunk, view
+                read = view.end_position
+                self._pace.breathe()
+            position += read
+            size = usual_size
+            if read == 0:
+                size = int.from_bytes(chunk[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+                if not len(chunk) < size <= end - position:
+                    raise corrupt(f"{segment.path}: no whole batch at byte {position}")
+
+
+def group_segments(
+    segments: Sequence[LogSegment], *, max_bytes: int, max_index_bytes: int, end_offset: int
+) -> list[list[LogSegment]]:
+    """Return runs of neighbours that fit into one segment (as kafka 2.0.1 Cleaner.groupSegmentsBySize).
+
+    `end_offset` is where the last of them ends at most.
+    """
+    groups: list[list[LogSegment]] = []
+    next_offsets = [segment.base_offset for segment in segments[1:]] + [end_offset] * bool(segments)
+    records_bytes = index_bytes = time_index_bytes = 0
+    for segment, next_offset in zip(segments, next_offsets, strict=True):
+        records_bytes += segment.size_bytes
+        index_bytes += segment.offset_index.size_bytes
+        time_index_bytes += segment.time_index.size_bytes
+        if (
+            groups
+            and len(groups[-1]) < MOST_SEGMENTS_IN_A_GROUP
+            and records_bytes <= max_bytes
+            and index_bytes <= max_index_bytes
+            and time_index_bytes <= max_index_bytes
+            and next_offset - 1 - groups[-1][0].base_offset <= _INT32_MAX
+        ):
+            groups[-1].append(segment)
+            continue
+        groups.append([segment])
+        records_bytes, index_bytes = segment.size_bytes, segment.offset_index.size_bytes
+        time_index_bytes = segment.time_index.size_bytes
+    return groups

@@ -1,0 +1,395 @@
+"""All logs of a data directory: opened together, looked after, closed together.
+
+    <log dir>/.lock                            one broker at a time
+    <log dir>/meta.properties                  whose directory it is
+    <log dir>/*-checkpoint                     see `log_checkpoints`
+    <log dir>/.kafka_cleanshutdown             only between a clean stop and the next start
+    <log dir>/<topic>-<partition>/             a log;  ....<uuid>-delete/  one on its way out
+
+Here is decided what a failing disk means (`map_storage_errors`): a full one refuses, and takes appends again when
+there is room; any other error, and every failed fsync, takes the directory offline until the next start.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.data_dir.directory_lock import DirectoryLock
+from minibroker.storage.data_dir.directory_lock import LogDirectoryError as LogDirectoryError
+from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, later_cleaner_offsets, read_offsets
+from minibroker.storage.data_dir.pending_deletions import PendingDeletions
+from minibroker.storage.files.files import (
+    CLEAN_SHUTDOWN_MARKER,
+    META_PROPERTIES,
+    CorruptFileError,
+    MetaProperties,
+    deleted_directory_name,
+    is_deleted_directory,
+    parse_partition_directory,
+    partition_directory_name,
+    read_meta_properties,
+    write_meta_properties,
+)
+from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.log.log import Log
+from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
+
+logger = logging.getLogger(__name__)
+
+# No room, no descriptors, no memory: nothing is wrong with what is on the disk, and it may pass.
+_PASSING_ERRORS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
+)
+
+_MOST_DELETE_CHECK_INTERVAL_MS = 30_000
+_LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
+
+
+class StorageErrorMap:
+    """The context of one operation on the disk: see `map_storage_errors`."""
+
+    __slots__ = ("_log_manager",)
+
+    def __init__(self, log_manager: LogManager | None) -> None:
+        self._log_manager = log_manager
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            if self._log_manager is not None:
+                self._log_manager.on_storage_error(error)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def map_storage_errors(log_manager: LogManager | None = None) -> StorageErrorMap:
+    """Turn the OSError of what runs inside into KafkaError(KAFKA_STORAGE_ERROR).
+
+    With the manager, an error that will not pass takes its directory offline.
+    """
+    return StorageErrorMap(log_manager)
+
+
+class LogManager:
+    """The logs of one directory. `lock`, `load`, then everything else; `close` last.
+
+    One thread owns it; `flush_dirty_logs`, and what the methods return to be called, may run in another.
+    """
+
+    def __init__(
+        self,
+        log_dir: Path,
+        *,
+        default_config: LogConfig,
+        broker_id: int,
+        topic_overrides: Mapping[str, Mapping[str, str]] | None = None,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+    ) -> None:
+        self.log_dir = log_dir
+        self.default_config = default_config
+        self.is_offline = False
+        self._broker_id = broker_id
+        self._overrides = {topic: dict(props) for topic, props in (topic_overrides or {}).items()}
+        self._producer_expiration_ms = producer_expiration_ms
+        self._logs: dict[TopicPartition, Log] = {}
+        self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
+        self._lock = DirectoryLock(log_dir)
+        # Partitions that a checkpoint may still know from a former life.
+        self._forgotten: set[TopicPartition] = set()
+        self._checkpoints = LogCheckpoints.of(log_dir)
+
+    # -- starting -----------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Make the directory if need be, and this broker its only user. Raises LogDirectoryError."""
+        self._lock.acquire()
+
+    def partitions_on_disk(self) -> list[TopicPartition]:
+        """Return the partitions that have a directory, without opening them. Raises LogDirectoryError."""
+        try:
+            names = [entry.name for entry in os.scandir(self.log_dir) if entry.is_dir()]
+        except OSError as error:
+            raise LogDirectoryError(f"cannot read data directory {self.log_dir}: {error.strerror}") from error
+        found = (parse_partition_directory(name) for name in names)
+        return sorted(topic_partition for topic_partition in found if topic_partition is not None)
+
+    def load(self, now_ms: int, *, left_over: Iterable[TopicPartition] = ()) -> None:
+        """Open all logs but those a deletion has `left_over`, recovering if need be. Raises LogDirectoryError."""
+        self.lock()
+        try:
+            self._check_owner(now_ms)
+            for topic_partition in left_over:
+                os.rename(self.log_dir / partition_directory_name(topic_partition), self._way_out(topic_partition))
+            self._load_logs(now_ms)
+        except OSError as error:
+            self._lock.release()
+            raise LogDirectoryError(f"cannot load data directory {self.log_dir}: {error}") from error
+        except LogDirectoryError:
+            self._lock.release()
+            raise
+
+    def _check_owner(self, now_ms: int) -> None:
+        path = self.log_dir / META_PROPERTIES
+        try:
+            meta = read_meta_properties(path)
+        except CorruptFileError as error:
+            raise LogDirectoryError(str(error)) from error
+        if meta is None:
+            write_meta_properties(path, MetaProperties(self._broker_id), now_ms=now_ms)
+        elif meta.broker_id != self._broker_id:
+            raise LogDirectoryError(
+                f"Configured broker.id {self._broker_id} doesn't match stored broker.id {meta.broker_id} in "
+                f"{path}. If you moved your data, make sure your configured broker.id matches."
+            )
+
+    def _load_logs(self, now_ms: int) -> None:
+        marker = self.log_dir / CLEAN_SHUTDOWN_MARKER
+        is_after_clean_stop = marker.exists()
+        recovery_points, log_start_offsets, high_watermarks, cleaner_offsets = map(read_offsets, self._checkpoints)
+        for topic_partition in self.partitions_on_disk():
+            log = load_log(
+                topic_partition,
+                self.log_dir / partition_directory_name(topic_partition),
+                self._config_of(topic_partition.topic),
+                now_ms=now_ms,
+                log_start_offset=log_start_offsets.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition, 0),
+                is_after_clean_stop=is_after_clean_stop,
+                producer_expiration_ms=self._producer_expiration_ms,
+            )
+            log.update_high_watermark(high_watermarks.get(topic_partition, 0))
+            if topic_partition in cleaner_offsets:
+                log.cleaned_offset = min(cleaner_offsets[topic_partition], log.log_end_offset)
+            self._logs[topic_partition] = log
+        known = recovery_points.keys() | log_start_offsets.keys() | cleaner_offsets.keys()
+        self._forgotten = known - self._logs.keys()
+        for entry in os.scandir(self.log_dir):
+            if entry.is_dir() and is_deleted_directory(entry.name):
+                self._deleted.append((Path(entry.path), None))
+        marker.unlink(missing_ok=True)
+        if self._logs:  # a new directory was never stopped
+            how = "a clean" if is_after_clean_stop else "no clean"
+            logger.info("%s: %d logs opened after %s stop", self.log_dir, len(self._logs), how)
+
+    # -- logs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return self._logs
+
+    def get_log(self, topic_partition: TopicPartition) -> Log | None:
+        return self._logs.get(topic_partition)
+
+    def get_or_create_log(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
+        """Return the log, making an empty one if there is none. Raises OSError, KafkaError when offline."""
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            return log
+        self._check_online()
+        if topic_partition in self._forgotten:
+            # After a crash the new log must not be opened with the old one's offsets.
+            self.checkpoint_recovery_points()()
+            self.checkpoint_log_start_offsets()()
+            self.checkpoint_cleaner_offsets()()
+            self._forgotten.clear()
+        directory = self.log_dir / partition_directory_name(topic_partition)
+        directory.mkdir()
+        try:
+            log = load_log(
+                topic_partition,
+                directory,
+                self._config_of(topic_partition.topic),
+                now_ms=now_ms,
+                producer_expiration_ms=self._producer_expiration_ms,
+            )
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self._logs[topic_partition] = log
+        return log
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Rename the log's directory away; `take_due_deletions` has it removed later. Raises OSError."""
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return
+        directory = self._way_out(topic_partition)
+        log.rename_and_refuse(directory)
+        del self._logs[topic_partition]
+        self._forgotten.add(topic_partition)
+        self._deleted.append((directory, None))
+
+    def _way_out(self, topic_partition: TopicPartition) -> Path:
+        return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
+
+    def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Give a topic's logs, present and future, these settings on top of the broker's.
+
+        Raises KafkaError(INVALID_CONFIG); nothing has changed then.
+        """
+        config = LogConfig.from_props(overrides, self.default_config)
+        self._overrides[topic] = dict(overrides)
+        for topic_partition, log in self._logs.items():
+            if topic_partition.topic == topic:
+                log.update_config(config)
+
+    def set_default_config(self, config: LogConfig) -> None:
+        """Give all logs, present and future, the broker's changed settings below what their topics set."""
+        self.default_config = config
+        for topic_partition, log in self._logs.items():
+            log.update_config(self._config_of(topic_partition.topic))
+
+    def _config_of(self, topic: str) -> LogConfig:
+        return LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
+
+    # -- upkeep -------------------------------------------------------------------------------------------------
+
+    def cleanup_logs(self, now_ms: int) -> int:
+        """Take out segments that retention gives up, and idle producers; return how many segments."""
+        count = 0
+        for log in self._usable_logs():
+            log.producer_state.remove_expired(now_ms)
+            try:
+                count += log.delete_old_segments(now_ms)
+            except OSError as error:
+                self.on_storage_error(error)
+        return count
+
+    def flush_dirty_logs(self, now_ms: int) -> None:
+        """fsync what `flush.ms` is due for, and segments that have been rolled; may run in another thread."""
+        for log in self._usable_logs():
+            try:
+                if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                    log.flush(now_ms=now_ms)
+                elif log.has_unflushed_segments:
+                    log.flush(log.segments.active.base_offset)
+            except OSError as error:
+                self.on_storage_error(error)
+
+    @property
+    def delete_check_interval_ms(self) -> int:
+        """How often `take_due_deletions` is worth calling."""
+        delay_ms = self.default_config.file_delete_delay_ms
+        return min(max(delay_ms, _LEAST_DELETE_CHECK_INTERVAL_MS), _MOST_DELETE_CHECK_INTERVAL_MS)
+
+    def take_due_deletions(self, now_ms: int) -> PendingDeletions:
+        """Return the files and directories given up at least `file.delete.delay.ms` ago, to be removed elsewhere."""
+        delay_ms = self.default_config.file_delete_delay_ms
+        dated = [(path, now_ms + delay_ms if due_ms is None else due_ms) for path, due_ms in self._deleted]
+        self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
+        return PendingDeletions(
+            [path for path, due_ms in dated if due_ms <= now_ms],
+            [segment for log in self._usable_logs() for segment in log.take_deleted(now_ms)],
+        )
+
+    def release_idle_maps(self) -> None:
+        """Give back what scans and look-ups in segments that are no longer written have mapped."""
+        for log in self._usable_logs():
+            log.release_idle_maps()
+
+    # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
+
+    def checkpoint_recovery_points(self) -> Callable[[], None]:
+        """Write down from where recovery must read each log. The write raises OSError."""
+        self._check_online()
+        offsets = {key: log.recovery_point for key, log in self._logs.items()}
+        write_offsets = self._checkpoints.recovery_points.later(offsets)
+        needed = [(log, log.oldest_snapshot_needed) for log in self._usable_logs()]
+
+        def write() -> None:
+            write_offsets()
+            for log, offset in needed:
+                log.delete_snapshots_before(offset)
+
+        return write
+
+    def checkpoint_log_start_offsets(self) -> Callable[[], None]:
+        """Write down which logs begin within their first segment. The write raises OSError."""
+        self._check_online()
+        offsets = {
+            key: log.log_start_offset
+            for key, log in self._logs.items()
+            if log.log_start_offset > log.segments.first.base_offset
+        }
+        return self._checkpoints.log_start_offsets.later(offsets)
+
+    def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
+        """Write down how far logs are compacted. The write raises OSError."""
+        self._check_online()
+        cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
+        offsets = {key: offset for key, offset in cleaned if offset is not None}
+        return later_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
+
+    def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write down how far each log is committed. Raises OSError."""
+        self._check_online()
+        self._checkpoints.high_watermarks.write(offsets)
+
+    def read_high_watermarks(self) -> dict[TopicPartition, int]:
+        """Return what was written down last, nothing if that cannot be read."""
+        return read_offsets(self._checkpoints.high_watermarks)
+
+    # -- failing and stopping -----------------------------------------------------------------------------------
+
+    def on_storage_error(self, error: OSError) -> None:
+        """Take the directory offline unless the error is one that passes."""
+        if isinstance(error, LogFlushError) or error.errno not in _PASSING_ERRORS:
+            self.go_offline(str(error))
+        else:
+            logger.error("%s: %s", self.log_dir, error)
+
+    def go_offline(self, reason: str) -> None:
+        """Serve nothing from this directory any more, until the next start."""
+        if self.is_offline:
+            return
+        self.is_offline = True
+        logger.critical("%s is offline: %s", self.log_dir, reason)
+        for log in list(self._logs.values()):
+            log.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
+
+    def close(self) -> None:
+        """Flush and close all logs, write the checkpoints and the clean marker, unlock.
+
+        Raises OSError, the first there was, when all that could be closed is; the marker is not written then.
+        """
+        try:
+            if self.is_offline:
+                return
+            failures = [failure for failure in map(_close, self._logs.values()) if failure is not None]
+            self.checkpoint_recovery_points()()
+            self.checkpoint_log_start_offsets()()
+            self.checkpoint_cleaner_offsets()()
+            if failures:
+                raise failures[0]
+            (self.log_dir / CLEAN_SHUTDOWN_MARKER).touch()
+        finally:
+            self._lock.release()
+
+    def _usable_logs(self) -> Iterable[Log]:
+        return () if self.is_offline else tuple(self._logs.values())
+
+    def _check_online(self) -> None:
+        if self.is_offline:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory {self.log_dir} is offline")
+
+
+def _close(log: Log) -> OSError | None:
+    try:
+        log.close()
+    except OSError as error:
+        logger.error("cannot close the log of %s: %s", log.topic_partition, error)
+        return error
+    return None

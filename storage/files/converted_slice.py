@@ -1,0 +1,121 @@
+"""A stretch of a `.log` for a client that is older than the records: converted while it is being sent (KIP-283).
+
+How many bytes it has is promised before all of it is converted: as many as were read, or as the first converted
+batch has if that is larger. What conversion saves is filled with the head of a batch too long to be whole, which
+every client drops as the usual partial batch at the end; what conversion adds beyond that is cut off.
+
+All of this is as kafka 2.0.1 LazyDownConversionRecords and LazyDownConversionRecordsSend, two oddities included:
+a stretch of nothing but control batches is 12 bytes of filler, and behind control batches in front the first
+batch comes twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+
+from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.conversion import down_convert
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.record_batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from minibroker.storage.files.files import FileSlice
+
+logger = logging.getLogger(__name__)
+
+MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
+READ_BYTES = 128 * 1024  # read at a time, unless one batch is longer; the longest filler too
+PIECE_BYTES = 32 * 1024  # of plain records, converted in about a millisecond
+FILLER_HEAD = struct.Struct(">qi")  # an offset no record has, and the size that makes it partial
+
+
+class ConvertedSlice:
+    """To be sent as `size_bytes` in `pieces`; they can be asked for once, as the first batch is not kept longer.
+
+    Of uncompressed batches, records before `fetch_offset` are left out. Raises KafkaError when the first batch
+    cannot be converted; a later one ends the answer, so that it is the first when the client asks on.
+    """
+
+    __slots__ = ("_fetch_offset", "_first", "_records", "_to_magic", "size_bytes")
+
+    def __init__(self, records: FileSlice, to_magic: int, fetch_offset: int) -> None:
+        self._records = records
+        self._to_magic = to_magic
+        self._fetch_offset = fetch_offset
+        converted = (self._convert(buffer, view) for buffer, view in whole_batches(records))
+        self._first = next(filter(None, converted), b"")
+        self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else FILLER_HEAD.size
+
+    def pieces(self) -> Iterator[bytes | bytearray]:
+        """All bytes, none of them converted before it is asked for. Raises OSError."""
+        missing_bytes = self.size_bytes
+        for piece in self._converted_pieces():
+            yield piece[:missing_bytes]
+            missing_bytes -= len(piece)
+            if missing_bytes <= 0:
+                return
+        while missing_bytes > 0:
+            filling = filler(missing_bytes)
+            yield filling
+            missing_bytes -= len(filling)
+
+    def read(self) -> bytes:
+        """All of it at once."""
+        return b"".join(self.pieces())
+
+    def _converted_pieces(self) -> Iterator[bytearray]:
+        if not self._first:
+            return
+        piece, self._first = bytearray(self._first), b""
+        batches = whole_batches(self._records)
+        next(batches)  # the one in front, which need not be the one that was converted: see above
+        try:
+            for buffer, view in batches:
+                if len(piece) >= PIECE_BYTES or view.codec is not Codec.NONE:
+                    yield piece
+                    piece = bytearray()
+                piece += self._convert(buffer, view)
+        except KafkaError as error:
+            logger.warning("%r is cut short: %s", self, error)
+        yield piece
+
+    def _convert(self, buffer: bytes, view: BatchView) -> bytearray:
+        return down_convert(
+            buffer,
+            view.position,
+            view.end_position,
+            to_magic=self._to_magic,
+            first_offset=self._fetch_offset,
+            max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES,
+        )
+
+    def __repr__(self) -> str:
+        return f"ConvertedSlice({self._records!r} to magic {self._to_magic})"
+
+
+def whole_batches(records: FileSlice) -> Iterator[tuple[bytes, BatchView]]:
+    """Each whole batch of the slice and the buffer it lies in, of about `READ_BYTES`. Raises OSError, KafkaError."""
+    position, end = records.position, records.position + records.size_bytes
+    wanted_bytes = READ_BYTES
+    while position < end:
+        buffer = records.file.read(position, min(wanted_bytes, end - position))
+        read_bytes = 0
+        for view in scan_batches(buffer, 0, len(buffer)):
+            yield buffer, view
+            read_bytes = view.end_position
+        if read_bytes:
+            position += read_bytes
+            wanted_bytes = READ_BYTES
+            continue
+        if len(buffer) < min(wanted_bytes, end - position) or len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
+            return
+        wanted_bytes = int.from_bytes(buffer[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        if wanted_bytes > end - position:
+            return
+
+
+def filler(missing_bytes: int) -> bytes:
+    """At most `missing_bytes` that every client takes for the beginning of a batch."""
+    head = FILLER_HEAD.pack(-1, max(missing_bytes + 1, RECORD_BATCH_OVERHEAD))
+    return head.ljust(min(missing_bytes, READ_BYTES), b"\0")[:missing_bytes]

@@ -1,0 +1,47 @@
+"""What a read of a log returns: where it stood, and the records as a slice of their file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.index.transaction_index import AbortedTxn
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset and where it lies: the segment, and the position in it; -1 where only the offset is known."""
+
+    message_offset: int
+    segment_base_offset: int = -1
+    relative_position: int = -1
+
+
+class OffsetPosition(NamedTuple):
+    """The batch that holds an offset, or the first after it."""
+
+    offset: int
+    position: int
+    size_bytes: int
+
+
+class FetchDataInfo:
+    """What a read found. `records` is b"" where no byte may be given; the metadata is right even then."""
+
+    __slots__ = ("aborted_transactions", "first_entry_incomplete", "offset_metadata", "records")
+
+    def __init__(
+        self,
+        offset_metadata: LogOffsetMetadata,
+        records: FileSlice | bytes = b"",
+        *,
+        first_entry_incomplete: bool = False,
+        aborted_transactions: list[AbortedTxn] | None = None,
+    ) -> None:
+        self.offset_metadata = offset_metadata
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
+
+    @property
+    def size_bytes(self) -> int:
+        return self.records.size_bytes if isinstance(self.records, FileSlice) else 0

@@ -1,0 +1,390 @@
+"""The two sparse indexes of a segment, as Kafka lays them out.
+
+    .index      relative offset: int32 | position: int32       the batch ending with it starts there
+    .timeindex  timestamp: int64 | relative offset: int32      no earlier record is younger than this one
+
+Big-endian, relative to the base offset of the file name, sorted. The files are mapped, which has two traps:
+a store to a page the disk has no room for kills the process, and so does a page beyond the end of the file.
+So room is allocated before it is mapped, in steps that double (`ensure_room`, which answers a full disk with
+OSError), and a file never shrinks while it is mapped. A trimmed file is exactly its entries. An index that is
+not used holds no map and no descriptor; one that is holds one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from minibroker.storage.files.files import CorruptFileError
+
+NO_TIMESTAMP = -1
+
+_INT32_MAX = 2**31 - 1
+_FIRST_ALLOCATION_BYTES = 4096
+_ENTRIES_PER_MARK = 8
+
+
+class IndexEntry(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+
+
+class MappedIndex:
+    """A file of equal entries: the first `entries` of them count, allocated room for more may follow."""
+
+    __slots__ = ("_buffer", "_map", "_room", "base_offset", "entries", "max_entries", "path")
+
+    ENTRY: ClassVar[struct.Struct]
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
+        """Create the file, or take it as it is: trimmed, or with the room a crash left in it."""
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_index_bytes // self.ENTRY.size
+        self._map: mmap.mmap | None = None
+        self._buffer = memoryview(b"")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self.entries = os.fstat(fd).st_size // self.ENTRY.size
+        finally:
+            os.close(fd)
+        self._room = self.entries  # entries the file has space for
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        return self.entries * self.ENTRY.size
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._map is not None
+
+    def can_append_offset(self, offset: int) -> bool:
+        return 0 <= offset - self.base_offset <= _INT32_MAX
+
+    def resize(self, max_index_bytes: int) -> None:
+        """Change the size at which it counts as full; what is there stays."""
+        self.max_entries = max_index_bytes // self.ENTRY.size
+
+    def ensure_room(self) -> None:
+        """Have room for one more entry on disk and mapped. Raises OSError; nothing has changed then."""
+        if self.entries < self._room:
+            self._mapped()
+            return
+        size = self.ENTRY.size
+        doubled = max(2 * self._room, _FIRST_ALLOCATION_BYTES // size)
+        # One beyond full: a segment that closes adds a last entry to a time index whether full or not.
+        room = max(min(doubled, self.max_entries + 1), self.entries + 1)
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(fd, 0, room * size)
+            self._map_file(fd, room * size)
+        except OSError:
+            os.ftruncate(fd, self._room * size)  # the map reaches no further than that
+            raise
+        finally:
+            os.close(fd)
+        self._room = room
+
+    def _mapped(self) -> memoryview:
+        """Return the entries (there must be one), mapping the file unless it is."""
+        if self._map is None:
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.posix_fallocate(fd, 0, self._room * self.ENTRY.size)  # Kafka leaves holes after a crash
+                self._map_file(fd, self._room * self.ENTRY.size)
+            finally:
+                os.close(fd)
+        return self._buffer
+
+    def _map_file(self, fd: int, size_bytes: int) -> None:
+        new_map = mmap.mmap(fd, size_bytes)
+        self.unmap()
+        self._map = new_map
+        self._buffer = memoryview(new_map)
+
+    def unmap(self) -> None:
+        """Give the map and its descriptor back; the next look-up or entry maps again."""
+        if self._map is not None:
+            self._buffer.release()
+            self._map.close()
+            self._map = None
+            self._buffer = memoryview(b"")
+
+    def trim(self) -> None:
+        """Cut the file to its entries, as Kafka leaves a segment that is closed or no longer written."""
+        self.unmap()
+        os.truncate(self.path, self.size_bytes)
+        self._room = self.entries
+
+    def reset(self) -> None:
+        """Drop all entries, whatever the file holds."""
+        self.entries = 0
+        self.trim()
+
+    def flush(self) -> None:
+        """Force the entries to disk, those written through the map too; may run in another thread."""
+        if self.entries > 0:
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def rename(self, path: Path) -> None:
+        os.replace(self.path, path)
+        self.path = path
+
+    def delete(self) -> None:
+        """Remove the file, if it is there."""
+        self.unmap()
+        self.path.unlink(missing_ok=True)
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        if entries >= self.entries:
+            return
+        size = self.ENTRY.size
+        # Zeros in place of the dropped entries: what a crash leaves is then seen to be no index.
+        self._mapped()[entries * size : self.entries * size] = bytes((self.entries - entries) * size)
+        self.entries = entries
+
+    def _read_entry(self, slot: int) -> tuple[int, int]:
+        """Return the two fields of an entry, without mapping the file for it."""
+        size = self.ENTRY.size
+        if self._map is not None:
+            first, second = self.ENTRY.unpack_from(self._buffer, slot * size)
+            return first, second
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            first, second = self.ENTRY.unpack(os.pread(fd, size, slot * size))
+        finally:
+            os.close(fd)
+        return first, second
+
+    def _count_up_to(self, value: int, field: int) -> int:
+        """Return how many entries have at most this value in the field."""
+        if self.entries == 0:
+            return 0
+        buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
+        low, high = 0, self.entries
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(buffer, middle * size)[field] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _slot_from(self, value: int, field: int) -> int:
+        """As kafka 2.0.1 AbstractIndex.smallestUpperBoundSlotFor; `entries` where that is -1."""
+        if self.entries == 0:
+            return 0
+        buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
+        if unpack(buffer)[field] > value:
+            return 0
+        low, high = 0, self.entries - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = unpack(buffer, middle * size)[field]
+            if found == value:
+                return middle
+            if found > value:
+                high = middle - 1
+            else:
+                low = middle
+        return low + 1
+
+    def _check_size(self) -> None:
+        length = os.stat(self.path).st_size
+        if length % self.ENTRY.size != 0:
+            raise CorruptFileError(f"{self.path}: {length} bytes are no multiple of {self.ENTRY.size}")
+
+
+class OffsetIndex(MappedIndex):
+    """relative offset: int32 | position: int32"""
+
+    __slots__ = ("_last_offset", "_marks")
+
+    ENTRY = struct.Struct(">ii")
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
+        super().__init__(path, base_offset, max_index_bytes)
+        self._marks = array("I")  # the relative offset of every 8th entry, native, filled by look-ups
+        self._last_offset = base_offset if self.entries == 0 else -1  # -1: not read yet
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry; the base offset while there is none."""
+        if self._last_offset < 0:
+            self._last_offset = self.base_offset + self._read_entry(self.entries - 1)[0]
+        return self._last_offset
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry. Raises ValueError when full or not beyond the last; OSError when the disk is full."""
+        if self.is_full:
+            raise ValueError(f"{self.path}: an entry for a full index of {self.entries}")
+        if self.entries > 0 and offset <= self.last_offset:
+            raise ValueError(f"{self.path}: offset {offset} after {self.last_offset}")
+        self.ensure_room()
+        self.ENTRY.pack_into(self._buffer, self.entries * 8, offset - self.base_offset, position)
+        self.entries += 1
+        self._last_offset = offset
+
+    def lookup(self, target_offset: int) -> IndexEntry:
+        """Return the last entry not beyond the offset; the start of the segment where there is none."""
+        slot = self._slot(target_offset - self.base_offset)
+        if slot < 0:
+            return IndexEntry(self.base_offset, 0)
+        relative_offset, position = _ENTRY(self._buffer, slot * 8)
+        return IndexEntry(self.base_offset + relative_offset, position)
+
+    def position_before(self, target_offset: int) -> int:
+        """Return the position from which to look for the offset."""
+        slot = self._slot(target_offset - self.base_offset)
+        return 0 if slot < 0 else int(_FIELD(self._buffer, slot * 8 + 4)[0])
+
+    def _slot(self, target: int) -> int:
+        """Return the slot of the last entry not beyond the relative offset, -1 for none; the map is there then."""
+        high = self.entries
+        if high == 0 or target < 0:
+            return -1
+        buffer = self._buffer if self._map is not None else self._mapped()
+        if _FIELD(buffer, high * 8 - 8)[0] <= target:  # the warm end
+            return high - 1
+        marks = self._marks
+        if len(marks) * _ENTRIES_PER_MARK < high:
+            self._add_marks(buffer)
+        low = (bisect_right(marks, target) - 1) * _ENTRIES_PER_MARK
+        if low < 0:
+            return -1
+        high = min(low + _ENTRIES_PER_MARK, high)
+        while low < high:
+            middle = (low + high) >> 1
+            if _FIELD(buffer, middle * 8)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def _add_marks(self, buffer: memoryview) -> None:
+        words = buffer[len(self._marks) * _ENTRIES_PER_MARK * 8 : self.entries * 8].cast("I")
+        new = array("I", words[:: 2 * _ENTRIES_PER_MARK].tobytes())
+        if sys.byteorder == "little":
+            new.byteswap()
+        self._marks.extend(new)
+
+    def fetch_upper_bound_offset(self, position: int, fetch_size_bytes: int) -> int | None:
+        """Return the offset of an entry at or past the end of such a fetch, None for none.
+
+        The first one, as kafka 2.0.1 finds it: of an entry right at the end its search knows only if it came by.
+        """
+        slot = self._slot_from(position + fetch_size_bytes, 1)
+        if slot == self.entries:
+            return None
+        return self.base_offset + self._read_entry(slot)[0]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at the offset and beyond."""
+        self._truncate(self._count_up_to(offset - self.base_offset - 1, 0))
+
+    def reset(self) -> None:
+        super().reset()
+        self._truncate(0)
+
+    def _truncate(self, entries: int) -> None:
+        self._truncate_to_entries(entries)
+        del self._marks[-(-entries // _ENTRIES_PER_MARK) :]
+        self._last_offset = self.base_offset if self.entries == 0 else -1
+
+    def sanity_check(self) -> None:
+        """Raises CorruptFileError if this cannot be the index of its segment."""
+        if self.entries > 0 and self.last_offset <= self.base_offset:
+            raise CorruptFileError(f"{self.path}: the last offset {self.last_offset} is not beyond the base")
+        self._check_size()
+
+
+class TimeIndex(MappedIndex):
+    """timestamp: int64 | relative offset: int32"""
+
+    __slots__ = ("_last",)
+
+    ENTRY = struct.Struct(">qi")
+
+    def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
+        super().__init__(path, base_offset, max_index_bytes)
+        self._last: TimestampOffset | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """One entry early: the last belongs to the roll."""
+        return self.entries >= self.max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry; (-1, base offset) while there is none."""
+        if self._last is None:
+            self._last = self._entry(self.entries - 1)
+        return self._last
+
+    def _entry(self, slot: int) -> TimestampOffset:
+        if slot < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp_ms, relative_offset = self._read_entry(slot)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative_offset)
+
+    def maybe_append(self, timestamp_ms: int, offset: int, *, skip_full_check: bool = False) -> None:
+        """Add an entry if it is younger than the last.
+
+        Raises ValueError when full, or when time or offset run backwards; OSError when the disk is full.
+        """
+        if not skip_full_check and self.is_full:
+            raise ValueError(f"{self.path}: an entry for a full index of {self.entries}")
+        last = self.last_entry
+        if self.entries > 0 and (offset < last.offset or timestamp_ms < last.timestamp_ms):
+            raise ValueError(f"{self.path}: ({timestamp_ms}, {offset}) after {last}")
+        if timestamp_ms <= last.timestamp_ms:
+            return
+        self.ensure_room()
+        self.ENTRY.pack_into(self._buffer, self.entries * 12, timestamp_ms, offset - self.base_offset)
+        self.entries += 1
+        self._last = TimestampOffset(timestamp_ms, offset)
+
+    def lookup(self, timestamp_ms: int) -> TimestampOffset:
+        """Return the last entry not younger than the timestamp; (-1, base offset) where there is none."""
+        return self._entry(self._count_up_to(timestamp_ms, 0) - 1)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at the offset and beyond."""
+        self._truncate_to_entries(self._count_up_to(offset - self.base_offset - 1, 1))
+        self._last = None
+
+    def reset(self) -> None:
+        super().reset()
+        self._last = None
+
+    def sanity_check(self) -> None:
+        """Raises CorruptFileError if this cannot be the index of its segment."""
+        if self.entries > 0:
+            first, last = self._entry(0), self.last_entry
+            rises = self.entries == 1 or first.timestamp_ms < last.timestamp_ms
+            if not rises or last.offset < self.base_offset:
+                raise CorruptFileError(f"{self.path}: {last} cannot be the last entry after {first}")
+        self._check_size()
+
+
+_ENTRY = OffsetIndex.ENTRY.unpack_from
+_FIELD = struct.Struct(">i").unpack_from

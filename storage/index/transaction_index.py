@@ -1,0 +1,143 @@
+"""The aborted transactions of a segment, for consumers that read only what was committed.
+
+    version: int16 = 0 | producer id: int64 | first offset: int64 | last offset: int64 | last stable: int64
+
+Entries come in the order of their last offset, the offset of the abort marker, which lies in this segment;
+the first offset may lie in an earlier one. The last stable offset is the log's after the marker: a reader can
+stop at the first entry whose last stable offset is beyond the end of what he read. The file exists only once
+something was aborted, and is opened only for the moment of use.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from minibroker.storage.files.files import CorruptFileError
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker is written; its last offset is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class TxnSearchResult(NamedTuple):
+    aborted: list[AbortedTxn]
+    is_complete: bool  # no later segment can hold another one
+
+
+class TransactionIndex:
+    """One `.txnindex`. Holds no descriptor."""
+
+    __slots__ = ("_last_offset", "base_offset", "path", "size_bytes")
+
+    def __init__(self, path: Path, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        # What a crash left of an entry does not count, and is overwritten by the next.
+        self.size_bytes = path.stat().st_size // _ENTRY.size * _ENTRY.size if path.exists() else 0
+        self._last_offset: int | None = None  # of the last entry appended here
+
+    def append(self, aborted: AbortedTxn) -> None:
+        """Add an entry, creating the file. ValueError if out of order; OSError, nothing written."""
+        if self._last_offset is not None and aborted.last_offset <= self._last_offset:
+            raise ValueError(f"{self.path}: last offset {aborted.last_offset} after {self._last_offset}")
+        entry = _ENTRY.pack(_VERSION, *aborted)
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.pwrite(fd, entry, self.size_bytes) != len(entry):
+                os.ftruncate(fd, self.size_bytes)
+                raise OSError(f"{self.path}: the disk took only a part of an entry")
+        finally:
+            os.close(fd)
+        self.size_bytes += len(entry)
+        self._last_offset = aborted.last_offset
+
+    def note(self, completed: CompletedTxn, last_stable_offset: int) -> None:
+        """Add the transaction if it was aborted. Raises as `append`."""
+        if completed.is_aborted:
+            producer_id, first_offset, last_offset, _ = completed
+            self.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
+
+    def entries(self) -> Iterator[AbortedTxn]:
+        """Yield all entries. Raises CorruptFileError."""
+        if self.size_bytes == 0:
+            return
+        for version, *fields in _ENTRY.iter_unpack(self.path.read_bytes()[: self.size_bytes]):
+            if version > _VERSION:
+                raise CorruptFileError(f"{self.path}: unexpected entry version {version}")
+            yield AbortedTxn(*fields)
+
+    def collect(self, fetch_offset: int, upper_bound_offset: int) -> TxnSearchResult:
+        """Return the transactions with records in [fetch_offset, upper_bound_offset)."""
+        found: list[AbortedTxn] = []
+        for aborted in self.entries():
+            if aborted.last_offset >= fetch_offset and aborted.first_offset < upper_bound_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= upper_bound_offset:
+                return TxnSearchResult(found, is_complete=True)
+        return TxnSearchResult(found, is_complete=False)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose marker is at the offset or beyond."""
+        kept = 0
+        for aborted in self.entries():
+            if aborted.last_offset >= offset:
+                break
+            kept += 1
+            self._last_offset = aborted.last_offset
+        self._cut(kept * _ENTRY.size)
+        if kept == 0:
+            self._last_offset = None
+
+    def reset(self) -> None:
+        """Drop all entries."""
+        self._cut(0)
+        self._last_offset = None
+
+    def _cut(self, size_bytes: int) -> None:
+        if self.size_bytes > size_bytes:
+            os.truncate(self.path, size_bytes)
+            self.size_bytes = size_bytes
+
+    def sanity_check(self) -> None:
+        """Raises CorruptFileError if this cannot be the index of its segment."""
+        for aborted in self.entries():
+            if aborted.last_offset < self.base_offset:
+                raise CorruptFileError(f"{self.path}: last offset {aborted.last_offset} is before the base")
+
+    def flush(self) -> None:
+        """Force the entries to disk."""
+        if self.size_bytes > 0:
+            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+
+    def rename(self, path: Path) -> None:
+        """Move the file, if there is one."""
+        if self.path.exists():
+            os.replace(self.path, path)
+        self.path = path
+
+    def delete(self) -> None:
+        """Remove the file, if there is one."""
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,347 @@
+"""Opening the directory of a log after a clean stop, or after none.
+
+After a clean stop the files are believed, once their indexes look right. After a crash every segment that may
+hold something never fsynced is read from its first byte (`LogSegment.recover`): the first batch that is not
+whole ends the log. A later segment is then set aside as `.quarantined`, never deleted: it may be all that is
+left of something. Leftovers of an interrupted compaction are finished (`.swap`) or thrown away (`.cleaned`), as
+kafka 2.0.1 Log.loadSegments does.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.config import LogConfig
+from minibroker.storage.files.files import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    CorruptFileError,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
+from minibroker.storage.index.leader_epochs import LeaderEpochCache
+from minibroker.storage.log.local_log import LocalLog
+from minibroker.storage.log.log import Log
+from minibroker.storage.log.producer_recovery import rebuild_producer_state
+from minibroker.storage.producers.producer_state import ProducerStateManager
+from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segments import LogSegments
+from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
+
+logger = logging.getLogger(__name__)
+
+QUARANTINED_SUFFIX = ".quarantined"
+DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
+
+BEYOND_ALL_OFFSETS = 2**63 - 1
+
+_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+def load_log(
+    topic_partition: TopicPartition,
+    directory: Path,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    is_after_clean_stop: bool = False,
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+) -> Log:
+    """Open the log, or make an empty one of an empty directory. Raises OSError."""
+    loader = LogLoader(
+        topic_partition,
+        directory,
+        config,
+        now_ms=now_ms,
+        log_start_offset=log_start_offset,
+        producer_expiration_ms=producer_expiration_ms,
+    )
+    return loader.load(recovery_point=recovery_point, is_after_clean_stop=is_after_clean_stop)
+
+
+class LogLoader:
+    """One opening of one log."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        log_start_offset: int,
+        producer_expiration_ms: int,
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._config = config
+        self._now_ms = now_ms
+        self._log_start_offset = log_start_offset
+        self._producer_expiration_ms = producer_expiration_ms
+        self._segments = LogSegments()
+        self._has_lost_epochs = False
+        self._leader_epochs = self._open_leader_epochs()
+
+    def load(self, *, recovery_point: int, is_after_clean_stop: bool) -> Log:
+        """Return the log. Raises OSError."""
+        recover_from: int | None = recovery_point
+        if self._has_lost_epochs:
+            recover_from = 0
+        elif is_after_clean_stop:
+            recover_from = None
+        swapped = self._remove_temporary_files()
+        self._open_segments()
+        self._check_indexes(recover_from)
+        self._complete_swaps(swapped)
+        if recover_from is not None:
+            self._recover_from(recover_from)
+        end_offset = self._find_end_offset()
+        start_offset = max(self._log_start_offset, self._segments.first.base_offset)
+        self._leader_epochs.truncate_from_end(end_offset)
+        self._leader_epochs.truncate_from_start(start_offset)
+        producer_state = self._new_producer_state()
+        self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
+        for segment in self._segments:
+            segment.release_maps()
+        local = LocalLog(
+            self._directory,
+            self._config,
+            self._segments,
+            start_offset=start_offset,
+            end_offset=end_offset,
+            # What was recovered is right, but not therefore on the disk.
+            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
+        )
+        return Log(
+            self._topic_partition,
+            local,
+            leader_epochs=self._leader_epochs,
+            producer_state=producer_state,
+            now_ms=self._now_ms,
+        )
+
+    # -- files that are no segment's ----------------------------------------------------------------------------
+
+    def _open_leader_epochs(self) -> LeaderEpochCache:
+        path = self._directory / LEADER_EPOCH_CHECKPOINT
+        try:
+            return LeaderEpochCache(path)
+        except CorruptFileError as error:
+            logger.warning("%s; reading the epochs off all batches", error)
+            path.unlink()
+            self._has_lost_epochs = True
+            return LeaderEpochCache(path)
+
+    def _segment_files(self) -> list[tuple[Path, SegmentFileName]]:
+        """Return the segment files in the directory, in the order of their offsets."""
+        names = [(path, parse_segment_file(path.name)) for path in self._directory.iterdir()]
+        return sorted((path, name) for path, name in names if name is not None)
+
+    def _remove_temporary_files(self) -> list[int]:
+        """Remove what a crash left half done; return the offsets of segments that only had to be renamed.
+
+        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` behind a `.cleaned`
+        belongs to a replacement that was not complete, and the originals are all still there.
+        """
+        files = self._segment_files()
+        cleaned = [name.base_offset for _, name in files if name.extra == CLEANED_SUFFIX]
+        swapped: list[int] = []
+        for path, name in files:
+            if name.extra in (DELETED_SUFFIX, CLEANED_SUFFIX):
+                path.unlink()
+            elif name.extra == SWAP_SUFFIX:
+                is_complete = not cleaned or name.base_offset < min(cleaned)
+                if name.suffix != LOG_SUFFIX or not is_complete:
+                    path.unlink()
+                else:
+                    swapped.append(name.base_offset)
+                self._delete_indexes(name.base_offset)
+        return swapped
+
+    def _delete_indexes(self, base_offset: int) -> None:
+        for suffix in _INDEX_SUFFIXES:
+            segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
+
+    # -- segments -----------------------------------------------------------------------------------------------
+
+    def _open_segments(self) -> None:
+        files = [(path, name) for path, name in self._segment_files() if not name.extra]
+        bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
+        for path, name in files:
+            if name.suffix in _INDEX_SUFFIXES and name.base_offset not in bases:
+                logger.warning("%s: an index without its log; deleted", path)
+                path.unlink()
+        for base_offset in sorted(bases):
+            self._segments.add(self._open_segment(base_offset))
+
+    def _check_indexes(self, recover_from: int | None) -> None:
+        """Make indexes that cannot be right again, but for those that recovery makes anyhow."""
+        due = () if recover_from is None else self._segments.between(recover_from, BEYOND_ALL_OFFSETS)
+        for segment in self._segments:
+            if segment in due:
+                return
+            try:
+                segment.sanity_check()
+                _check_entries(segment)
+            except (CorruptFileError, KafkaError) as error:
+                logger.warning("%s; rebuilding the indexes of %s", error, segment.path)
+                self._recover(segment, None)
+
+    def _open_segment(self, base_offset: int, extra: str = "") -> LogSegment:
+        return LogSegment.open(self._directory, base_offset, self._config, now_ms=self._now_ms, extra=extra)
+
+    def _complete_swaps(self, base_offsets: list[int]) -> None:
+        """Put finished segments in the place of those they were made from."""
+        for base_offset in base_offsets:
+            new = self._open_segment(base_offset, SWAP_SUFFIX)
+            logger.info("%s: completing an interrupted replacement", new.path)
+            self._recover(new, None)
+            # Where nothing was left, the new one is empty, and has its place all the same.
+            for old in self._segments.between(base_offset, max(new.next_offset(), base_offset + 1)):
+                if old.base_offset >= base_offset or old.next_offset() > base_offset:
+                    self._segments.remove(old)
+                    old.delete_if_exists()
+            new.change_suffixes(SWAP_SUFFIX, "")
+            self._segments.add(new)
+
+    def _recover(self, segment: LogSegment, leader_epochs: LeaderEpochCache | None) -> int:
+        """Read the segment from its first byte; return how many bytes were no valid batch and are cut off."""
+        producer_state = self._new_producer_state()
+        self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
+        try:
+            lost_bytes = segment.recover(producer_state, leader_epochs)
+        except SegmentOffsetOverflowError as error:
+            logger.error("%s: damaged, or written by a Kafka before 1.1: %s", segment.path, error)
+            lost_bytes = self._cut_overflow(segment)
+            return lost_bytes + self._recover(segment, leader_epochs)
+        # No snapshot here, though kafka 2.0.1 takes one: it would hold only the last batch of each producer, and a
+        # retry of the one before, which a crash makes likely, would be refused or written twice.
+        return lost_bytes
+
+    def _cut_overflow(self, segment: LogSegment) -> int:
+        """Cut off what is too far from the base offset to be indexed, keeping a copy; return how many bytes."""
+        shutil.copyfile(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
+        buffer, _ = segment.records.scan_buffer(0, segment.size_bytes)
+        position = next(
+            batch.position
+            for batch in scan_batches(buffer, 0, segment.size_bytes)
+            if not segment.offset_index.can_append_offset(batch.last_offset)
+        )
+        del buffer
+        return segment.records.truncate(position)
+
+    def _recover_from(self, recovery_point: int) -> None:
+        """Recover the segments that may hold what was never fsynced; the first damage ends the log."""
+        unflushed = list(self._segments.between(recovery_point, BEYOND_ALL_OFFSETS))
+        while unflushed:
+            segment = unflushed.pop(0)
+            lost_bytes = self._recover(segment, self._leader_epochs)
+            if lost_bytes > 0:
+                logger.warning(
+                    "%s: cut off %d bytes that are no valid batch; the log ends at offset %d",
+                    segment.path,
+                    lost_bytes,
+                    segment.next_offset(),
+                )
+                for later in unflushed:
+                    self._quarantine(later)
+                return
+
+    def _quarantine(self, segment: LogSegment) -> None:
+        logger.error(
+            "%s: set aside as %s, %d bytes: it comes after damage and cannot be served",
+            segment.path,
+            QUARANTINED_SUFFIX,
+            segment.size_bytes,
+        )
+        self._segments.remove(segment)
+        segment.release_maps()
+        segment.change_suffixes("", QUARANTINED_SUFFIX)
+
+    def _find_end_offset(self) -> int:
+        if len(self._segments) == 0:
+            return self._begin_at(self._log_start_offset)
+        active = self._segments.active
+        try:
+            end_offset = active.next_offset()
+        except KafkaError as error:
+            logger.warning("%s: not as it was at the clean stop: %s", active.path, error)
+            self._recover(active, self._leader_epochs)
+            end_offset = active.next_offset()
+        if end_offset < self._log_start_offset:
+            logger.warning(
+                "%s: ends at offset %d, before its start offset %d: beginning there anew",
+                self._directory,
+                end_offset,
+                self._log_start_offset,
+            )
+            for segment in self._segments:
+                self._segments.remove(segment)
+                segment.delete_if_exists()
+            return self._begin_at(self._log_start_offset)
+        return end_offset
+
+    def _begin_at(self, base_offset: int) -> int:
+        self._segments.add(
+            LogSegment.open(
+                self._directory,
+                base_offset,
+                self._config,
+                now_ms=self._now_ms,
+                preallocate=self._config.preallocate,
+            )
+        )
+        return base_offset
+
+    # -- producers ----------------------------------------------------------------------------------------------
+
+    def _new_producer_state(self) -> ProducerStateManager:
+        return ProducerStateManager(self._topic_partition, self._directory, expiration_ms=self._producer_expiration_ms)
+
+    def _rebuild(self, producer_state: ProducerStateManager, end_offset: int, *, is_after_clean_stop: bool) -> None:
+        rebuild_producer_state(
+            producer_state,
+            self._segments,
+            log_start_offset=self._log_start_offset,
+            end_offset=end_offset,
+            magic=self._config.magic,
+            is_after_clean_stop=is_after_clean_stop,
+            now_ms=self._now_ms,
+        )
+
+
+def _check_entries(segment: LogSegment) -> None:
+    """Raise CorruptFileError if the indexes are not about these records, KafkaError if these are damaged.
+
+    Kafka looks no further than the index files themselves. The last offset entry must lead to its batch, and no
+    batch from there on may be younger than the last time entry: a segment that was closed well has one for its
+    youngest record.
+    """
+    offset_index, time_index, end = segment.offset_index, segment.time_index, segment.size_bytes
+    start = 0
+    if offset_index.entries > 0:
+        start = offset_index.lookup(offset_index.last_offset).position
+        found = segment.translate_offset(offset_index.last_offset)
+        if found is None or found.offset > offset_index.last_offset:
+            raise CorruptFileError(f"{offset_index.path}: {offset_index.last_offset} is not where it says")
+    youngest_ms, last_offset = time_index.last_entry
+    if time_index.entries > 0 and segment.translate_offset(last_offset) is None:
+        raise CorruptFileError(f"{time_index.path}: no record has offset {last_offset}")
+    buffer, origin = segment.records.scan_buffer(start, end)
+    for batch in scan_batches(buffer, start - origin, end - origin):
+        if batch.max_timestamp_ms > youngest_ms:
+            raise CorruptFileError(f"{time_index.path}: no entry for a record of {batch.max_timestamp_ms} ms")

@@ -1,0 +1,390 @@
+"""What a batch must be before it may be appended, and the offsets it gets.
+
+`analyze_records` looks at headers and checksums, in Kafka's order of checks; `assign_offsets` stamps the
+batches in place, or builds new ones where the log wants another format, codec or timestamp. Records are looked
+at only where somebody must: keys of a compacted topic, a bound on timestamps, conversion. Otherwise the header
+is believed, after its count, offsets and size have been checked against each other (docs/differences.md).
+`is_plain_batch` is all of it at once for the usual batch. Nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from minibroker.protocol.batches import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    BatchView,
+    batch_is_valid,
+    scan_batches,
+)
+from minibroker.protocol.checksums import crc32c
+from minibroker.protocol.compression import CODEC_MASK, Codec
+from minibroker.protocol.conversion import build_records
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
+from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
+from minibroker.protocol.record_batch import (
+    LOG_OVERHEAD,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_FLAG,
+    TimestampType,
+    stamp,
+)
+from minibroker.storage.config import LogConfig
+from minibroker.storage.log.record_checks import MAX_DECOMPRESSED_BYTES as MAX_DECOMPRESSED_BYTES
+from minibroker.storage.log.record_checks import checked_records
+
+_CRC_COVERS_FROM = 21
+_PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
+
+NO_OFFSET = -1
+UNBOUNDED_MS = 2**63 - 1
+
+_TARGET_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+Buffer = bytearray | memoryview
+
+
+class AssignedRecords(NamedTuple):
+    """Batches ready to be written, with the offsets they have in the log."""
+
+    buffer: Buffer
+    batches: list[BatchView]
+    first_offset: int  # -1 if it was not looked for: a follower's, of an old format
+    last_offset: int
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+
+    @property
+    def lowest_offset(self) -> int:
+        """An offset none of the records is below (as kafka 2.0.1 Log.maybeRoll)."""
+        return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - MAX_INT32)
+
+
+class RecordsAnalysis(NamedTuple):
+    """What the headers of a set of batches say; -1 where they do not."""
+
+    batches: list[BatchView]
+    first_offset: int  # -1 if the first batch is older than magic 2, whose header does not have it
+    last_offset: int
+    last_offset_of_first_batch: int
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+    valid_bytes: int  # an incomplete batch at the end does not count
+    source_codec: Codec
+    are_offsets_rising: bool
+
+    @property
+    def first_known_offset(self) -> int:
+        """The first offset, or the last of the first batch where only that is in the header."""
+        return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
+
+    def as_they_are(self, records: Buffer) -> AssignedRecords:
+        """Return the batches as a leader has assigned them."""
+        return AssignedRecords(
+            memoryview(records)[: self.valid_bytes],
+            self.batches,
+            self.first_offset,
+            self.last_offset,
+            self.max_timestamp_ms,
+            self.offset_of_max_timestamp,
+        )
+
+
+def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
+    """Return whether the buffer holds one good batch of magic 2 that can be stored as it came.
+
+    `header` is the batch's, unpacked. A client's batch that is not plain, or not right, is for `analyze_records`
+    and `assign_offsets` to look at.
+    """
+    base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
+    body_bytes = length - (RECORD_BATCH_OVERHEAD - LOG_OVERHEAD)
+    return (
+        magic == 2
+        and length == len(records) - LOG_OVERHEAD
+        and base_offset == 0
+        and attributes in _PLAIN_ATTRIBUTES
+        and count == last_delta + 1
+        and count > 0
+        and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
+        and (producer_id == NO_PRODUCER_ID or sequence >= 0)
+        and crc32c(memoryview(records)[_CRC_COVERS_FROM:], 0) == crc
+    )
+
+
+def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: bool) -> RecordsAnalysis:
+    """Check sizes and checksums of all batches (as kafka 2.0.1 Log.analyzeAndValidateRecords).
+
+    Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    batches: list[BatchView] = []
+    last_offset, max_timestamp_ms, offset_of_max_timestamp = NO_OFFSET, NO_TIMESTAMP, NO_OFFSET
+    source_codec, are_offsets_rising = Codec.NONE, True
+    for batch in scan_batches(records, 0, len(records)):
+        if batch.magic >= 2 and is_from_client and batch.base_offset != 0:
+            raise _corrupt(f"The baseOffset of the record batch should be 0, but it is {batch.base_offset}")
+        are_offsets_rising = are_offsets_rising and batch.last_offset > last_offset
+        last_offset = batch.last_offset
+        if batch.size_bytes > max_message_bytes:
+            raise too_large(batch.size_bytes, max_message_bytes)
+        if not batch_is_valid(records, batch):
+            raise _corrupt("Record batch is corrupt (its checksum is not that of its bytes)")
+        if batch.max_timestamp_ms > max_timestamp_ms:
+            max_timestamp_ms, offset_of_max_timestamp = batch.max_timestamp_ms, last_offset
+        source_codec = _codec(batch.attributes) or source_codec
+        batches.append(batch)
+    _check_rest(records, batches[-1].end_position if batches else 0)
+    return RecordsAnalysis(
+        batches=batches,
+        first_offset=batches[0].base_offset if batches and batches[0].magic >= 2 else NO_OFFSET,
+        last_offset=last_offset,
+        last_offset_of_first_batch=batches[0].last_offset if batches else NO_OFFSET,
+        max_timestamp_ms=max_timestamp_ms,
+        offset_of_max_timestamp=offset_of_max_timestamp,
+        valid_bytes=batches[-1].position + batches[-1].size_bytes if batches else 0,
+        source_codec=source_codec,
+        are_offsets_rising=are_offsets_rising,
+    )
+
+
+def _check_rest(records: Buffer, position: int) -> None:
+    """Look at what is left behind the last whole batch (as kafka 2.0.1 ByteBufferLogInputStream).
+
+    Raises KafkaError: CORRUPT_MESSAGE for a size no batch can have, although the magic is not there to be looked
+    at; UNKNOWN_SERVER_ERROR for one that Kafka cannot count to.
+    """
+    if len(records) - position < LOG_OVERHEAD:
+        return
+    size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    if size < MESSAGE_OVERHEAD_V0:
+        raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
+    if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {size} bytes")
+
+
+def assign_offsets(
+    records: Buffer,
+    analysis: RecordsAnalysis,
+    *,
+    config: LogConfig,
+    first_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    is_from_client: bool,
+) -> AssignedRecords:
+    """Give the batches the offsets from `first_offset` on, as the topic wants them stored.
+
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_FOR_MESSAGE_FORMAT, MESSAGE_TOO_LARGE.
+    """
+    target_codec = _TARGET_CODECS.get(config.compression_type, analysis.source_codec)
+    append_time_ms = now_ms if config.is_log_append_time else None
+    if _can_stay(analysis, target_codec=target_codec, to_magic=config.magic):
+        counts = _count_records(records, analysis, config, now_ms=now_ms, is_from_client=is_from_client)
+        if counts is not None:
+            last_offset = _stamp_in_place(records, analysis.batches, counts, first_offset, leader_epoch, append_time_ms)
+            return _assigned(memoryview(records)[: analysis.valid_bytes], first_offset, last_offset)
+    kept: list[Record] = []
+    has_headers, is_compressed = False, not target_codec == analysis.source_codec == Codec.NONE
+    for batch in analysis.batches:
+        _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
+        for record in checked_records(records, batch, config, now_ms):
+            has_headers = has_headers or bool(record.headers)
+            if not is_compressed:
+                _check_headers(has_headers, config)
+            kept.append(record._replace(offset=first_offset + len(kept)))
+    if not kept:
+        raise _corrupt("No records in the batches of the append")
+    _check_headers(has_headers, config)  # compressed records are all looked at before any is written anew
+    rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
+    last_offset = first_offset + len(kept) - 1
+    return _assigned(rebuilt, first_offset, last_offset, max_message_bytes=config.max_message_bytes)
+
+
+def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> None:
+    """As kafka 2.0.1 LogValidator.validateBatch, and its count against its size."""
+    if is_from_client:
+        if batch.magic >= 2:
+            _check_count(batch)
+        if batch.has_producer_id and batch.base_sequence < 0:
+            raise _corrupt(
+                f"Invalid sequence number {batch.base_sequence} in record batch with producerId {batch.producer_id}"
+            )
+        if batch.is_control:
+            raise _corrupt("Clients are not allowed to write control records")
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
+        )
+    if to_magic < 2 and (batch.is_transactional or batch.has_producer_id):
+        kind = "Transactional" if batch.is_transactional else "Idempotent"
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{kind} records cannot be used with magic version {to_magic}",
+        )
+
+
+def _check_count(batch: BatchView) -> None:
+    count, offsets = batch.records_count, batch.last_offset - batch.base_offset + 1
+    if offsets <= 0:
+        raise _corrupt(f"Batch has an invalid offset range: [{batch.base_offset}, {batch.last_offset}]")
+    if count <= 0:
+        raise _corrupt(f"Invalid reported count for record batch: {count}")
+    if offsets != count:
+        raise _corrupt(
+            f"Inconsistent batch offset range [{batch.base_offset}, {batch.last_offset}] and count of records {count}"
+        )
+    body_bytes = batch.size_bytes - RECORD_BATCH_OVERHEAD
+    smallest = 1 if batch.attributes & CODEC_MASK else count * SMALLEST_RECORD_BYTES
+    if body_bytes < smallest:
+        raise _corrupt(f"Found no room for {count} records in a batch body of {body_bytes} bytes")
+
+
+def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) -> bool:
+    """Return whether the batches may keep their bytes, as far as their headers tell."""
+    if any(batch.magic != to_magic for batch in analysis.batches):
+        return False
+    if target_codec == analysis.source_codec == Codec.NONE:
+        return True
+    if all(batch.is_control for batch in analysis.batches):
+        return True  # control records are never compressed
+    # One compressed batch keeps its bytes, offsets inside being relative; of magic 0 they are not.
+    return target_codec == analysis.source_codec and to_magic > 0 and len(analysis.batches) == 1
+
+
+def _count_records(
+    records: Buffer, analysis: RecordsAnalysis, config: LogConfig, *, now_ms: int, is_from_client: bool
+) -> list[int] | None:
+    """Check the batches; return the number of records in each, having looked at them if somebody must.
+
+    None if offsets inside a compressed batch are not what they must be for it to keep its bytes.
+    """
+    is_wrapper = config.magic < 2 and analysis.source_codec is not Codec.NONE
+    checks_time = config.message_timestamp_difference_max_ms < UNBOUNDED_MS and not config.is_log_append_time
+    if not is_wrapper and not (is_from_client and (config.is_compacted or checks_time)):
+        for batch in analysis.batches:
+            _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
+        return [batch.last_offset - batch.base_offset + 1 for batch in analysis.batches]
+    counts = []
+    for batch in analysis.batches:
+        _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
+        count, first_offset = 0, NO_OFFSET
+        for record in checked_records(records, batch, config, now_ms):
+            if count == 0:
+                first_offset = record.offset
+            if record.offset - first_offset != count:
+                return None
+            count += 1
+        counts.append(count)
+    return counts
+
+
+def _check_headers(has_headers: bool, config: LogConfig) -> None:
+    if has_headers and config.magic < 2:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Magic v{config.magic} does not support record headers")
+
+
+def _stamp_in_place(
+    records: Buffer,
+    batches: list[BatchView],
+    counts: list[int],
+    first_offset: int,
+    leader_epoch: int,
+    append_time_ms: int | None,
+) -> int:
+    """Write offsets, leader epoch and append time into the batches; return the last offset."""
+    next_offset = first_offset
+    has_append_time = append_time_ms is not None
+    for batch, count in zip(batches, counts, strict=True):
+        next_offset += count
+        if batch.magic >= 2:
+            stamp(
+                records,
+                batch.position,
+                base_offset=next_offset - count,
+                leader_epoch=leader_epoch,
+                max_timestamp_ms=append_time_ms,
+                log_append_time=has_append_time,
+            )
+        else:
+            time_ms = append_time_ms if batch.magic else None  # magic 0 has no room for one
+            stamp_message(
+                records, batch.position, offset=next_offset - 1, timestamp_ms=time_ms, log_append_time=has_append_time
+            )
+    return next_offset - 1
+
+
+def _rebuild(
+    records: list[Record],
+    first_batch: BatchView,
+    config: LogConfig,
+    codec: Codec,
+    leader_epoch: int,
+    append_time_ms: int | None,
+) -> bytearray:
+    """Build the records anew, in the format and codec of the topic: one batch, or messages.
+
+    Raises KafkaError(UNKNOWN_SERVER_ERROR) as kafka 2.0.1 MemoryRecordsBuilder: only a batch that is built anew is
+    looked at for a producer that cannot be.
+    """
+    if first_batch.is_transactional and not first_batch.has_producer_id:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "transactional records without a producer id")
+    if first_batch.has_producer_id and first_batch.producer_epoch == NO_PRODUCER_EPOCH:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a producer id without an epoch")
+    return build_records(
+        records,
+        magic=config.magic,
+        base_offset=records[0].offset,
+        codec=codec,
+        timestamp_type=TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
+        log_append_time_ms=append_time_ms,
+        leader_epoch=leader_epoch,
+        # A producer's request holds one batch, and only that can have a producer id.
+        producer_id=first_batch.producer_id,
+        producer_epoch=first_batch.producer_epoch,
+        base_sequence=first_batch.base_sequence,
+        is_transactional=first_batch.is_transactional,
+    )
+
+
+def _assigned(
+    buffer: Buffer, first_offset: int, last_offset: int, *, max_message_bytes: int | None = None
+) -> AssignedRecords:
+    """Describe batches that have their offsets. Raises KafkaError(MESSAGE_TOO_LARGE) if one grew too large."""
+    batches = list(scan_batches(buffer, 0, len(buffer)))
+    max_timestamp_ms, offset_of_max_timestamp = NO_TIMESTAMP, NO_OFFSET
+    for batch in batches:
+        if max_message_bytes is not None and batch.size_bytes > max_message_bytes:
+            raise too_large(batch.size_bytes, max_message_bytes)
+        if batch.max_timestamp_ms > max_timestamp_ms:
+            max_timestamp_ms, offset_of_max_timestamp = batch.max_timestamp_ms, batch.last_offset
+    return AssignedRecords(buffer, batches, first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp)
+
+
+def _codec(attributes: int) -> Codec:
+    number = attributes & CODEC_MASK
+    if number > Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {number}")
+    return Codec(number)
+
+
+def too_large(size_bytes: int, max_message_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The record batch size is {size_bytes} bytes which exceeds the maximum configured value of "
+        f"{max_message_bytes}.",
+    )
+
+
+def _corrupt(message: str) -> KafkaError:
+    # 2.0.1's InvalidRecordException is a CorruptRecordException, and is answered as one.
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)

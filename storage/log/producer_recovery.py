@@ -1,0 +1,56 @@
+"""The producer state of a log that was opened or truncated: from the newest snapshot on, batch by batch.
+
+As kafka 2.0.1 Log.rebuildProducerState. Snapshots left on the way, at the last two segments and at the end, make
+the next time short.
+"""
+
+from __future__ import annotations
+
+from minibroker.protocol.batches import scan_batches
+from minibroker.storage.files.files import FileSlice
+from minibroker.storage.producers.producer_state import ProducerStateManager
+from minibroker.storage.segment.log_segments import LogSegments
+from minibroker.storage.segment.segment_recovery import replay_batch
+
+
+def rebuild_producer_state(
+    producer_state: ProducerStateManager,
+    segments: LogSegments,
+    *,
+    log_start_offset: int,
+    end_offset: int,
+    magic: int,
+    is_after_clean_stop: bool,
+    now_ms: int,
+) -> None:
+    """Bring the state to `end_offset`. Raises OSError.
+
+    Without any snapshot, a log that was closed well or is of an old format never had a producer: Kafka began to
+    write snapshots with message format 2, and leaves one at every clean stop.
+    """
+    snapshot_offsets = {*segments.bases[-2:], end_offset}
+    if magic < 2 or (is_after_clean_stop and producer_state.latest_snapshot_offset is None):
+        for offset in sorted(snapshot_offsets):
+            producer_state.update_map_end_offset(offset)
+            producer_state.take_snapshot()
+        return
+    was_empty = producer_state.is_empty and producer_state.map_end_offset >= end_offset
+    producer_state.truncate_and_reload(log_start_offset, end_offset, now_ms=now_ms)
+    if not was_empty and end_offset > producer_state.map_end_offset:
+        for segment in segments.between(producer_state.map_end_offset, end_offset):
+            start_offset = max(segment.base_offset, producer_state.map_end_offset, log_start_offset)
+            producer_state.update_map_end_offset(start_offset)
+            if segment.base_offset in snapshot_offsets:
+                producer_state.take_snapshot()
+            fetched = segment.read(start_offset, max_size=segment.size_bytes, max_offset=end_offset)
+            if fetched is not None and isinstance(fetched.records, FileSlice):
+                _replay(producer_state, fetched.records)
+    producer_state.update_map_end_offset(end_offset)
+    producer_state.take_snapshot()
+
+
+def _replay(producer_state: ProducerStateManager, records: FileSlice) -> None:
+    start, end = records.position, records.position + records.size_bytes
+    buffer, origin = records.file.scan_buffer(start, end)
+    for batch in scan_batches(buffer, start - origin, end - origin):
+        replay_batch(producer_state, batch, buffer)

@@ -1,0 +1,259 @@
+"""What an append would change for a producer, and whether it may.
+
+A batch of a client is checked before it is appended: a sequence among the producer's last five batches is a
+duplicate, and answered with the offsets it got then; else it must follow the last one, 0 after 2^31 - 1, and
+start at 0 with a new epoch. An older epoch is a fenced producer. Nothing here changes a producer's entry: the
+changes are collected, and `ProducerStateManager.update` makes them count once the records are written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from minibroker.protocol.batches import BatchView, iter_all_records
+from minibroker.protocol.control_records import ControlType, EndTxnMarker, read_end_txn_marker
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
+from minibroker.storage.index.transaction_index import CompletedTxn
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_BATCHES_KEPT = 5
+_INT32_MAX = 2**31 - 1
+
+
+class BatchMetadata(NamedTuple):
+    """A batch as its producer knows it."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.last_sequence - self.offset_delta) & _INT32_MAX
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerStateEntry:
+    """A producer's last batches, of one epoch, and where its open transaction began."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "producer_id")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.batches: deque[BatchMetadata] = deque(maxlen=_BATCHES_KEPT)
+        self.epoch = NO_EPOCH
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        return self.batches[-1].timestamp_ms if self.batches else NO_TIMESTAMP
+
+    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
+        """Return the batch that was appended with these sequence numbers, if it is among the last five."""
+        if epoch != self.epoch:
+            return None
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                return batch
+        return None
+
+
+class Transaction:
+    """An open or completed transaction of one partition."""
+
+    __slots__ = ("first_offset", "last_offset", "producer_id")
+
+    def __init__(self, producer_id: int, first_offset: LogOffsetMetadata) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset: int | None = None  # of the marker
+
+
+class ProducerAppendInfo:
+    """What a coming append would change for one producer."""
+
+    __slots__ = (
+        "_checks_epoch",
+        "_checks_sequence",
+        "_known",
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "producer_id",
+        "started",
+    )
+
+    def __init__(
+        self, producer_id: int, known: ProducerStateEntry | None, *, checks_epoch: bool, checks_sequence: bool
+    ) -> None:
+        self.producer_id = producer_id
+        self.batches: list[BatchMetadata] = []
+        self.started: list[Transaction] = []
+        self._checks_epoch = checks_epoch
+        self._checks_sequence = checks_sequence
+        self._known = known
+        if known is None:
+            self.epoch = NO_EPOCH
+            self.coordinator_epoch = -1
+            self.current_txn_first_offset: int | None = None
+        else:
+            self.epoch = known.epoch
+            self.coordinator_epoch = known.coordinator_epoch
+            self.current_txn_first_offset = known.current_txn_first_offset
+
+    def append(self, view: BatchView, buffer: ReadableBuffer) -> CompletedTxn | None:
+        """Take a batch of the buffer in; return the transaction it ends, if it is a marker.
+
+        Raises KafkaError as the two methods below.
+        """
+        if view.attributes & CONTROL_FLAG:
+            for record in iter_all_records(buffer, view, max_decompressed_bytes=view.size_bytes):
+                marker = read_end_txn_marker(record)
+                return self.append_marker(marker, epoch=view.producer_epoch, offset=view.base_offset)
+            return None  # compaction took the record: there is nothing left that it could end
+        last_sequence = view.base_sequence
+        if last_sequence != NO_SEQUENCE:
+            last_sequence = (last_sequence + view.last_offset - view.base_offset) & _INT32_MAX
+        self.append_data(
+            view.producer_epoch,
+            view.base_sequence,
+            last_sequence,
+            view.max_timestamp_ms,
+            view.base_offset,
+            view.last_offset,
+            bool(view.attributes & TRANSACTIONAL_FLAG),
+        )
+        return None
+
+    def append_data(
+        self,
+        epoch: int,
+        first_sequence: int,
+        last_sequence: int,
+        timestamp_ms: int,
+        first_offset: int,
+        last_offset: int,
+        is_transactional: bool,
+    ) -> None:
+        """Take a batch of records in.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or
+        INVALID_TXN_STATE.
+        """
+        if self._checks_epoch:
+            if epoch < self.epoch:
+                raise self._fenced(epoch)
+            if self._checks_sequence:
+                self._check_sequence(epoch, first_sequence)
+        if is_transactional:
+            if self.current_txn_first_offset is None:
+                self.current_txn_first_offset = first_offset
+                self.started.append(Transaction(self.producer_id, LogOffsetMetadata(first_offset)))
+        elif self.current_txn_first_offset is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.producer_id}"
+            )
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+        self.batches.append(BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp_ms))
+
+    def append_marker(self, marker: EndTxnMarker, *, epoch: int, offset: int) -> CompletedTxn:
+        """Take a marker in, return the transaction it ends; one without records ends where it begins.
+
+        Raises KafkaError(INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED).
+        """
+        if epoch < self.epoch:
+            raise self._fenced(epoch)
+        if marker.coordinator_epoch < self.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch: {marker.coordinator_epoch} (zombie), {self.coordinator_epoch} (current)",
+            )
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+        first_offset = self.current_txn_first_offset
+        if first_offset is None:
+            first_offset = offset
+            self.started.append(Transaction(self.producer_id, LogOffsetMetadata(offset)))
+        self.current_txn_first_offset = None
+        self.coordinator_epoch = marker.coordinator_epoch
+        is_aborted = marker.control_type is ControlType.ABORT
+        return CompletedTxn(self.producer_id, first_offset, offset, is_aborted)
+
+    def _fenced(self, epoch: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            "Producer's epoch is no longer valid. There is probably another producer with a newer epoch. "
+            f"{epoch} (request epoch), {self.epoch} (server epoch)",
+        )
+
+    def _check_sequence(self, epoch: int, first_sequence: int) -> None:
+        if epoch != self.epoch:
+            if first_sequence != 0:
+                raise self._wrong_first_sequence(epoch, first_sequence)
+            return
+        if self.batches:
+            last_sequence = self.batches[-1].last_sequence
+        elif self._known is not None and self._known.epoch == epoch:
+            last_sequence = self._known.last_sequence
+        else:
+            last_sequence = NO_SEQUENCE
+        if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == _INT32_MAX):
+            return
+        if last_sequence == NO_SEQUENCE:
+            # Only a marker is left of this producer: it fences, but does not tell the next sequence.
+            raise KafkaError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"Local producer state matches expected epoch {epoch} for producerId={self.producer_id}, "
+                "but next expected sequence number is not known.",
+            )
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producerId {self.producer_id}: {first_sequence} "
+            f"(incoming seq. number), {last_sequence} (current end sequence number)",
+        )
+
+    def _wrong_first_sequence(self, epoch: int, first_sequence: int) -> KafkaError:
+        if self.epoch != NO_EPOCH:
+            return KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Invalid sequence number for new epoch: {epoch} (request epoch), {first_sequence} (seq. number)",
+            )
+        return KafkaError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"Found no record of producerId={self.producer_id} on the broker. It is possible that the last "
+            f"message with the producerId={self.producer_id} has been removed due to hitting the retention "
+            "limit.",
+        )
+
+    def note_first_offset(self, appended_at: LogOffsetMetadata) -> None:
+        """Learn where the append was written: a transaction that began with it need not be searched for."""
+        if self.started and self.started[0].first_offset.message_offset == appended_at.message_offset:
+            self.started[0].first_offset = appended_at

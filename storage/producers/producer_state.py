@@ -1,0 +1,288 @@
+"""What each idempotent or transactional producer last wrote to a log, and which transactions are open.
+
+The manager stands at `map_end_offset`: the batches before it have been taken in. An append is prepared on the
+side (`prepare_update`) and counts once the records are written (`update`); a refused or failed one changes
+nothing. Control markers end transactions; until the high watermark has passed its marker, a transaction's
+records are not stable. All of it can be rebuilt from the log, from the newest `.snapshot` on.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files.files import SNAPSHOT_SUFFIX, CorruptFileError, parse_segment_file, segment_file
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
+from minibroker.storage.index.transaction_index import CompletedTxn
+from minibroker.storage.producers.producer_append import (
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchMetadata,
+    ProducerAppendInfo,
+    ProducerStateEntry,
+    Transaction,
+)
+from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_snapshot, write_snapshot
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerStateManager:
+    """The producers of one log; it stands at `map_end_offset`, all batches before that have been taken in."""
+
+    __slots__ = (
+        "_checks_sequences",
+        "_completed",
+        "_directory",
+        "_expiration_ms",
+        "_last_snapshot_offset",
+        "_ongoing",
+        "_producers",
+        "map_end_offset",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: Path,
+        *,
+        expiration_ms: int = 7 * 24 * 60 * 60 * 1000,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.map_end_offset = 0
+        self._directory = directory
+        self._expiration_ms = expiration_ms
+        # Offset commits in a transaction carry the coordinator's batches, which have no sequence.
+        self._checks_sequences = topic_partition.topic != GROUP_METADATA_TOPIC
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._ongoing = _Transactions()
+        self._completed = _Transactions()  # with a marker the high watermark has not passed
+        self._last_snapshot_offset = 0
+
+    @property
+    def producers(self) -> Mapping[int, ProducerStateEntry]:
+        return self._producers
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._completed
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the first transaction begins that is open, or whose marker may still be lost."""
+        if not self._ongoing and not self._completed:
+            return None
+        firsts = [transactions.first for transactions in (self._ongoing, self._completed) if transactions]
+        return min((txn.first_offset for txn in firsts), key=lambda metadata: metadata.message_offset)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the first open transaction begins."""
+        return self._ongoing.first.first_offset.message_offset if self._ongoing else None
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Count the transactions whose marker is before it as stable."""
+        if self._completed:
+            self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        return self._producers.get(producer_id)
+
+    def prepare_update(self, producer_id: int, *, is_from_client: bool) -> ProducerAppendInfo:
+        """Return the scratch pad for a coming append; with a client's, epochs and sequences are checked."""
+        return ProducerAppendInfo(
+            producer_id,
+            self._producers.get(producer_id),
+            checks_epoch=is_from_client,
+            checks_sequence=is_from_client and self._checks_sequences,
+        )
+
+    def update(self, info: ProducerAppendInfo) -> None:
+        """Make what was prepared count: the records are written."""
+        entry = self._producers.get(info.producer_id)
+        if entry is None:
+            entry = self._producers[info.producer_id] = ProducerStateEntry(info.producer_id)
+        if entry.epoch != info.epoch:
+            entry.batches.clear()
+            entry.epoch = info.epoch
+        entry.batches.extend(info.batches)
+        entry.coordinator_epoch = info.coordinator_epoch
+        entry.current_txn_first_offset = info.current_txn_first_offset
+        for transaction in info.started:
+            self._ongoing.add(transaction)
+
+    def update_map_end_offset(self, offset: int) -> None:
+        self.map_end_offset = offset
+
+    def complete_txn(self, completed: CompletedTxn) -> int:
+        """Note that the marker is written; return the last stable offset it leaves, HW aside."""
+        transaction = self._ongoing.remove(completed.first_offset)
+        transaction.last_offset = completed.last_offset
+        self._completed.add(transaction)
+        undecided = self.first_undecided_offset
+        return completed.last_offset + 1 if undecided is None else undecided
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for too long."""
+        for producer_id in [key for key, entry in self._producers.items() if self._is_expired(entry, now_ms)]:
+            del self._producers[producer_id]
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= self._expiration_ms
+
+    def take_snapshot(self) -> None:
+        """Write the state to disk, unless the newest snapshot has it. Raises OSError."""
+        if self.map_end_offset <= self._last_snapshot_offset:
+            return
+        path = segment_file(self._directory, self.map_end_offset, SNAPSHOT_SUFFIX)
+        write_snapshot(path, map(_to_snapshot, self._producers.values()))
+        self._last_snapshot_offset = self.map_end_offset
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        return min(self._snapshots(), default=None)
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        return max(self._snapshots(), default=None)
+
+    def _snapshots(self) -> dict[int, Path]:
+        names = [(parse_segment_file(path.name), path) for path in self._directory.iterdir()]
+        return {
+            name.base_offset: path
+            for name, path in names
+            if name is not None and name.suffix == SNAPSHOT_SUFFIX and not name.extra
+        }
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        self._delete_snapshots(lambda snapshot_offset: snapshot_offset < offset)
+
+    def _delete_snapshots(self, goes: Callable[[int], bool]) -> None:
+        for offset, path in self._snapshots().items():
+            if goes(offset):
+                path.unlink(missing_ok=True)
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, *, now_ms: int) -> None:
+        """Go back to the newest snapshot in the log's range; batches from `map_end_offset` on are due."""
+        self._delete_snapshots(lambda offset: offset > log_end_offset or offset <= log_start_offset)
+        if log_end_offset == self.map_end_offset:
+            self.truncate_head(log_start_offset)
+            return
+        self._producers.clear()
+        self._ongoing = _Transactions()
+        self._completed = _Transactions()
+        self._load_from_snapshot(log_start_offset, now_ms)
+
+    def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
+        for offset, path in sorted(self._snapshots().items(), reverse=True):
+            try:
+                entries = [_from_snapshot(fields) for fields in read_snapshot(path)]
+            except CorruptFileError as error:
+                logger.warning("%s; doing without it", error)
+                path.unlink(missing_ok=True)
+                continue
+            for entry in entries:
+                if entry.last_offset >= log_start_offset and not self._is_expired(entry, now_ms):
+                    self._load(entry)
+            self.map_end_offset = self._last_snapshot_offset = offset
+            return
+        self.map_end_offset = self._last_snapshot_offset = log_start_offset
+
+    def _load(self, entry: ProducerStateEntry) -> None:
+        self._producers[entry.producer_id] = entry
+        if entry.current_txn_first_offset is not None:
+            first_offset = LogOffsetMetadata(entry.current_txn_first_offset)
+            self._ongoing.add(Transaction(entry.producer_id, first_offset))
+
+    def truncate_head(self, log_start_offset: int) -> None:
+        """Forget the producers whose last batch is before the log's new start, and older snapshots."""
+        gone = {key for key, entry in self._producers.items() if entry.last_offset < log_start_offset}
+        for producer_id in gone:
+            del self._producers[producer_id]
+        self._ongoing.remove_where(lambda txn: txn.producer_id in gone)
+        self.on_high_watermark_updated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        self.delete_snapshots_before(log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    def truncate(self) -> None:
+        """Forget everything, on disk too."""
+        self._producers.clear()
+        self._ongoing = _Transactions()
+        self._completed = _Transactions()
+        self._delete_snapshots(lambda _: True)
+        self.map_end_offset = self._last_snapshot_offset = 0
+
+    def update_directory(self, directory: Path) -> None:
+        """Follow the directory, which was renamed."""
+        self._directory = directory
+
+
+class _Transactions:
+    """Transactions by their first offset, the earliest at hand."""
+
+    __slots__ = ("_by_first_offset", "_first_offsets")
+
+    def __init__(self) -> None:
+        self._by_first_offset: dict[int, Transaction] = {}
+        self._first_offsets: list[int] = []  # sorted
+
+    def __len__(self) -> int:
+        return len(self._first_offsets)
+
+    @property
+    def first(self) -> Transaction:
+        return self._by_first_offset[self._first_offsets[0]]
+
+    def add(self, transaction: Transaction) -> None:
+        offset = transaction.first_offset.message_offset
+        if offset not in self._by_first_offset:
+            insort(self._first_offsets, offset)
+        self._by_first_offset[offset] = transaction
+
+    def remove(self, first_offset: int) -> Transaction:
+        """Raises ValueError for one that is not here."""
+        transaction = self._by_first_offset.pop(first_offset, None)
+        if transaction is None:
+            raise ValueError(f"no transaction began at offset {first_offset}")
+        del self._first_offsets[bisect_left(self._first_offsets, first_offset)]
+        return transaction
+
+    def remove_where(self, goes: Callable[[Transaction], bool]) -> None:
+        for offset in [offset for offset, txn in self._by_first_offset.items() if goes(txn)]:
+            self.remove(offset)
+
+
+def _to_snapshot(entry: ProducerStateEntry) -> SnapshotEntry:
+    last = entry.batches[-1] if entry.batches else _NO_BATCH
+    first_offset = entry.current_txn_first_offset
+    return SnapshotEntry(
+        entry.producer_id,
+        entry.epoch,
+        *last,
+        entry.coordinator_epoch,
+        -1 if first_offset is None else first_offset,
+    )
+
+
+def _from_snapshot(fields: SnapshotEntry) -> ProducerStateEntry:
+    entry = ProducerStateEntry(fields.producer_id)
+    entry.epoch = fields.epoch
+    entry.coordinator_epoch = fields.coordinator_epoch
+    if fields.last_offset >= 0:
+        entry.batches.append(
+            BatchMetadata(fields.last_sequence, fields.last_offset, fields.offset_delta, fields.timestamp_ms)
+        )
+    if fields.current_txn_first_offset >= 0:
+        entry.current_txn_first_offset = fields.current_txn_first_offset
+    return entry
+
+
+_NO_BATCH = BatchMetadata(NO_SEQUENCE, -1, 0, NO_TIMESTAMP)

@@ -1,0 +1,398 @@
+"""One stretch of a log: a `.log` of record batches and its indexes, named by the first offset it may hold.
+
+Batches are appended as they come, in one write. About every `index.interval.bytes` the offset index learns
+where a batch starts, and the time index how young the records had become. To find an offset: the index entry
+before it, then from header to header. Reading returns a `FileSlice`, never bytes.
+
+A failed append leaves all files as they were: index room is made sure of first, and the records are written
+whole or not at all. Only the newest segment of a log is written; `on_become_inactive` trims it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from minibroker.protocol.batches import BatchView, find_offset, iter_all_records, last_batch, scan_batches
+from minibroker.storage.config import LogConfig
+from minibroker.storage.files.files import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    CorruptFileError,
+    FileSlice,
+    RecordsFile,
+    segment_file,
+)
+from minibroker.storage.index.fetch_data import FetchDataInfo as FetchDataInfo
+from minibroker.storage.index.fetch_data import LogOffsetMetadata as LogOffsetMetadata
+from minibroker.storage.index.fetch_data import OffsetPosition as OffsetPosition
+from minibroker.storage.index.indexes import OffsetIndex, TimeIndex
+from minibroker.storage.index.indexes import TimestampOffset as TimestampOffset
+from minibroker.storage.index.leader_epochs import LeaderEpochCache
+from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex, TxnSearchResult
+from minibroker.storage.producers.producer_state import ProducerStateManager
+from minibroker.storage.segment.segment_recovery import SegmentIndexes, SegmentOffsetOverflowError, rebuild
+
+_INT32_MAX = 2**31 - 1
+_LOOKUP_BYTES = 6 * 1024
+_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is looked into for a timestamp
+
+
+class LogSegment:
+    """A `.log` with its indexes. Holds one descriptor, two more while the indexes are in use."""
+
+    __slots__ = (
+        "_bytes_since_last_index_entry",
+        "_index_interval_bytes",
+        "_last_batch",
+        "_max_segment_bytes",
+        "_max_segment_ms",
+        "_missing_index",
+        "base_offset",
+        "created_ms",
+        "is_on_disk",
+        "max_timestamp_so_far",
+        "offset_index",
+        "offset_of_max_timestamp",
+        "records",
+        "rolling_based_timestamp",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        preallocate: bool,
+        extra: str,
+    ) -> None:
+        index_paths = [
+            segment_file(directory, base_offset, suffix, extra)
+            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+        ]
+        self._missing_index = next((path for path in index_paths[:2] if not path.exists()), None)
+        self.records = RecordsFile(
+            segment_file(directory, base_offset, LOG_SUFFIX, extra),
+            preallocate_bytes=config.segment_bytes if preallocate else 0,
+        )
+        self.offset_index = OffsetIndex(index_paths[0], base_offset, config.segment_index_bytes)
+        self.time_index = TimeIndex(index_paths[1], base_offset, config.segment_index_bytes)
+        self.transaction_index = TransactionIndex(index_paths[2], base_offset)
+        self.base_offset = base_offset
+        self.created_ms = now_ms
+        self.is_on_disk = False  # records and indexes were forced there when it was written, as a whole
+        self.rolling_based_timestamp: int | None = None  # the time of the first batch, once it was looked at
+        self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
+        self._bytes_since_last_index_entry = 0
+        self._last_batch: tuple[int, int, int, int] | None = None  # if known: what those who read along ask for
+        self._index_interval_bytes = config.index_interval_bytes
+        self._max_segment_bytes = config.segment_bytes
+        # The jitter keeps logs that began together from rolling together.
+        max_segment_ms = config.max_segment_ms
+        self._max_segment_ms = max_segment_ms - random.randint(0, min(config.segment_jitter_ms, max_segment_ms))
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        preallocate: bool = False,
+        extra: str = "",
+    ) -> LogSegment:
+        """Open the files of the segment, creating those that are missing. Raises OSError.
+
+        `extra` is what follows the names, such as ".cleaned". A new segment takes `segment_bytes` of disk at
+        once with `preallocate`.
+        """
+        return cls(directory, base_offset, config, now_ms=now_ms, preallocate=preallocate, extra=extra)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.records.size_bytes
+
+    @property
+    def path(self) -> Path:
+        return self.records.path
+
+    @property
+    def last_modified_ms(self) -> int:
+        return os.stat(self.records.fd).st_mtime_ns // 1_000_000
+
+    @last_modified_ms.setter
+    def last_modified_ms(self, time_ms: int) -> None:
+        for path in (self.records.path, self.offset_index.path, self.time_index.path):
+            os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """The time of the youngest record; that of the last write where the records have none."""
+        return self.max_timestamp_so_far if self.max_timestamp_so_far >= 0 else self.last_modified_ms
+
+    def append(
+        self,
+        largest_offset: int,
+        largest_timestamp_ms: int,
+        offset_of_max_timestamp: int,
+        buffer: bytes | bytearray | memoryview,
+    ) -> None:
+        """Append whole batches, in one write. Raises SegmentOffsetOverflowError or OSError, and changes nothing."""
+        size = len(buffer)
+        if size == 0:
+            return
+        if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
+            raise SegmentOffsetOverflowError(f"{self.path}: offset {largest_offset}")
+        position = self.records.size_bytes
+        is_entry_due = self._bytes_since_last_index_entry > self._index_interval_bytes
+        if is_entry_due:
+            self.offset_index.ensure_room()
+            self.time_index.ensure_room()
+        self.records.append(buffer)
+        self._last_batch = last_batch(buffer, position, largest_offset)
+        if position == 0:
+            self.rolling_based_timestamp = largest_timestamp_ms
+        if largest_timestamp_ms > self.max_timestamp_so_far:
+            self.max_timestamp_so_far = largest_timestamp_ms
+            self.offset_of_max_timestamp = offset_of_max_timestamp
+        if is_entry_due:
+            self.offset_index.append(largest_offset, position)
+            self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp)
+            self._bytes_since_last_index_entry = 0
+        self._bytes_since_last_index_entry += size
+
+    def should_roll(self, messages_size: int, max_timestamp_ms: int, max_offset: int, *, now_ms: int) -> bool:
+        """Whether such an append belongs into a new segment."""
+        size = self.records.size_bytes
+        return (
+            size > self._max_segment_bytes - messages_size
+            or (size > 0 and self.time_waited_for_roll(now_ms, max_timestamp_ms) > self._max_segment_ms)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or not 0 <= max_offset - self.base_offset <= _INT32_MAX
+        )
+
+    def time_waited_for_roll(self, now_ms: int, message_timestamp_ms: int) -> int:
+        """Return the age that counts for rolling: in record time, or since its creation without any."""
+        first = self.rolling_based_timestamp
+        if first is None:
+            first = self.first_batch_timestamp_ms()
+        return message_timestamp_ms - first if first is not None and first >= 0 else now_ms - self.created_ms
+
+    def first_batch_timestamp_ms(self) -> int | None:
+        """Return the time of the first batch, None for an empty segment."""
+        if self.rolling_based_timestamp is None and self.records.size_bytes > 0:
+            first = next(self._batches(0), None)
+            self.records.unmap()
+            self.rolling_based_timestamp = None if first is None else first.max_timestamp_ms
+        return self.rolling_based_timestamp
+
+    def _batches(self, start: int) -> Iterator[BatchView]:
+        """Yield the batches from a position on; positions in the views are those of the file."""
+        end = self.records.size_bytes
+        buffer, origin = self.records.scan_buffer(start, end)
+        for view in scan_batches(buffer, start - origin, end - origin):
+            yield view if origin == 0 else view._replace(position=view.position + origin)
+
+    def translate_offset(self, offset: int, starting_position: int = 0) -> OffsetPosition | None:
+        """Return the first batch that ends at the offset or beyond, None past the end of the segment."""
+        found = self._find(offset, starting_position)
+        return None if found is None else OffsetPosition(*found)
+
+    def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
+        # Small batches: one read of what lies between two index entries is cheaper than a page fault, and
+        # leaves no pages on our account. Large ones: the headers are far apart, and looked at in the map.
+        last = self._last_batch
+        if last is not None and last[0] <= offset <= last[1] and starting_position <= last[2]:
+            return last[0], last[2], last[3]
+        records = self.records
+        size = records.size_bytes
+        start = self.offset_index.position_before(offset)
+        if start < starting_position:
+            start = starting_position
+        end = start + _LOOKUP_BYTES
+        if end > size:
+            end = size
+        if start >= end:
+            return None
+        found = find_offset(os.pread(records.fd, end - start, start), 0, end - start, offset)
+        origin = start
+        if found is None and end < size:
+            buffer, origin = records.scan_buffer(start, size)
+            found = find_offset(buffer, start - origin, size - origin, offset)
+        return None if found is None else (found[0], found[1] + origin, found[2])
+
+    def read(
+        self,
+        start_offset: int,
+        *,
+        max_size: int,
+        max_position: int | None = None,
+        max_offset: int | None = None,
+        min_one_message: bool = False,
+    ) -> FetchDataInfo | None:
+        """Return the records from the batch that holds the offset on; None past the end of the segment.
+
+        At most `max_size` bytes, cut anywhere; the first batch whole with `min_one_message`. Nothing from
+        `max_position` on, nor from the batch on that holds `max_offset`.
+        """
+        if max_size < 0:
+            raise ValueError(f"{self.path}: a read of {max_size} bytes")
+        found = self._find(start_offset)
+        if found is None:
+            return None
+        _, start, batch_size = found
+        metadata = LogOffsetMetadata(start_offset, self.base_offset, start)
+        if min_one_message and max_size < batch_size:
+            max_size = batch_size
+        if max_size == 0:
+            return FetchDataInfo(metadata)
+        end = self.records.size_bytes
+        if max_offset is not None:
+            # A new leader's high watermark may for a moment be behind what was already read.
+            if max_offset < start_offset:
+                return FetchDataInfo(metadata)
+            limit = self._find(max_offset, start)
+            if limit is not None:
+                end = limit[1]
+        if max_position is not None and max_position < end:
+            end = max_position
+        size = min(max(end - start, 0), max_size)
+        return FetchDataInfo(
+            metadata, FileSlice(self.records, start, size), first_entry_incomplete=max_size < batch_size
+        )
+
+    def fetch_upper_bound_offset(self, start_position: int, fetch_size_bytes: int) -> int | None:
+        """Return an offset at or past the end of such a fetch, None where the index knows none."""
+        return self.offset_index.fetch_upper_bound_offset(start_position, fetch_size_bytes)
+
+    def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int | None = None) -> TimestampOffset | None:
+        """Return the first record at least as young, from the starting offset on; None if there is none."""
+        first_offset = self.base_offset if starting_offset is None else starting_offset
+        indexed = self.time_index.lookup(timestamp_ms)
+        start = self.offset_index.position_before(max(indexed.offset, first_offset))
+        buffer, origin = self.records.scan_buffer(start, self.records.size_bytes)
+        for view in scan_batches(buffer, start - origin, self.records.size_bytes - origin):
+            if view.max_timestamp_ms < timestamp_ms:
+                continue
+            for record in iter_all_records(buffer, view, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= first_offset:
+                    return TimestampOffset(record.timestamp_ms, record.offset)
+        return None
+
+    def next_offset(self) -> int:
+        """Return the offset after the last record; the base offset of an empty segment."""
+        next_offset = self.base_offset
+        for view in self._batches(self.offset_index.position_before(self.offset_index.last_offset)):
+            next_offset = view.last_offset + 1
+        return next_offset
+
+    def recover(self, producer_state: ProducerStateManager, leader_epochs: LeaderEpochCache | None) -> int:
+        """Rebuild the indexes from the records, and cut off what is no valid batch; return the bytes lost.
+
+        The producer state must stand at the base offset; it and the epochs learn what the batches say.
+        Raises SegmentOffsetOverflowError.
+        """
+        indexes = SegmentIndexes(self.offset_index, self.time_index, self.transaction_index)
+        recovered = rebuild(self.records, indexes, self._index_interval_bytes, producer_state, leader_epochs)
+        self.max_timestamp_so_far = recovered.max_timestamp_ms
+        self.offset_of_max_timestamp = recovered.offset_of_max_timestamp
+        lost = self.records.truncate(recovered.valid_bytes)
+        self._last_batch = None
+        self.on_become_inactive()
+        self.records.unmap()
+        self._missing_index = None
+        return lost
+
+    def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
+        """Note a transaction that was aborted. Raises OSError; nothing is written then."""
+        self.transaction_index.note(completed, last_stable_offset)
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnSearchResult:
+        """Return the transactions aborted here with records in [fetch_offset, upper_bound_offset)."""
+        return self.transaction_index.collect(fetch_offset, upper_bound_offset)
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> int:
+        """Drop the batch that holds the offset and all after it; return the bytes lost."""
+        found = self.translate_offset(offset)
+        self._last_batch = None
+        self.is_on_disk = False
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        lost = self.records.truncate(found.position) if found is not None else 0
+        if self.records.size_bytes == 0:
+            self.created_ms = now_ms
+            self.rolling_based_timestamp = None
+        self._bytes_since_last_index_entry = 0
+        if self.max_timestamp_so_far >= 0:
+            self._load_largest_timestamp()
+        return lost
+
+    def _load_largest_timestamp(self) -> None:
+        self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
+        for view in self._batches(self.offset_index.position_before(self.offset_of_max_timestamp)):
+            if view.max_timestamp_ms > self.max_timestamp_so_far:
+                self.max_timestamp_so_far = view.max_timestamp_ms
+                self.offset_of_max_timestamp = view.last_offset
+
+    def sanity_check(self) -> None:
+        """Raises CorruptFileError if an index is missing or cannot be that of these records."""
+        if self._missing_index is not None and self.records.size_bytes > 0:
+            raise CorruptFileError(f"{self._missing_index} does not exist")
+        self.offset_index.sanity_check()
+        self.time_index.sanity_check()
+        self.transaction_index.sanity_check()
+
+    def on_become_inactive(self) -> None:
+        """Finish the segment: a last time index entry, and no more room than its content needs."""
+        self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp, skip_full_check=True)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self.records.truncate(self.records.size_bytes)
+
+    def release_maps(self) -> None:
+        """Give back the maps and their descriptors; the next look-up makes them again."""
+        self.records.unmap()
+        self.offset_index.unmap()
+        self.time_index.unmap()
+
+    def flush(self) -> None:
+        """Force records and indexes to disk. Raises OSError."""
+        self.records.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.transaction_index.flush()
+
+    def close(self) -> None:
+        """Leave the files as Kafka closes them. The `.log` closes when the last slice of it is gone."""
+        self.on_become_inactive()
+        self.records.unmap()
+
+    def change_suffixes(self, old: str, new: str) -> None:
+        """Rename the files: `new` in place of `old` at the end of each name."""
+        for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
+            file.rename(file.path.with_name(file.path.name.removesuffix(old) + new))
+
+    def update_directory(self, directory: Path) -> None:
+        """Follow the directory, which was renamed."""
+        for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
+            file.path = directory / file.path.name
+
+    def delete_if_exists(self) -> None:
+        """Remove the files. Slices in flight stay readable."""
+        self.records.unmap()
+        for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
+            file.delete()
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.base_offset}, {self.size_bytes} bytes)"

@@ -1,0 +1,229 @@
+"""What clients have sent to a broker and were answered, read from the transcript it recorded.
+
+    with Broker(transcript=True) as broker:
+        ...
+        fetches = [each for each in broker.transcript.exchanges() if each.api == "Fetch"]
+        assert [each.request.max_bytes for each in fetches] == [1024]
+
+An exchange is a request with its response; it comes when it is over, so that a long poll comes after what others asked
+meanwhile. Requests and responses are NamedTuples with Kafka's fields (protocol/messages/), decoded when looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.transcript.transcript_file import Entry, Frame, Kind, TranscriptError, TranscriptReader
+
+SIZE = struct.Struct(">i")
+# Behind size and correlation id in every version, for a client that does not know yet which it is.
+ERROR_OF_API_VERSIONS = slice(8, 10)
+REFUSED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+
+
+class Event(NamedTuple):
+    """What happened besides exchanges; `text` is which broker was started, or why a connection was closed."""
+
+    what: str  # "started", "opened" or "closed"
+    time_ns: int
+    connection: int
+    address: str
+    text: str
+
+
+class Head(NamedTuple):
+    """A request's header, as far as it can be read."""
+
+    api_key: int | None
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class Exchange:
+    """One request, and what became of it.
+
+    `outcome` is "answered", "no response" (a produce with acks=0), "refused" (the connection was closed on it, for
+    `reason`), "closed" (the connection ended before there was an answer) or "pending" (so did the transcript).
+    Sizes are in bytes on the wire, without the four of the frame's size.
+    """
+
+    def __init__(self, request: Entry, address: str) -> None:
+        assert request.frame is not None
+        self.time_ns = request.time_ns
+        self.connection = request.connection
+        self.address = address
+        self.outcome = "pending"
+        self.reason = ""
+        self.latency_ms: float | None = None  # until the answer was ready to be sent
+        self.request_frame: Frame = request.frame
+        self.response_frame: Frame | None = None
+        self.head = read_head(request.frame.kept)
+
+    def __repr__(self) -> str:
+        return f"<{self.api} v{self.version} of {self.client_id!r}, {self.outcome}>"
+
+    @property
+    def api(self) -> str:
+        """Kafka's name, such as "Fetch"."""
+        key = self.head.api_key
+        return API_TABLE[key].name if key in API_TABLE else "unreadable" if key is None else f"ApiKey {key}"
+
+    @property
+    def version(self) -> int:
+        return self.head.version
+
+    @property
+    def correlation_id(self) -> int:
+        return self.head.correlation_id
+
+    @property
+    def client_id(self) -> str | None:
+        return self.head.client_id
+
+    @property
+    def request_bytes(self) -> int:
+        return self.request_frame.size_bytes
+
+    @property
+    def response_bytes(self) -> int | None:
+        return None if self.response_frame is None else self.response_frame.size_bytes - SIZE.size
+
+    @property
+    def response_version(self) -> int:
+        """The request's; but a version of ApiVersions that the broker does not have is refused in version 0."""
+        if self.head.api_key != ApiKey.API_VERSIONS or self.response_frame is None:
+            return self.version
+        return 0 if self.response_frame.kept[ERROR_OF_API_VERSIONS] == REFUSED_VERSION else self.version
+
+    @cached_property
+    def request(self) -> Any:
+        """The request's fields. None for ApiVersions of an unknown version. Raises KafkaProtocolError.
+
+        Records that were not kept are zeros.
+        """
+        return decode_request(filled(self.request_frame)).body
+
+    @cached_property
+    def response(self) -> Any:
+        """The response's fields, None if there is none. Raises KafkaProtocolError."""
+        if self.response_frame is None or self.head.api_key is None:
+            return None
+        data = filled(self.response_frame)
+        announced = SIZE.unpack_from(data)[0] if len(data) >= SIZE.size else 0
+        if announced != len(data) - SIZE.size:
+            raise KafkaProtocolError(f"a torn response: {len(data) - SIZE.size} of {announced} bytes")
+        try:
+            return decode_response(self.head.api_key, self.response_version, memoryview(data)[SIZE.size :])[1]  # type: ignore[arg-type]
+        except (struct.error, KeyError) as error:
+            raise KafkaProtocolError(f"no response: {error}") from None
+
+    def end(self, entry: Entry) -> Exchange:
+        """Take what became of it."""
+        outcomes = {
+            Kind.RESPONSE: "answered",
+            Kind.NO_RESPONSE: "no response",
+            Kind.REFUSED: "refused",
+            Kind.CLOSED: "closed",
+        }
+        self.outcome = outcomes[entry.kind]
+        self.reason = entry.text
+        self.response_frame = entry.frame
+        self.latency_ms = (entry.time_ns - self.time_ns) / 1e6
+        return self
+
+
+class Transcript:
+    """A transcript's file, which a broker may still write to."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Every exchange, in the order in which they ended, and in the end those that have not. Raises OSError, and
+        TranscriptError for a file that is no transcript, or damaged."""
+        reading = Reading(self.path)
+        try:
+            yield from (each for each in reading.rest(is_end=True) if isinstance(each, Exchange))
+        finally:
+            reading.close()
+
+
+def read_transcript(path: str | os.PathLike[str]) -> Iterator[Exchange]:
+    """The exchanges of a transcript's file; see `Transcript.exchanges`."""
+    return Transcript(path).exchanges()
+
+
+class Reading:
+    """Reads a transcript as far as it goes, and later on. Close it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError and TranscriptError."""
+        self._reader = TranscriptReader(path)
+        self._addresses: dict[int, str] = {}
+        self._pending: dict[int, Exchange] = {}
+
+    @property
+    def torn_bytes(self) -> int:
+        return self._reader.torn_bytes
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the file were read."""
+        return self._reader.position
+
+    def rest(self, *, is_end: bool = False) -> Iterator[Exchange | Event]:
+        """What has come since; with `is_end`, what is pending too. Raises TranscriptError where the file is damaged."""
+        for entry in self._reader.entries():
+            yield from self._told(entry)
+        if is_end:
+            yield from self._pending.values()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _told(self, entry: Entry) -> Iterator[Exchange | Event]:
+        number = entry.connection
+        if entry.kind is Kind.REQUEST:
+            if number in self._pending:
+                raise TranscriptError(f"connection {number} has two requests in hand")
+            self._pending[number] = Exchange(entry, self._addresses.get(number, ""))
+            return
+        ended = [self._pending.pop(number)] if number in self._pending else []
+        if entry.kind is Kind.STARTED:  # whoever was connected to the one before is gone
+            ended = list(self._pending.values())
+            self._pending.clear()
+            self._addresses.clear()
+            yield from (each.end(entry._replace(kind=Kind.CLOSED, text="")) for each in ended)
+            yield Event("started", entry.time_ns, 0, "", entry.text)
+            return
+        yield from (each.end(entry) for each in ended)
+        if entry.kind is Kind.OPENED:
+            self._addresses[number] = entry.text
+            yield Event("opened", entry.time_ns, number, entry.text, "")
+        elif entry.kind is Kind.CLOSED:
+            yield Event("closed", entry.time_ns, number, self._addresses.pop(number, ""), entry.text)
+
+
+def read_head(frame: bytes) -> Head:
+    try:
+        key, version, correlation_id, size = HEADER.unpack_from(frame)
+    except struct.error:
+        return Head(None, 0, 0, None)
+    name = frame[HEADER.size : HEADER.size + max(0, size)].decode(errors="replace")
+    return Head(key, version, correlation_id, name if size >= 0 else None)
+
+
+def filled(frame: Frame) -> bytearray:
+    """Raises KafkaProtocolError."""
+    try:
+        return frame.filled()
+    except TranscriptError as error:
+        raise KafkaProtocolError(str(error)) from None

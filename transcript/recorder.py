@@ -1,0 +1,143 @@
+"""Writes what clients send and what they are answered into a file that `minibroker transcript` prints.
+
+Of records, a frame keeps `max_record_bytes`, and of all else MAX_OTHER_BYTES. When the file cannot be written,
+recording ends with a line in the log, and serving goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from minibroker.protocol.api import API_TABLE, decode_request
+from minibroker.protocol.codegen import records_size
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.storage.files.converted_slice import ConvertedSlice
+from minibroker.storage.files.files import FileSlice
+from minibroker.transcript.transcript_file import Entry, Frame, Gap, Kind, TranscriptWriter
+
+logger = logging.getLogger(__name__)
+
+MAX_OTHER_BYTES = 4 * 1024 * 1024
+
+Chunks = list[Any] | None  # an encoded response; None where the request wants none
+
+
+class Recorder:
+    """Writes an entry for each connection, request and response. Times are of this machine, also if tests turn the
+    broker's clock, and never go back."""
+
+    def __init__(self, writer: TranscriptWriter, *, max_record_bytes: int) -> None:
+        self._writer: TranscriptWriter | None = writer
+        self._max_record_bytes = max_record_bytes
+        self._last_connection = writer.last_connection
+        self._epoch_ns = time.time_ns() - time.monotonic_ns()
+
+    def started(self, what: str) -> None:
+        """A broker begins to serve; `what` it is, for people."""
+        self._write(Kind.STARTED, 0, text=what)
+
+    def opened(self, address: str) -> int:
+        """A client connected; return the connection's number in the transcript."""
+        self._last_connection += 1
+        self._write(Kind.OPENED, self._last_connection, text=address)
+        return self._last_connection
+
+    def closed(self, connection: int, reason: str) -> None:
+        self._write(Kind.CLOSED, connection, text=reason)
+
+    def request(self, connection: int, frame: bytearray) -> None:
+        if self._writer is not None:
+            chunks = request_chunks(frame, self._max_record_bytes)
+            self._write(Kind.REQUEST, connection, frame=kept(chunks, self._max_record_bytes))
+
+    def answered(self, connection: int, answer: Chunks) -> Chunks:
+        """Write the response; return what to send, in which a slice that can be read only once has been read."""
+        if self._writer is None:
+            return answer
+        if answer is None:
+            self._write(Kind.NO_RESPONSE, connection)
+            return None
+        for index, chunk in enumerate(answer):
+            if isinstance(chunk, ConvertedSlice):
+                answer[index] = chunk.read()
+        self._write(Kind.RESPONSE, connection, frame=kept(answer, self._max_record_bytes))
+        return answer
+
+    def refused(self, connection: int, reason: str, torn_response: bytes = b"") -> None:
+        """The request closes its connection. A torn response, as a fault may leave one, is an answer; the reason
+        comes with the end of the connection."""
+        if torn_response:
+            self._write(Kind.RESPONSE, connection, frame=kept([torn_response], self._max_record_bytes))
+        else:
+            self._write(Kind.REFUSED, connection, text=reason)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self, kind: Kind, connection: int, *, text: str = "", frame: Frame | None = None) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(Entry(kind, self._epoch_ns + time.monotonic_ns(), connection, text, frame))
+        except OSError as error:
+            logger.error("the transcript %s ends here: %s", self._writer.path, error)
+            self.close()
+
+
+def request_chunks(frame: bytearray, max_record_bytes: int) -> list[Any]:
+    """A large request in the chunks that an encoder makes: every other one is records. Any other is one chunk."""
+    if len(frame) <= max_record_bytes:
+        return [frame]
+    try:
+        request = decode_request(frame)
+    except KafkaProtocolError:
+        return [frame]
+    if request.body is None:
+        return [frame]
+    chunks = API_TABLE[request.api_key].request.encode(request.api_version, request.body)
+    header_bytes = len(frame) - sum(map(records_size, chunks))
+    if len(chunks) < 2 or header_bytes < 0 or frame[header_bytes : header_bytes + len(chunks[0])] != chunks[0]:
+        return [frame]  # it has tagged fields that we do not know, or bytes behind its end
+    return [bytes(frame[:header_bytes]) + chunks[0], *chunks[1:]]
+
+
+def kept(chunks: Sequence[Any], max_record_bytes: int) -> Frame:
+    """What of these chunks is recorded: every other one is records, as an encoder gives them out."""
+    left = max_record_bytes
+    position = 0
+    parts: list[bytes] = []
+    gaps: list[Gap] = []
+    for index, chunk in enumerate(chunks):
+        size = records_size(chunk)
+        wanted = min(size, left) if index % 2 else size
+        part = head_of(chunk, wanted)
+        if index % 2:
+            left -= wanted
+            if len(part) < size:
+                gaps.append(Gap(position + len(part), size - len(part)))
+                left = 0
+        parts.append(part)
+        position += size
+    frame = Frame(position, b"".join(parts), tuple(gaps))
+    return cut_short(frame) if len(frame.kept) > max_record_bytes + MAX_OTHER_BYTES else frame
+
+
+def cut_short(frame: Frame) -> Frame:
+    """Nothing but its beginning: what is in it besides records is too much."""
+    end = frame.gaps[0].position if frame.gaps else frame.size_bytes
+    return Frame(frame.size_bytes, frame.kept[: min(end, MAX_OTHER_BYTES)], is_end_missing=True)
+
+
+def head_of(chunk: Any, size_bytes: int) -> bytes:
+    """The first bytes of a chunk; fewer where a log was truncated below it since."""
+    if isinstance(chunk, FileSlice):
+        try:
+            return FileSlice(chunk.file, chunk.position, size_bytes).read()
+        except (OSError, EOFError):  # sending it will say so
+            return b""
+    return bytes(memoryview(chunk)[:size_bytes])
