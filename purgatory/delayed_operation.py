@@ -23,7 +23,7 @@ class Keeper(Protocol):
 
 
 class DelayedOperation(TimerTask):
-    """Subclass with `try_complete`, `on_complete` and perhaps `on_expiration`."""
+    """Subclass with `try_complete`, `on_complete` and perhaps `on_end` and `on_expiration`."""
 
     __slots__ = ("_keeper", "_keys", "delay_ms", "is_completed")
 
@@ -44,6 +44,9 @@ class DelayedOperation(TimerTask):
 
     def on_expiration(self) -> None:
         """Runs after `on_complete` if it was the deadline that completed the operation."""
+
+    def on_end(self) -> None:
+        """Runs once, when the wait has ended: completed, expired or abandoned."""
 
     def force_complete(self) -> bool:
         """Complete now; False if the wait had ended before."""
@@ -74,4 +77,5 @@ class DelayedOperation(TimerTask):
         self.is_completed = True
         if self._keeper is not None:
             self._keeper.release(self, self._keys, ending)
+        self.on_end()
         return True

@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.response import Trickled
+from minibroker.broker.network.response import ThrottledResponse
+from minibroker.broker.pending import Pending
 from tests.broker.test_connection import Peer, echo, framed, peer_of
 
 __all__ = ["peer_of"]
@@ -21,10 +22,11 @@ def trickling(bytes_per_second: int, hurry: trio.Event):
     """Answers `slow` with 100 bytes at that rate, and anything else with itself."""
 
     def dispatch(frame: bytearray, client: Client):
-        async def slowly() -> Trickled:
-            return Trickled([ANSWER[:50], ANSWER[50:]], bytes_per_second, hurry)
-
-        return slowly() if frame == b"slow" else echo(frame, client)
+        if frame != b"slow":
+            return echo(frame, client)
+        pending: Pending[ThrottledResponse] = Pending()
+        pending.resolve(ThrottledResponse([ANSWER[:50], ANSWER[50:]], bytes_per_second, hurry))
+        return pending
 
     return dispatch
 

@@ -225,12 +225,11 @@ async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_th
     replica_manager = broker.app.replica_manager
     where = TopicPartition("t", 0)
 
-    results = replica_manager.append_records({where: memoryview(one_batch())}, required_acks=1)
+    results = replica_manager.append({where: memoryview(one_batch())}, required_acks=1, timeout_ms=1000)
     await follow(broker, "t", 1)
     assert replica_manager.partitions[where].high_watermark.message_offset == 0
 
-    await replica_manager.flush(replica_manager.logs_to_flush(results))
-    replica_manager.after_flush(results)
+    await results.wait()
     assert replica_manager.partitions[where].high_watermark.message_offset == 1
 
 
@@ -264,19 +263,16 @@ async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
 ) -> None:
     await broker.create_topic("t", 2)
     waiting = await park(nursery, broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
-    replica_manager = broker.app.replica_manager
-    read = replica_manager.read_from_local_log
 
-    def fail_once(*args):
-        monkeypatch.setattr(replica_manager, "read_from_local_log", read)
+    def fail(*args: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(replica_manager, "read_from_local_log", fail_once)
+    monkeypatch.setattr("minibroker.broker.replica.fetch.read_rows", fail)
     topics = [("t", [(0, one_batch()), (1, one_batch())])]
     produced = await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
 
     assert [row.error_code for row in produced.topics[0].partitions] == [ErrorCode.NONE, ErrorCode.NONE]
-    assert [bool(each.records) for each in answers(await waiting.seen())] == [True, True]
+    assert {each.error_code for each in answers(await waiting.seen())} == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 # -- row 57: how far each reads -------------------------------------------------------------------------------

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import trio
 
-from minibroker.broker.parked import Parked
-from minibroker.broker.replica.delayed import DelayedFetch, FetchStatus
-from minibroker.broker.replica.reading import FetchParams
+from minibroker.broker.pending import Pending
+from minibroker.broker.replica.fetch import DelayedFetch
+from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -62,11 +64,11 @@ async def test_row_21_it_is_watched_before_anything_else_is_done_so_nothing_is_m
     frame = bytearray(encode_request(ApiKey.FETCH, 8, 1, "test", body)[4:])
 
     parked = broker.registry.dispatch(frame, broker.client)
-    assert isinstance(parked, Parked)
+    assert isinstance(parked, Pending)
     batch = await fill(broker, "t")
 
-    assert parked.operation.is_completed
-    answer = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in parked.finish() or ())
+    assert parked.is_known
+    answer = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in parked.result() or ())
     assert sizes(decode_response(ApiKey.FETCH, 8, answer[4:])[1]) == [batch]
 
 
@@ -97,18 +99,18 @@ def test_row_23_row_24_row_28_cases_a_b_and_e_a_partition_that_cannot_be_read_co
     code: ErrorCode,
 ) -> None:
     class Leader:
+        partitions: ClassVar[dict[TopicPartition, Any]] = {}
+        log_manager = SimpleNamespace(is_offline=False)
+
         def leader_partition(self, topic_partition: TopicPartition) -> Any:
             raise KafkaError(code)
 
-        def read_from_local_log(self, *_: Any) -> list[Any]:
-            return []
-
     params = FetchParams(-1, LONG_MS, 10_000, UNLIMITED, False, 0)
-    status = FetchStatus(T0, LogOffsetMetadata(0, 0, 0), UNLIMITED)
-    delayed = DelayedFetch(params, [], [status], Leader())  # type: ignore[arg-type]
+    at_start = FetchedPartition(T0, ErrorCode.NONE, 0, 0, 0, None, b"", LogOffsetMetadata(0, 0, 0))
+    delayed = DelayedFetch(params, [FetchRow(T0, 0, 0, UNLIMITED)], [at_start], Leader())  # type: ignore[arg-type]
 
     assert delayed.try_complete()
-    assert delayed.is_completed
+    assert [row.error for row in delayed.pending.result()] == [code]
 
 
 async def test_row_23_case_a_a_broker_that_leads_no_more_answers_who_waits(broker, autojump_clock, nursery) -> None:

@@ -1,4 +1,4 @@
-"""A request that is parked: answered in the call that completes it, in its place, and not at all when nobody waits."""
+"""A request that waits: answered in the call that completes it, in its place, not at all once its client has left."""
 
 from __future__ import annotations
 
@@ -8,23 +8,35 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.parked import Parked, ParkedOperation
+from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.purgatory.delayed_operation import DelayedOperation
 from tests.broker.test_connection import Peer, echo, framed
+
+
+class Waiting(DelayedOperation):
+    """An operation that a test completes."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.pending: Pending[None] = Pending(self)
+
+    def on_complete(self) -> None:
+        self.pending.resolve(None)
 
 
 class Parking:
     """A handler that parks requests called `wait` and echoes the others."""
 
     def __init__(self) -> None:
-        self.operations: list[ParkedOperation] = []
+        self.operations: list[Waiting] = []
         self.finish = lambda: [framed(b"late")]
 
     def __call__(self, frame: bytearray, client: object):
         if frame != b"wait":
             return echo(frame, client)
-        self.operations.append(ParkedOperation(1000))
-        return Parked(self.operations[-1], lambda: self.finish())
+        self.operations.append(Waiting())
+        return self.operations[-1].pending.then(lambda _: self.finish())
 
 
 @pytest.fixture
