@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ class InMemoryBroker:
         if isinstance(outcome, Parked):
             await outcome.operation.wait()
             outcome = outcome.finish()
-        chunks = await outcome if inspect.iscoroutine(outcome) else outcome
+        chunks = await outcome if isinstance(outcome, Coroutine) else outcome
         if chunks is None:
             return None
         joined = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in chunks)

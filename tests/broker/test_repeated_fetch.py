@@ -8,7 +8,7 @@ import pytest
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 
 
 def fetch_frame(offset: int, *, correlation_id: int = 1, version: int = 8) -> bytes:
@@ -20,7 +20,7 @@ def fetch_frame(offset: int, *, correlation_id: int = 1, version: int = 8) -> by
 
 
 @pytest.fixture
-async def broker(make_broker) -> InMemoryBroker:
+async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     broker = make_broker()
     await broker.create_topic("topic", 2)
     await ask(broker, fetch_frame(0))
@@ -33,7 +33,9 @@ async def ask(broker: InMemoryBroker, frame: bytes, version: int = 8) -> tuple[i
     return decode_response(ApiKey.FETCH, version, answer)
 
 
-async def test_it_is_answered_without_being_decoded_again(broker, monkeypatch) -> None:
+async def test_it_is_answered_without_being_decoded_again(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await ask(broker, fetch_frame(0))
     monkeypatch.setattr("minibroker.broker.apis.registry.decode_request", None)
 
@@ -43,7 +45,7 @@ async def test_it_is_answered_without_being_decoded_again(broker, monkeypatch) -
     assert again == first[1]
 
 
-async def test_a_record_in_one_of_its_partitions_is_seen(broker) -> None:
+async def test_a_record_in_one_of_its_partitions_is_seen(broker: InMemoryBroker) -> None:
     await broker.produce("topic", [b"new"], partition=1)
 
     _, answer = await ask(broker, fetch_frame(0))
@@ -52,7 +54,7 @@ async def test_a_record_in_one_of_its_partitions_is_seen(broker) -> None:
     assert [row.high_watermark for row in answer.topics[0].partitions] == [0, 1]
 
 
-async def test_another_offset_or_version_is_another_question(broker) -> None:
+async def test_another_offset_or_version_is_another_question(broker: InMemoryBroker) -> None:
     _, beyond = await ask(broker, fetch_frame(5))
     _, old = await ask(broker, fetch_frame(0, version=4), version=4)
 
@@ -60,7 +62,7 @@ async def test_another_offset_or_version_is_another_question(broker) -> None:
     assert {row.error_code for row in old.topics[0].partitions} == {ErrorCode.NONE}
 
 
-async def test_a_deleted_topic_is_not_answered_from_memory(broker) -> None:
+async def test_a_deleted_topic_is_not_answered_from_memory(broker: InMemoryBroker) -> None:
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["topic"], timeout_ms=1000)
 
     _, answer = await ask(broker, fetch_frame(0))
@@ -68,7 +70,7 @@ async def test_a_deleted_topic_is_not_answered_from_memory(broker) -> None:
     assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_a_moved_log_start_is_seen(broker) -> None:
+async def test_a_moved_log_start_is_seen(broker: InMemoryBroker) -> None:
     await broker.produce("topic", [b"old"])
     await broker.produce("topic", [b"old"], partition=1)
     await ask(broker, fetch_frame(1))
@@ -79,7 +81,7 @@ async def test_a_moved_log_start_is_seen(broker) -> None:
     assert [row.log_start_offset for row in answer.topics[0].partitions] == [1, 0]
 
 
-async def test_a_log_that_refuses_is_not_answered_from_memory(broker) -> None:
+async def test_a_log_that_refuses_is_not_answered_from_memory(broker: InMemoryBroker) -> None:
     broker.log_of("topic", 1).refuse(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is gone")
 
     _, answer = await ask(broker, fetch_frame(0))
