@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 import trio
 
@@ -73,8 +73,18 @@ class Pending(Generic[T]):
         """The value if it is known by now, else this. Raises as `result`."""
         return self.result() if self.is_known else self
 
+    @overload
+    def then(
+        self, follow: Callable[[T], Pending[U]], recover: Callable[[Exception], U | Pending[U]] | None = None
+    ) -> Pending[U]: ...
+
+    @overload
     def then(
         self, follow: Callable[[T], U | Pending[U]], recover: Callable[[Exception], U | Pending[U]] | None = None
+    ) -> Pending[U]: ...
+
+    def then(
+        self, follow: Callable[[T], Any], recover: Callable[[Exception], U | Pending[U]] | None = None
     ) -> Pending[U]:
         """What `follow` makes of the value, or `recover` of an error; without `recover` an error is passed on."""
         assert self._follow is None, "a Pending has one follower"

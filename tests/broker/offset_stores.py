@@ -6,7 +6,8 @@ from pathlib import Path
 
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.offset_store import LoadedGroup, OffsetStore
+from minibroker.broker.group.offset_loader import LoadedGroup
+from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock

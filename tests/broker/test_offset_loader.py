@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.group.offset_loader import OffsetLoader
-from minibroker.broker.group.offset_store import LoadedGroup
+from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.conversion import build_records

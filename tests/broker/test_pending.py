@@ -27,7 +27,8 @@ def test_a_value_that_is_known_is_followed_at_once() -> None:
 
 def test_steps_run_in_the_call_that_resolves() -> None:
     pending: Pending[int] = Pending()
-    following = then(then(pending, lambda value: value + 1), str)
+    waiting: int | Pending[int] = pending
+    following = then(then(waiting, lambda value: value + 1), str)
     assert isinstance(following, Pending) and not following.is_known
 
     pending.resolve(3)
@@ -73,7 +74,7 @@ def test_a_step_that_is_added_late_runs_at_once() -> None:
 def test_an_error_passes_every_step_up_to_one_that_recovers() -> None:
     pending: Pending[int] = Pending()
     steps: list[int] = []
-    following = pending.then(steps.append).then(steps.append).then(lambda _: "fine", "recovered: {}".format)
+    following = pending.then(steps.append).then(lambda _: "fine", lambda error: f"recovered: {error}")
 
     pending.fail(ValueError("no"))
 

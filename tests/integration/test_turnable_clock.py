@@ -94,7 +94,8 @@ def confluent_kafka_reads_one(broker: Broker) -> bytes:
     assert message is not None
     value = message.value()
     consumer.close()
-    return bytes(value)
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize("read_one", [kafka_python_reads_one, confluent_kafka_reads_one])

@@ -102,7 +102,7 @@ def test_ended_and_started_again_it_has_its_address_and_its_data(end: str) -> No
         create(broker, "kept")
         address, pid = broker.bootstrap_servers, broker.pid
 
-        status = broker.stop() if end == "stop" else broker.kill()
+        status = getattr(broker, end)()
         assert not broker.is_running
         broker.start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from textwrap import dedent, indent
+from typing import Any
 
 from minibroker.protocol.api import ApiKey, encode_request
 from minibroker.protocol.compression import Codec
@@ -107,7 +108,7 @@ def test_a_fetch_is_printed_with_what_was_read(conversation: Conversation, scree
 
 def test_metadata_is_printed_with_its_brokers_and_partitions(conversation: Conversation, screen: Screen) -> None:
     asked = conversation.ask(ApiKey.METADATA, 5, MetadataRequest(topics=None))
-    partition = (0, 3, 0, 0, [0, 1], [0], [])
+    partition: tuple[Any, ...] = (0, 3, 0, 0, [0, 1], [0], [])
     topic = MetadataResponse.row("topics")(error_code=0, name="flights", partitions=[partition])
     conversation.answer(
         asked,
