@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
-from minibroker.transcript.transcript_file import Entry, Frame, Kind, TranscriptError, TranscriptReader
+from minibroker.transcript.file import Entry, Frame, Kind, TranscriptError, TranscriptReader
 
 SIZE = struct.Struct(">i")
 # Behind size and correlation id in every version, for a client that does not know yet which it is.

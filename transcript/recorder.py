@@ -16,7 +16,7 @@ from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.files import FileSlice
-from minibroker.transcript.transcript_file import Entry, Frame, Gap, Kind, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ import typer
 
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.record_lines import NewRecord, Template, records_of
-from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless, read_back, shown
+from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless
+from minibroker.protocol.text import read_back, shown
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)])
 

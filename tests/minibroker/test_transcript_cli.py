@@ -13,7 +13,7 @@ from minibroker.protocol.messages.groups import (
     HeartbeatResponse,
 )
 from minibroker.protocol.messages.produce import ProduceRequest
-from minibroker.transcript.transcript_file import Kind
+from minibroker.transcript.file import Kind
 from tests.minibroker.conversations import Conversation, Screen, records
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)

@@ -18,7 +18,7 @@ from minibroker.protocol.messages.metadata import MetadataRequest, MetadataRespo
 from minibroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.transcript.transcript_file import Frame, Gap, Kind
+from minibroker.transcript.file import Frame, Gap, Kind
 from tests.minibroker.conversations import Conversation, Screen, records
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.transcript.transcript_file import (
+from minibroker.transcript.file import (
     MAGIC,
     MAX_ENTRY_BYTES,
     Entry,

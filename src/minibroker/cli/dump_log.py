@@ -6,7 +6,6 @@ This module reads arguments and prints; `data_files` reads the files.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
 from minibroker.cli.options import OutputOption
 
 if TYPE_CHECKING:
-    from minibroker.cli.data_files import Row
+    from minibroker.protocol.facts import Row
 
 GAP = "  "
 # Facts that say nothing when they have these values; JSON has them all the same.
@@ -35,8 +34,6 @@ UNREMARKABLE = {
 FOR_PROGRAMS = {"crc"}
 RECORD_FACTS = {"key", "endTxnMarker"}
 TIMES = ("maxTimestamp", "timestamp")
-# To a terminal these are commands, whatever the encoding.
-CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 EPILOG = """Files: segments (.log), .index, .timeindex, .txnindex, .snapshot, the checkpoints, meta.properties. \
 Damage is told where it is, on a line with `error`, and makes the exit status 1. Nothing is changed.
@@ -105,13 +102,10 @@ def is_unremarkable(name: str, value: Any) -> bool:
 
 
 def as_text(name: str, value: Any) -> str:
+    from minibroker.protocol.text import as_utc, json_text
+
     if name in TIMES and isinstance(value, int) and value >= 0:
         return f"{value} ({as_utc(value)})"
     if name in ("key", "value", "headers"):
-        return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
+        return json_text(value)
     return str(value)
-
-
-def as_utc(timestamp_ms: int) -> str:
-    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
-    return f"{date}.{timestamp_ms % 1000:03d}Z"

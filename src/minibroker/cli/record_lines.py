@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.record_text import read_back
+from minibroker.protocol.text import read_back
 
 TIMESTAMP_MAX = 2**63 - 1
 Headers = list[tuple[str, bytes | None]]

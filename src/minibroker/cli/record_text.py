@@ -1,12 +1,7 @@
-"""A record as text: bytes as JSON has them, and format strings, in which a record is printed.
-
-Pure. Bytes that are no text are base64 behind `base64:`, text that begins so too: what is shown can be read back. The
-format strings are kcat's: `%k: %v\\n`.
-"""
+"""A record as `minibroker consume` prints it: in a format string, which is kcat's (`%k: %v\\n`), or as JSON."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +9,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-BASE64 = "base64:"
+from minibroker.protocol.text import shown
+
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 FIELDS_HELP = "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp, %K and %V their sizes, %%"
@@ -35,26 +31,6 @@ class ShownRecord(NamedTuple):
 
 
 Render = Callable[[Any], bytes]
-
-
-def shown(data: bytes | None) -> str | None:
-    """Text as text, anything else as base64 behind `base64:`; None stays None."""
-    if data is None:
-        return None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = BASE64
-    return BASE64 + base64.b64encode(data).decode() if text.startswith(BASE64) else text
-
-
-def read_back(text: str | None) -> bytes | None:
-    """What `shown` has shown. Raises ValueError for what is no base64."""
-    if text is None:
-        return None
-    if text.startswith(BASE64):
-        return base64.b64decode(text.removeprefix(BASE64), validate=True)
-    return text.encode()
 
 
 def as_json(record: Any) -> bytes:

@@ -17,8 +17,8 @@ from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import OutputOption
 
 if TYPE_CHECKING:
-    from minibroker.cli.transcript_text import Line
     from minibroker.transcript.exchanges import Event, Exchange, Reading
+    from minibroker.transcript.text import Line
 
 POLL_SECONDS = 0.1
 
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     errors: bool
 
     def has(self, exchange: Exchange) -> bool:
-        from minibroker.cli.transcript_fields import errors_of, request_body, response_body, topics_of
+        from minibroker.transcript.fields import errors_of, request_body, response_body, topics_of
 
         if self.api_keys and exchange.head.api_key not in self.api_keys:
             return False
@@ -78,7 +78,7 @@ def api_names(incomplete: str) -> list[str]:
 
 def parse_apis(names: list[str]) -> frozenset[int]:
     """Raises typer.BadParameter."""
-    from minibroker.cli.transcript_fields import api_named
+    from minibroker.transcript.fields import api_named
 
     found = {name: api_named(name) for name in names}
     for name, key in found.items():
@@ -137,7 +137,7 @@ Show = Callable[[Told], None]
 
 def everything_told(path: Path, *, follow: bool) -> Iterator[Told]:
     """What is in the file, and with `follow` what is written to it. Raises CommandFailed."""
-    from minibroker.transcript.transcript_file import TranscriptError
+    from minibroker.transcript.file import TranscriptError
 
     reading = opened(path)
     try:
@@ -191,7 +191,7 @@ class Timeline:
 def opened(path: Path) -> Reading:
     """Raises CommandFailed."""
     from minibroker.transcript.exchanges import Reading
-    from minibroker.transcript.transcript_file import TranscriptError
+    from minibroker.transcript.file import TranscriptError
 
     try:
         return Reading(path)
@@ -213,7 +213,7 @@ def mention(message: str) -> None:
 
 
 def text_shower(*, brief: bool, full: bool) -> Show:
-    from minibroker.cli.transcript_text import FULL, SHORT, brief_line, event_line, exchange_lines
+    from minibroker.transcript.text import FULL, SHORT, brief_line, event_line, exchange_lines
 
     print_lines = line_printer()
     limits = FULL if full else SHORT
@@ -231,7 +231,7 @@ def text_shower(*, brief: bool, full: bool) -> Show:
 
 def line_printer() -> Callable[[list[Line]], None]:
     """With colours on a terminal, and nothing of rich elsewhere: a transcript is long, and rich is slow."""
-    from minibroker.cli.transcript_text import plain
+    from minibroker.transcript.text import plain
 
     if not sys.stdout.isatty():
         return lambda lines: print("\n".join(map(plain, lines)))
@@ -250,7 +250,8 @@ def line_printer() -> Callable[[list[Line]], None]:
 
 
 def json_shower(*, full: bool) -> Show:
-    from minibroker.cli.transcript_text import FULL, SHORT, json_text
+    from minibroker.protocol.text import json_text
+    from minibroker.transcript.text import FULL, SHORT
 
     max_records = (FULL if full else SHORT).records
 
@@ -272,7 +273,7 @@ def event_object(event: Event) -> dict[str, Any]:
 
 
 def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, Any]:
-    from minibroker.cli.transcript_fields import as_object, request_body, response_body
+    from minibroker.transcript.fields import as_object, request_body, response_body
 
     row: dict[str, Any] = {
         "timeNs": exchange.time_ns,

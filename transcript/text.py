@@ -7,14 +7,13 @@ Nothing that a client or a record holds can drive a terminal: control characters
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from minibroker.cli.data_files import Row
-from minibroker.cli.dump_log import CONTROL_CHARACTERS, as_utc
-from minibroker.cli.record_text import BASE64, read_back
-from minibroker.cli.transcript_fields import (
+from minibroker.protocol.facts import Row
+from minibroker.protocol.text import BASE64, as_utc, json_text, read_back
+from minibroker.transcript.exchanges import Event, Exchange
+from minibroker.transcript.fields import (
     BatchShape,
     Body,
     RecordsValue,
@@ -27,8 +26,7 @@ from minibroker.cli.transcript_fields import (
     response_body,
     topics_of,
 )
-from minibroker.transcript.exchanges import Event, Exchange
-from minibroker.transcript.transcript_file import Frame
+from minibroker.transcript.file import Frame
 
 STEP = "  "
 BODY = STEP * 2
@@ -336,10 +334,6 @@ def cut(text: str, limit: int | None) -> str:
     if limit is None or len(text) <= limit:
         return text
     return f"{text[:limit]}... {len(text) - limit} more characters"
-
-
-def json_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
 
 
 def quoted(client_id: str | None) -> str:

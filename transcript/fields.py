@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from minibroker.cli.data_files import Row, batch_row, crc_of, record_row
-from minibroker.cli.record_text import shown
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
 from minibroker.protocol.primitives import Sized, Uuid
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
 from minibroker.protocol.schema import Array, Field
 from minibroker.protocol.schema import Row as RowKind
+from minibroker.protocol.text import shown
 from minibroker.transcript.exchanges import Exchange
 
 MAX_DECOMPRESSED_BYTES = 16 * 1024 * 1024
