@@ -1,6 +1,6 @@
 """A batch or a record as a row of facts: a dict under Kafka's names, with values that JSON has.
 
-What `minibroker dump-log` prints of a file, and `minibroker transcript` of a frame.
+`minibroker dump-log` prints it from a file, `minibroker transcript` from a frame.
 """
 
 from __future__ import annotations

@@ -40,6 +40,11 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def as_utc(timestamp_ms: int) -> str:
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
     return f"{date}.{timestamp_ms % 1000:03d}Z"

@@ -125,7 +125,7 @@ def test_a_connection_has_one_request_in_hand(conversation: Conversation) -> Non
     conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
     conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
 
-    with pytest.raises(TranscriptError, match="connection 1 has two requests in hand"):
+    with pytest.raises(TranscriptError, match="connection 1 has two pending requests"):
         list(read_transcript(conversation.close()))
 
 
