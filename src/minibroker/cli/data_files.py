@@ -1,7 +1,7 @@
-"""What a file of a data directory holds, as rows of facts: of minibroker or of Apache Kafka, which are the same.
+"""The files of a data directory as rows of facts; those of minibroker and of Apache Kafka are the same.
 
-A row is a dict under Kafka's names. Whatever is damaged becomes a row of its own with `error`, after the rows
-before it; nothing is repaired, and nothing is written. Files are mapped, not loaded: a segment may have gigabytes.
+A row is a dict under Kafka's names. Damage becomes a row of its own with `error`, after the rows before it; nothing is
+repaired or written. Files are mapped, not loaded: a segment may have gigabytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from minibroker.cli.failures import CommandFailed
 from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
+from minibroker.protocol.text import counted
 from minibroker.storage.files.files import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -49,7 +50,7 @@ Rows = Iterator[Row]
 
 
 def rows_of(path: Path, *, with_records: bool) -> Rows:
-    """One row a batch, record, entry or property. Raises CommandFailed for a file of no known kind."""
+    """One row per batch, record, entry or property. Raises CommandFailed for an unknown kind of file."""
     return rows_and_damage(path, reader_of(path, with_records=with_records))
 
 
@@ -59,7 +60,7 @@ def rows_and_damage(path: Path, reader: Callable[[Path], Rows]) -> Rows:
     except (CorruptFileError, KafkaError) as error:
         yield {"error": str(error).removeprefix(f"{path}: ")}
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}; run this as the user who owns it") from error
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; run this as its owner") from error
 
 
 def reader_of(path: Path, *, with_records: bool) -> Callable[[Path], Rows]:
@@ -78,8 +79,8 @@ def reader_of(path: Path, *, with_records: bool) -> Callable[[Path], Rows]:
     reader = readers.get(path.name if segment_file is None else segment_file.suffix)
     if reader is None:
         raise CommandFailed(
-            f"{path} is no file this command knows; it reads .log, .index, .timeindex, .txnindex and .snapshot files, "
-            "checkpoints and meta.properties"
+            f"{path}: unknown kind of file; this command reads .log, .index, .timeindex, .txnindex and .snapshot "
+            "files, checkpoints and meta.properties"
         )
     return reader
 
@@ -94,11 +95,11 @@ def log_rows(path: Path, *, with_records: bool) -> Rows:
         for view in scan_batches(buffer, 0, size):
             end = view.end_position
             yield from batch_rows(buffer, view, with_records=with_records)
-    except KafkaError as error:  # nobody can tell where the next batch begins
+    except KafkaError as error:  # the next batch may begin anywhere
         yield {"error": str(error), "position": end}
         return
     if end < size:
-        yield {"error": f"the last {size - end} bytes are no whole batch", "position": end}
+        yield {"error": f"ends in a partial batch of {counted(size - end, 'byte')}", "position": end}
 
 
 def mapped(path: Path) -> mmap.mmap | bytes:
@@ -109,7 +110,7 @@ def mapped(path: Path) -> mmap.mmap | bytes:
 
 
 def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool) -> Rows:
-    """The batch, what is wrong with it, and its records if it is whole."""
+    """The batch, its damage if any, and its records if it is whole."""
     row = batch_row(view, crc_of(buffer, view))
     if not batch_is_valid(buffer, view):
         yield row | {"isValid": False}
@@ -155,12 +156,12 @@ def index_entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]
     content = path.read_bytes()
     whole = len(content) // entry.size * entry.size
     for values in entry.iter_unpack(content[:whole]):
-        # A closed index has no room left over, so there a lone entry of zeros is one.
+        # A closed index has no spare room, so a lone entry of zeros in it is an entry.
         if not any(values) and len(content) > entry.size:
             return
         yield values
     if whole < len(content):
-        raise CorruptFileError(f"the last {len(content) - whole} bytes are no whole entry")
+        raise CorruptFileError(f"ends in a partial entry of {counted(len(content) - whole, 'byte')}")
 
 
 def transaction_index_rows(path: Path) -> Rows:
@@ -176,7 +177,7 @@ def transaction_index_rows(path: Path) -> Rows:
         }
     rest = path.stat().st_size - index.size_bytes
     if rest:
-        raise CorruptFileError(f"the last {rest} bytes are no whole entry")
+        raise CorruptFileError(f"ends in a partial entry of {counted(rest, 'byte')}")
 
 
 def snapshot_rows(path: Path) -> Rows:

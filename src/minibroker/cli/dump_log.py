@@ -1,4 +1,4 @@
-"""`minibroker dump-log FILE...`: what is in the files of a data directory, of minibroker or of Apache Kafka.
+"""`minibroker dump-log FILE...`: print the files of a data directory, of minibroker or of Apache Kafka.
 
 This module reads arguments and prints; `data_files` reads the files.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from minibroker.protocol.facts import Row
 
 GAP = "  "
-# Facts that say nothing when they have these values; JSON has them all the same.
+# Facts that the text leaves out at these values; JSON has them always.
 UNREMARKABLE = {
     "producerId": -1,
     "producerEpoch": -1,
@@ -36,7 +36,7 @@ RECORD_FACTS = {"key", "endTxnMarker"}
 TIMES = ("maxTimestamp", "timestamp")
 
 EPILOG = """Files: segments (.log), .index, .timeindex, .txnindex, .snapshot, the checkpoints, meta.properties. \
-Damage is told where it is, on a line with `error`, and makes the exit status 1. Nothing is changed.
+Damage appears in its place, on a line with `error`, and makes the exit status 1. Files are never changed.
 
 Examples:
 
@@ -47,10 +47,10 @@ minibroker dump-log data/flights-0/*.log -o json | jq .maxTimestamp"""
 
 def dump_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Every record, not only its batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print every record, not only its batch.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Print what files of a data directory hold."""
+    """Print the files of a data directory."""
     damaged = False
     for path in files:
         try:
@@ -64,13 +64,13 @@ def dump_log(
 
 
 def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
-    """Print one file; whether it is damaged. Raises CommandFailed."""
+    """Print one file; return whether it is damaged. Raises CommandFailed."""
     from minibroker.cli.data_files import rows_of
     from minibroker.cli.terminal import print_line
 
     if not path.is_file():
-        wrong = "is a directory" if path.is_dir() else "does not exist"
-        raise CommandFailed(f"{path} {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
+        wrong = "a directory" if path.is_dir() else "no such file"
+        raise CommandFailed(f"{path}: {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
     rows = rows_of(path, with_records=with_records)
     if not as_json:
         print_line(str(path), "bold")
@@ -85,12 +85,12 @@ def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
         else:
             print(as_line(row))  # a segment may have millions: rich is slow
     if not count and not as_json:
-        print(f"{GAP}nothing in it")
+        print(f"{GAP}empty")
     return errors > 0
 
 
 def as_line(row: Row) -> str:
-    """`name: value` after `name: value`, without the facts that say nothing."""
+    """`name: value` after `name: value`, without unremarkable facts."""
     text = GAP.join(
         f"{name}: {as_text(name, value)}" for name, value in row.items() if not is_unremarkable(name, value)
     )

@@ -14,12 +14,12 @@ from minibroker.protocol.text import shown
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 FIELDS_HELP = "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp, %K and %V their sizes, %%"
-# What a terminal would obey, other than a new line and a tab.
+# What a terminal would interpret, except newline and tab.
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 class ShownRecord(NamedTuple):
-    """A record that was read; kafka-python's has these names too."""
+    """A record from a topic; kafka-python's records have these names too."""
 
     topic: str
     partition: int
@@ -68,12 +68,12 @@ FIELDS: dict[str, Render] = {
 
 
 def size_of(data: bytes | None) -> int:
-    """-1 if there is none, as on the wire."""
+    """The size in bytes; -1 for None, as on the wire."""
     return -1 if data is None else len(data)
 
 
 def compile_format(text: str) -> Render:
-    """What prints a record in that format. Raises typer.BadParameter."""
+    """A function that renders a record in this format. Raises typer.BadParameter."""
     parts = [part_of(match) for match in TOKEN.finditer(text)]
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
@@ -86,11 +86,11 @@ def part_of(token: re.Match[str]) -> bytes | Render:
     known: dict[str, Any] = ESCAPES if token["escape"] is not None else FIELDS
     name = token["escape"] if token["escape"] is not None else token["field"]
     if name not in known:
-        raise typer.BadParameter(f"{token[0]!r} means nothing in a format; there are {FIELDS_HELP}, \\n, \\t, \\xNN")
+        raise typer.BadParameter(f"{token[0]!r} is not a format token; the tokens are {FIELDS_HELP}, \\n, \\t, \\xNN")
     part: bytes | Render = known[name]
     return part
 
 
 def harmless(line: bytes) -> bytes:
-    """For a terminal: whatever it would obey is spelled out."""
+    """The line with what a terminal would interpret escaped."""
     return CONTROL.sub(lambda match: f"\\x{match[0][-1]:02x}".encode(), line)
