@@ -16,10 +16,10 @@ Ending = Literal["completed", "expired", "cancelled"]
 
 
 class Keeper(Protocol):
-    """Has operations wait."""
+    """Keeps operations that wait."""
 
     def release(self, operation: DelayedOperation, keys: Sequence[Hashable], ending: Ending) -> None:
-        """`operation`, watched under `keys`, waits no more."""
+        """Note that the wait of `operation`, watched under `keys`, has ended."""
 
 
 class DelayedOperation(TimerTask):
@@ -65,7 +65,7 @@ class DelayedOperation(TimerTask):
         return self._end("cancelled")
 
     def kept_by(self, keeper: Keeper, keys: Sequence[Hashable]) -> None:
-        """Begin the wait: `keeper` is told when it ends. An operation waits once in its life."""
+        """Begin the wait; notify `keeper` of its end. An operation waits once in its life."""
         if self._keeper is not None or self.is_completed:
             raise ValueError("a delayed operation waits only once")
         self._keeper = keeper

@@ -23,8 +23,8 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.transcript.file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
-from minibroker.transcript.transcript_file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 
 MAX_RECORD_BYTES = 100
 ADDRESS = "127.0.0.1:50000"
