@@ -14,7 +14,7 @@ from minibroker.broker.parked import ParkedOperation
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import Ending
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
 if TYPE_CHECKING:
     from minibroker.broker.replica.partition import FetchedPartition

@@ -36,7 +36,8 @@ from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaErro
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.data_dir.log_manager import LogManager, map_storage_errors
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
 from minibroker.storage.log.log import Log
 
 # Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).

@@ -20,7 +20,7 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.record_batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 logger = logging.getLogger(__name__)
 

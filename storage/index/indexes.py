@@ -21,7 +21,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 NO_TIMESTAMP = -1
 

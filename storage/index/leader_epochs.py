@@ -10,7 +10,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.storage.files.files import CorruptFileError, read_checkpoint, write_checkpoint
+from minibroker.storage.files.checkpoints import read_checkpoint, write_checkpoint
+from minibroker.storage.files.storage_errors import map_parse_errors
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_EPOCH_OFFSET = -1
@@ -36,10 +37,8 @@ class LeaderEpochCache:
     def __init__(self, path: Path) -> None:
         """Read the file, if there is one. Raises CorruptFileError."""
         self.path = path
-        try:
+        with map_parse_errors(path):
             self._entries = [EpochEntry(int(epoch), int(start)) for epoch, start in read_checkpoint(path, 2)]
-        except ValueError as error:
-            raise CorruptFileError(f"{path}: {error}") from error
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:

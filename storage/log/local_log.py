@@ -9,7 +9,6 @@ a start completes that, so anything else that changes the log in between takes t
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from bisect import bisect_right
@@ -19,25 +18,20 @@ from threading import Lock
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
     segment_file,
 )
+from minibroker.storage.files.storage_errors import map_flush_errors
+from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
 from minibroker.storage.index.transaction_index import AbortedTxn
-from minibroker.storage.segment.log_segment import FetchDataInfo, LogOffsetMetadata, LogSegment
+from minibroker.storage.segment.log_segment import LogSegment
 from minibroker.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger(__name__)
-
-
-class LogFlushError(OSError):
-    """An fsync failed: what the disk holds is unknown, and nothing may be acknowledged from then on."""
 
 
 def sync_directory(directory: Path) -> None:
@@ -194,7 +188,7 @@ class LocalLog:
             raise
 
     def _delete_leftovers(self, base_offset: int) -> None:
-        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             segment_file(self.directory, base_offset, suffix).unlink(missing_ok=True)
 
     # -- flushing ---------------------------------------------------------------------------------------------
@@ -208,12 +202,8 @@ class LocalLog:
         if offset <= self.recovery_point:
             return
         truncations, active = self.truncations, self.segments.active
-        try:
+        with map_flush_errors(self.directory):
             self._flush_segments(self.recovery_point, offset, active)
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # of an open: nothing was forced, nothing is lost
-                raise
-            raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         with self._cutting:
             if truncations == self.truncations:
@@ -356,12 +346,10 @@ class LocalLog:
         for segment in self.segments:
             segment.close()
         if self.recovery_point < self.end_offset:
-            try:
+            with map_flush_errors(self.directory):
                 for segment in self.segments.between(self.recovery_point, self.end_offset):
                     segment.flush()
                 sync_directory(self.directory)
-            except OSError as error:
-                raise LogFlushError(error.errno, f"fsync of {self.directory}: {error.strerror}") from error
             self.recovery_point = self.end_offset
         for segment, _ in self._deleted:
             segment.delete_if_exists()

@@ -14,12 +14,14 @@ import os
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.files.storage_errors import LogFlushError
+from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
+from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.log import log_offsets
-from minibroker.storage.log.local_log import LogFlushError as LogFlushError
 from minibroker.storage.log.log_retention import Retention
 from minibroker.storage.log.log_writer import LogAppendInfo as LogAppendInfo
 from minibroker.storage.log.log_writer import LogWriter
-from minibroker.storage.segment.log_segment import FetchDataInfo, LogOffsetMetadata, LogSegment, TimestampOffset
+from minibroker.storage.segment.log_segment import LogSegment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,20 +17,19 @@ from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
+    QUARANTINED_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
     SegmentFileName,
     parse_segment_file,
     segment_file,
 )
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log
@@ -42,12 +41,9 @@ from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowErr
 
 logger = logging.getLogger(__name__)
 
-QUARANTINED_SUFFIX = ".quarantined"
 DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 
 BEYOND_ALL_OFFSETS = 2**63 - 1
-
-_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def load_log(
@@ -173,7 +169,7 @@ class LogLoader:
         return swapped
 
     def _delete_indexes(self, base_offset: int) -> None:
-        for suffix in _INDEX_SUFFIXES:
+        for suffix in INDEX_SUFFIXES:
             segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
 
     # -- segments -----------------------------------------------------------------------------------------------
@@ -182,7 +178,7 @@ class LogLoader:
         files = [(path, name) for path, name in self._segment_files() if not name.extra]
         bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
         for path, name in files:
-            if name.suffix in _INDEX_SUFFIXES and name.base_offset not in bases:
+            if name.suffix in INDEX_SUFFIXES and name.base_offset not in bases:
                 logger.warning("%s: an index without its log; deleted", path)
                 path.unlink()
         for base_offset in sorted(bases):

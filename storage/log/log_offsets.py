@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import LogConfig
-from minibroker.storage.segment.log_segment import TimestampOffset
+from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.segment.log_segments import LogSegments
 
 LATEST_TIMESTAMP = -1

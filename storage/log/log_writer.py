@@ -19,6 +19,7 @@ from minibroker.protocol.record_batch import (
     RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL_FLAG,
 )
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log_validator import (
     NO_OFFSET,
     UNBOUNDED_MS,
@@ -29,7 +30,6 @@ from minibroker.storage.log.log_validator import (
     is_plain_batch,
 )
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

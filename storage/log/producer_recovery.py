@@ -7,7 +7,7 @@ the next time short.
 from __future__ import annotations
 
 from minibroker.protocol.batches import scan_batches
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from minibroker.storage.segment.log_segments import LogSegments
 from minibroker.storage.segment.segment_recovery import replay_batch

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.protocol.checksums import crc32c
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 _VERSION = 1
 _HEAD = struct.Struct(">hI")

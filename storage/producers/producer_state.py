@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import SNAPSHOT_SUFFIX, CorruptFileError, parse_segment_file, segment_file
+from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
 from minibroker.storage.producers.producer_append import (

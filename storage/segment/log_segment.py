@@ -17,16 +17,13 @@ from pathlib import Path
 
 from minibroker.protocol.batches import BatchView, find_offset, iter_all_records, last_batch, scan_batches
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
-    FileSlice,
-    RecordsFile,
     segment_file,
 )
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import FetchDataInfo as FetchDataInfo
 from minibroker.storage.index.fetch_data import LogOffsetMetadata as LogOffsetMetadata
 from minibroker.storage.index.fetch_data import OffsetPosition as OffsetPosition
@@ -74,10 +71,7 @@ class LogSegment:
         preallocate: bool,
         extra: str,
     ) -> None:
-        index_paths = [
-            segment_file(directory, base_offset, suffix, extra)
-            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        ]
+        index_paths = [segment_file(directory, base_offset, suffix, extra) for suffix in INDEX_SUFFIXES]
         self._missing_index = next((path for path in index_paths[:2] if not path.exists()), None)
         self.records = RecordsFile(
             segment_file(directory, base_offset, LOG_SUFFIX, extra),

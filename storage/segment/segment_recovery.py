@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.files.files import RecordsFile
+from minibroker.storage.files.records_file import RecordsFile
 from minibroker.storage.index.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import TransactionIndex

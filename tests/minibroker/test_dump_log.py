@@ -20,7 +20,7 @@ from minibroker.cli.app import main
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import write_checkpoint
+from minibroker.storage.files.checkpoints import write_checkpoint
 from tests.conftest import GOLDEN
 from tests.minibroker.commands import minibroker
 from tests.storage.recorded_logs import unpack_recorded_logs

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import (
     BATCH_HEADER,
     BATCH_HEADER_FORMAT,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
-    Record,
     TimestampType,
     build_batch,
     build_empty_batch,

@@ -17,7 +17,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import BATCH_HEADER_FORMAT, RECORD_BATCH_OVERHEAD, build_batch, read_header
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log, LogAppendInfo
 from minibroker.storage.log.log_loader import load_log

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.open_files import descriptors_in

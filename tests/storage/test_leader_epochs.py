@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochCache
 from tests.storage.recorded_logs import recorded_files
 

@@ -14,7 +14,7 @@ import pytest
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.files.storage_errors import LogFlushError
 from minibroker.storage.log.log import Log
 from tests.storage.logs import (
     NOW_MS,

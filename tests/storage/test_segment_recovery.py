@@ -11,9 +11,10 @@ import pytest
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import parse_partition_directory, parse_segment_file
+from minibroker.storage.files.file_names import parse_partition_directory, parse_segment_file
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.producers.producer_state import ProducerStateManager

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn, TransactionIndex, TxnSearchResult
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.recorded_logs import recorded_files

@@ -19,7 +19,8 @@ from minibroker.protocol.control_records import ControlType, read_control_type, 
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import read_header
-from minibroker.storage.files.files import (
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.file_names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -31,10 +32,9 @@ from minibroker.storage.files.files import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
-    OffsetCheckpointFile,
     parse_segment_file,
 )
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 if TYPE_CHECKING:
     import struct
