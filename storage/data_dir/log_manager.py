@@ -253,13 +253,13 @@ class LogManager:
         self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
         return PendingDeletions(
             [path for path, due_ms in dated if due_ms <= now_ms],
-            [segment for log in self._usable_logs() for segment in log.take_deleted(now_ms)],
+            [segment for log in self._usable_logs() for segment in log.segments.take_deleted(now_ms)],
         )
 
     def release_idle_maps(self) -> None:
         """Give back what scans and look-ups in segments that are no longer written have mapped."""
         for log in self._usable_logs():
-            log.release_idle_maps()
+            log.segments.release_idle_maps()
 
     # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
 

@@ -31,7 +31,6 @@ from minibroker.storage.files.file_names import (
 )
 from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
-from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.producers.producer_state import ProducerStateManager
@@ -88,7 +87,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
         self._producer_expiration_ms = producer_expiration_ms
-        self._segments = LogSegments()
+        self._segments = LogSegments(directory)
         self._has_lost_epochs = False
         self._leader_epochs = self._open_leader_epochs()
 
@@ -113,18 +112,14 @@ class LogLoader:
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
         for segment in self._segments:
             segment.release_maps()
-        local = LocalLog(
-            self._directory,
-            self._config,
-            self._segments,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            # What was recovered is right, but not therefore on the disk.
-            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
-        )
         return Log(
             self._topic_partition,
-            local,
+            self._config,
+            self._segments,
+            log_start_offset=start_offset,
+            log_end_offset=end_offset,
+            # Recovered records are right, but may not be on the disk yet.
+            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
             leader_epochs=self._leader_epochs,
             producer_state=producer_state,
             now_ms=self._now_ms,
@@ -292,15 +287,7 @@ class LogLoader:
         return end_offset
 
     def _begin_at(self, base_offset: int) -> int:
-        self._segments.add(
-            LogSegment.open(
-                self._directory,
-                base_offset,
-                self._config,
-                now_ms=self._now_ms,
-                preallocate=self._config.preallocate,
-            )
-        )
+        self._segments.create(base_offset, self._config, now_ms=self._now_ms)
         return base_offset
 
     # -- producers ----------------------------------------------------------------------------------------------

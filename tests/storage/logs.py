@@ -18,7 +18,6 @@ from minibroker.protocol.record_batch import BATCH_HEADER_FORMAT, RECORD_BATCH_O
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
 from minibroker.storage.files.records_file import FileSlice
-from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log, LogAppendInfo
 from minibroker.storage.log.log_loader import load_log
 
@@ -51,11 +50,6 @@ def open_log(
         recovery_point=recovery_point,
         is_after_clean_stop=is_after_clean_stop,
     )
-
-
-def local_of(log: Log) -> LocalLog:
-    """Return the log's files."""
-    return log._local
 
 
 def batch_of(
@@ -150,7 +144,7 @@ def offsets_of(log: Log) -> list[int]:
 
 def remove_deleted(log: Log, now_ms: int) -> int:
     """Remove the files of segments that left the log long enough ago; return how many segments."""
-    deletions = PendingDeletions([], log.take_deleted(now_ms))
+    deletions = PendingDeletions([], log.segments.take_deleted(now_ms))
     count = len(deletions)
     deletions.run()
     return count

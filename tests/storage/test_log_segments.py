@@ -1,4 +1,4 @@
-"""What a log does on its own account: segments, flushes, truncation, retention, settings."""
+"""What a log does with its segments: rolling, flushing, truncating."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ class TestFlushingMeanwhile:
     def test_what_is_cut_off_while_a_flush_says_how_far_it_came_is_not_counted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         append(log, "a", "b", "c")
-        segments = log._local.segments
+        segments = log.segments
         cutting = threading.Thread(target=log.truncate_to, args=[0], kwargs={"now_ms": NOW_MS})
 
         class CutWhenAskedAgain:
@@ -269,9 +269,9 @@ class TestFlushingMeanwhile:
                     cutting.join(0.2)
                 return getattr(segments, name)
 
-        log._local.segments = CutWhenAskedAgain()  # type: ignore[assignment]
+        log.segments = CutWhenAskedAgain()  # type: ignore[assignment]
         log.flush()
-        log._local.segments = segments
+        log.segments = segments
         cutting.join(10)
 
         assert (log.log_end_offset, log.recovery_point) == (0, 0)
