@@ -25,9 +25,9 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.protocol.batch_filter import KeyedRecord, OpenBatch, open_batch
-from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, batch_is_valid, scan_batches
+from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.compression import corrupt
-from minibroker.protocol.record_batch import LOG_OVERHEAD, build_empty_batch, read_header
+from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, build_empty_batch, read_header, size_at
 from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
@@ -282,7 +282,7 @@ class LogCleaning:
             position += read
             size = usual_size
             if read == 0:
-                size = int.from_bytes(chunk[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+                size = size_at(chunk) if len(chunk) >= HEADER_SIZE_UP_TO_MAGIC else 0
                 if not len(chunk) < size <= end - position:
                     raise corrupt(f"{segment.path}: no whole batch at byte {position}")
 

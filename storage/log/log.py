@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from bisect import bisect_right
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,10 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import NO_SEQUENCE, NO_TIMESTAMP
 from minibroker.protocol.record_batch import (
-    BATCH_HEADER_FORMAT,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL_FLAG,
+    pack_place,
+    unpack_header,
 )
 from minibroker.storage.files.storage_errors import LogFlushError, map_flush_errors
 from minibroker.storage.index.fetch_data import FetchDataInfo, LogOffsetMetadata
@@ -63,9 +63,6 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # 0 follows 2^31 - 1
-
-_unpack_header = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
-_stamp_prefix = struct.Struct(">qii").pack_into  # base offset, batch length, leader epoch
 
 
 class LogAppendInfo(NamedTuple):
@@ -324,7 +321,7 @@ class Log:
         if (
             self._takes_clients_batches_as_sent if is_from_client else self._takes_own_batches_as_sent
         ) and RECORD_BATCH_OVERHEAD < len(records) <= self._max_batch_bytes:
-            header = _unpack_header(records)
+            header = unpack_header(records)
             if is_plain_batch(header, records):
                 return self._append_plain_batch(records, header, leader_epoch, now_ms, is_from_client)
         self.check_usable()
@@ -384,7 +381,7 @@ class Log:
             self.roll(now_ms)
         if leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.assign(leader_epoch, first_offset)
-        _stamp_prefix(records, 0, first_offset, length, leader_epoch)
+        pack_place(records, 0, first_offset, length, leader_epoch)
         if producer is None:
             self._append_to_active(records, last_offset, max_timestamp_ms, last_offset)
         else:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.batches import (
-    HEADER_SIZE_UP_TO_MAGIC,
     BatchView,
     batch_is_valid,
     iter_all_records,
@@ -26,12 +25,16 @@ from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaErro
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
+    CRC_COVERS_FROM,
+    HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
     TimestampType,
+    size_at,
     stamp,
 )
 from minibroker.storage.config import LogConfig
@@ -41,7 +44,6 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 # Of a batch whose records are refused, so many at most are told: an answer should not be longer than the request.
 MAX_RECORD_ERRORS = 100
 
-_CRC_COVERS_FROM = 21
 _PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 
 NO_OFFSET = -1
@@ -111,7 +113,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
     and `assign_offsets` to look at.
     """
     base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
-    body_bytes = length - (RECORD_BATCH_OVERHEAD - LOG_OVERHEAD)
+    body_bytes = length - SMALLEST_BATCH_LENGTH
     return (
         magic == 2
         and length == len(records) - LOG_OVERHEAD
@@ -121,7 +123,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
         and (producer_id == NO_PRODUCER_ID or sequence >= 0)
-        and crc32c(memoryview(records)[_CRC_COVERS_FROM:], 0) == crc
+        and crc32c(memoryview(records)[CRC_COVERS_FROM:], 0) == crc
     )
 
 
@@ -168,7 +170,7 @@ def _check_rest(records: Buffer, position: int) -> None:
     """
     if len(records) - position < LOG_OVERHEAD:
         return
-    size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    size = size_at(records, position) - LOG_OVERHEAD
     if size < MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
     if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
