@@ -34,9 +34,8 @@ from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from minibroker.storage.segment.log_segments import LogSegments
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
 
 logger = logging.getLogger(__name__)
 

@@ -339,7 +339,9 @@ class TestTruncating:
     def test_a_log_without_producers_is_not_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = roll_three(tmp_path)
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", lambda *a: replayed.append(a))
+        monkeypatch.setattr(
+            "minibroker.storage.producers.producer_state.ProducerStateManager.replay", lambda *a: replayed.append(a)
+        )
 
         log.truncate_to(5, now_ms=NOW_MS)
 

@@ -18,8 +18,7 @@ from minibroker.storage.files.file_names import parse_partition_directory, parse
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
 

@@ -73,7 +73,7 @@ def test_a_read_learns_of_the_transactions_it_may_meet(
 def test_markers_come_in_the_order_of_their_offsets(tmp_path: Path) -> None:
     index = index_of(tmp_path, ABORTED[:2])
 
-    with pytest.raises(ValueError, match="after 15"):
+    with pytest.raises(ValueError, match="cannot follow 15"):
         index.append(AbortedTxn(9, 0, 15, 16))
     assert list(index.entries()) == ABORTED[:2]
 
