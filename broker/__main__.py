@@ -296,8 +296,8 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
-    from minibroker.storage.data_dir.log_manager import LogDirectoryError
-    from minibroker.storage.files.files import write_atomically
+    from minibroker.storage.files.checkpoints import write_atomically
+    from minibroker.storage.files.storage_errors import LogDirectoryError
 
     early: list[int] = []
     failures: list[str] = []

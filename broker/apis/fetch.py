@@ -30,7 +30,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3

@@ -36,7 +36,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.data_dir.log_manager import LogManager, map_storage_errors
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
 
 
 class ReplicaManager:

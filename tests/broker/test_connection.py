@@ -19,7 +19,7 @@ from minibroker.broker.network.poller import Poller
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 
 MAX_REQUEST_BYTES = 1024
 

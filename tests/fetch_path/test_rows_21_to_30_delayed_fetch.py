@@ -18,7 +18,7 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import assign, follow, park, partition_of
 from tests.broker.transactional import started

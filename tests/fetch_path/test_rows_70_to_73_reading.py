@@ -16,7 +16,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_r
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import park
 from tests.fetch_path.asking import LONG_MS, UNLIMITED, fill, on_disk, row_of, sizes, wanted
