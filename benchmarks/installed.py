@@ -99,6 +99,7 @@ class Minibroker(BrokerServer):
         name: str = MINIBROKER,
         settings: Mapping[str, object] | None = None,
         options: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "minibroker"),
     ) -> None:
         self.name = name
         self.data_dir = directory / "data"
@@ -108,6 +109,7 @@ class Minibroker(BrokerServer):
         self._directory = directory
         self._settings = dict(settings or {})
         self._options = options
+        self._program = program
 
     def start(self) -> Minibroker:
         """Start it and return when it answers. Raises ProcessError."""
@@ -126,7 +128,7 @@ class Minibroker(BrokerServer):
     def spawn_broker(self) -> ServerProcess:
         """Give the command, and wait for nothing."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [self._python, "-m", "minibroker", "serve"]
+        command: list[str | Path] = [self._python, *self._program, "serve"]
         command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
         command += ["--ready-file", self._ready_file, "--log-level", "WARNING", *self._options]
         for name, value in {"group.initial.rebalance.delay.ms": 0, **self._settings}.items():
