@@ -13,12 +13,13 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.parked import Parked
 from minibroker.broker.replica.append_result import NO_OFFSET, AppendResult, failed_append, with_errors
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
@@ -41,6 +42,9 @@ class ProduceApis:
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
+
+    def routes(self) -> Routes:
+        return {ApiKey.PRODUCE: self.produce}
 
     def produce(self, request: Request, client: Client) -> Body | Parked[Body] | Coroutine[Any, Any, Body]:
         """Appends at once; answers later when other replicas, or (a coroutine) an fsync, must be waited for."""
