@@ -27,7 +27,7 @@ from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
-from minibroker.broker.apis.registry import ApiRegistry, handlers
+from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller, TopicDeletionListener
@@ -132,11 +132,11 @@ class BrokerApp:
         transaction_log, markers = self._start_transactions(timers, controller, metadata_cache)
         on_topic_deleted += (self.groups.on_topic_deleted, self.transactions.on_topic_deleted)
         self._store.next_producer_id = max(self._store.next_producer_id, self._highest_producer_id() + 1)
-        table = handlers(
+        families = (
+            metadata,
             ProduceApis(self.replica_manager),
             FetchApis(self.replica_manager, metadata_cache, FetchManager(self.fetch_sessions), self._clock),
             LogOffsetApis(self.replica_manager),
-            metadata,
             TopicApis(config=config, controller=controller, replica_manager=self.replica_manager),
             ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
             ClusterApis(
@@ -157,7 +157,7 @@ class BrokerApp:
             TransactionApis(self.transactions, markers, self.groups, metadata_cache, self._clock),
             DescribeTransactionApis(self.transactions, self.replica_manager),
         )
-        return ApiRegistry(table, metadata, config.profile)
+        return ApiRegistry(families, metadata, config.profile)
 
     def _start_groups(self, timers: TimerLoop, controller: Controller, metadata_cache: MetadataCache) -> CoordinatorLog:
         config = self._config
