@@ -1,7 +1,6 @@
 """`python -m benchmarks`: minibroker beside Apache Kafka 2.0.1 and raw sockets, in one run on one machine.
 
-Measures and does not judge: the exit status is 0 whatever the goals' marks are, 1 if something could not be
-measured for an error.
+It measures and does not judge: the exit status is 1 only if an error prevents a measurement, and 0 even if goals fail.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the cases and report; the exit status."""
+    """Run the cases and report; return the exit status."""
     options = parse_arguments()
     cases = [name for name in CASES if not options.only or name in options.only]
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
@@ -103,7 +102,7 @@ def main() -> int:
 
 
 def introduce(console: Console, lab: Lab, rounds: int) -> None:
-    """Say what takes part and under which conditions."""
+    """Print the contenders and the conditions."""
     kafka = "Apache Kafka 2.0.1" if lab.has_kafka else f"no Apache Kafka ({lab.kafka_reason})"
     console.print(f"minibroker, {kafka}, raw sockets; {rounds} rounds; request loop in {lab.loop_language}")
     load = os.getloadavg()[0]

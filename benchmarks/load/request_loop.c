@@ -5,7 +5,7 @@
  * FRAMES_FILE holds whole frames (size in front), sent in rotation. Prints `ready` once every connection has sent
  * its first request, and in the end one line of JSON. Ends after S seconds or R answers, whichever comes first.
  * With --gap-us a connection waits that long between an answer and its next request (one connection only).
- * With no frames it only holds the connections open for S seconds. request_loop.py says the same in Python. */
+ * With no frames it only holds the connections open for S seconds. request_loop.py does the same in Python. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
