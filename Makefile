@@ -1,7 +1,7 @@
-# Everything happens in .venv; nothing is installed outside this folder.
+# Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it, run the Spark job, show the result
-#   make test   every test, real clients and real Spark included
-#   make serve  keep a broker up
+#   make test   run every test, with real clients and real Spark
+#   make serve  start a broker
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
-	@echo "make conformance  the same conversations with Apache Kafka 2.0.1 and with us, compared"
+	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,7 +1,6 @@
 """`python -m benchmarks`: minibroker beside Apache Kafka 2.0.1 and raw sockets, in one run on one machine.
 
-Measures and does not judge: the exit status is 0 whatever the goals' marks are, 1 if something could not be
-measured for an error.
+It measures and does not judge: the exit status is 1 only if an error prevents a measurement, and 0 even if goals fail.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def checkout(text: str) -> Path:
 
 
 def main() -> int:
-    """Run the cases and report; the exit status."""
+    """Run the cases and report; return the exit status."""
     options = parse_arguments()
     cases = [name for name in CASES if not options.only or name in options.only]
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)

@@ -1,6 +1,6 @@
-"""Request frames the load clients send as they are, and one asked and looked at before a thousand are counted.
+"""Request frames for the load clients, and a check of one answer before thousands are counted.
 
-The frames go through a file: the C client knows nothing of Kafka's messages.
+The frames go through a file, because the C client does not know Kafka's messages.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Frame(NamedTuple):
 
 
 def api_versions() -> Frame:
-    """The smallest request there is."""
+    """The smallest request."""
     return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, ApiVersionsRequest())
 
 
 def metadata() -> Frame:
-    """Which brokers there are, and which is the controller; no topics."""
+    """The brokers and the controller; no topics."""
     return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=[]))
 
 
@@ -82,7 +82,7 @@ def produce(topic: str, *, value_bytes: int, partitions: Iterable[int] = (0,)) -
 
 
 def find_coordinator(group_id: str) -> Frame:
-    """Where the coordinator of a group is; makes its topic when it is the first such request."""
+    """The coordinator of a group; the first such request creates its topic."""
     return _frame(ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, FindCoordinatorRequest(key=group_id))
 
 
@@ -105,7 +105,7 @@ def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
 
 
 def ask(host: str, port: int, frame: Frame) -> tuple[int, Any]:
-    """Send one frame; the size of the whole answer and its body. Raises FrameError on any error code in it."""
+    """Send one frame; return the size of the whole answer, and its body. Raises FrameError on any error code in it."""
     with socket.create_connection((host, port), timeout=ANSWER_SECONDS) as connection:
         connection.sendall(frame.payload)
         size_bytes = int.from_bytes(_receive(connection, 4), "big")

@@ -1,6 +1,6 @@
-"""The goals, one a row: what minibroker must reach, in its own numbers or against Apache Kafka and raw sockets.
+"""The goals, one per row: a number, or a ratio to Apache Kafka or raw sockets.
 
-A ratio binds on every machine; an absolute number is meant for two cores like those it was set on.
+A ratio applies to every machine; an absolute number to two cores like those it was set on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`metric` of `case` is to be at most or at least `target`, or that many times what `against` has."""
+    """`metric` of `case` must be at most or at least `target`, or that many times the value of `against`."""
 
     case: str
     metric: str
@@ -35,7 +35,7 @@ class Goal:
 
 
 class Verdict(NamedTuple):
-    """What became of a goal."""
+    """The result of a goal."""
 
     goal: Goal
     measured: Spread | None

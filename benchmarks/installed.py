@@ -1,8 +1,8 @@
-"""minibroker as a user has it: installed, byte-compiled, with its dependencies and nothing else.
+"""minibroker as users install it: byte-compiled, with its dependencies and nothing else.
 
-A checkout is not that: an editable install looks its modules up through a finder, and where Python is told not to
-write byte code it compiles them at every start. So the package is copied with its
-dependencies into a virtual environment of the benchmark's own, and compiled. Nothing is downloaded.
+An editable install differs: its environment has other packages, and under PYTHONDONTWRITEBYTECODE every start compiles
+its modules. So the packages that `pyproject.toml` names are copied with their dependencies into a new virtual
+environment, and compiled. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ API_VERSIONS_FRAME = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 def install(directory: Path) -> Path:
-    """Make the environment in `directory`, which must not exist; its Python."""
+    """Create the environment in `directory`, which must not exist; return its Python."""
     venv.create(directory, symlinks=True, with_pip=False)
     site = next((directory / "lib").glob("python*")) / "site-packages"
     for entry in _dependency_entries():
@@ -126,7 +126,7 @@ class Minibroker(BrokerServer):
         return self
 
     def spawn_broker(self) -> ServerProcess:
-        """Give the command, and wait for nothing."""
+        """Start the process without waiting."""
         self._directory.mkdir(parents=True, exist_ok=True)
         command: list[str | Path] = [self._python, *self._program, "serve"]
         command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
@@ -138,7 +138,7 @@ class Minibroker(BrokerServer):
 
 
 def first_answer_seconds(broker: ServerProcess) -> float:
-    """Wait until a broker just spawned answers ApiVersions; seconds since its command was given."""
+    """Wait until a new broker answers ApiVersions; return the seconds since its command."""
     with broker.wait_for_port(START_SECONDS) as connection:
         connection.sendall(API_VERSIONS_FRAME)
         answer = connection.recv(4)

@@ -1,4 +1,4 @@
-"""Where the cases run: the brokers side by side, the load client, a folder for all files, and an end to all of it.
+"""Where the cases run: brokers side by side, the load client, a folder for all files; closing it ends everything.
 
 Brokers start when a case first asks for them. Everything started is killed when the lab closes, error or not, and
 the folder goes with it.
@@ -36,14 +36,14 @@ COMPILE_SECONDS = 60.0
 READY_SECONDS = 60.0
 GRACE_SECONDS = 60.0
 MAX_LOOP_SECONDS = 120.0
-# Deleted topics' files go at once, not a minute later in somebody else's round: unmapping gigabytes takes CPU.
+# Deleted topics' files go at once, not a minute later in another round: unmapping gigabytes takes CPU.
 SETTINGS = {"log.segment.delete.delay.ms": "100"}
 # Kafka's own log cleaner keeps 128 MB for compaction, which no case does; without it its memory compares fairly.
 KAFKA_SETTINGS = {**SETTINGS, "log.cleaner.enable": "false"}
 
 
 class CaseUnavailableError(RuntimeError):
-    """What a case needs cannot be had on this machine; the message is one line."""
+    """A case cannot run on this machine; the message is the reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Plan:
 
 
 class Lab:
-    """A context manager; `say` is told what happens."""
+    """A context manager; it calls `say` with each event."""
 
     def __init__(self, plan: Plan, *, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -93,7 +93,7 @@ class Lab:
         return self._kafka_jars is not None
 
     def new_folder(self, purpose: str) -> Path:
-        """A folder nobody else has."""
+        """A new folder."""
         self._folders += 1
         folder = self.directory / f"{purpose}-{self._folders}"
         folder.mkdir()
@@ -111,7 +111,7 @@ class Lab:
 
     @cached_property
     def minibroker(self) -> Minibroker:
-        """The one that most cases share."""
+        """The minibroker that most cases share."""
         return self._stack.enter_context(self.new_minibroker())
 
     @cached_property
@@ -121,7 +121,7 @@ class Lab:
 
     @cached_property
     def kafka(self) -> ApacheKafka:
-        """The one that most cases share; only where `has_kafka`."""
+        """The Apache Kafka that most cases share; only if `has_kafka`."""
         return self._stack.enter_context(self.new_kafka())
 
     def new_minibroker(self, *options: str, build: str = MINIBROKER) -> Minibroker:
@@ -130,7 +130,7 @@ class Lab:
         return Minibroker(self.builds[build], folder, name=build, settings=SETTINGS, options=options)
 
     def new_kafka(self) -> ApacheKafka:
-        """One of its own with its ZooKeeper, not started; its user closes it."""
+        """A new Apache Kafka with its ZooKeeper, not started; its user closes it."""
         if self._kafka_jars is None:
             raise ProcessError(f"no Apache Kafka: {self.kafka_reason}")
         return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings=KAFKA_SETTINGS)
@@ -177,7 +177,7 @@ class Lab:
 
     @property
     def loop_language(self) -> str:
-        """In what the request loop runs."""
+        """The language of the request loop."""
         return "Python" if self._loop_command[0] == sys.executable else "C"
 
     def request_loop(self, host: str, port: int, frames: Sequence[Frame], **options: float) -> dict[str, float]:
@@ -258,7 +258,7 @@ def _flags(options: Mapping[str, float]) -> list[str]:
 
 
 def allow_many_connections(wanted: int) -> int:
-    """Raise the limit on open files, for us and what we start; how many connections fit."""
+    """Raise the limit on open files, for this process and its children; return how many connections fit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard - 500)

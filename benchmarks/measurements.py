@@ -1,4 +1,4 @@
-"""What was measured: samples of one quantity for each contender, in rounds, and what may be concluded from them.
+"""Measurements: samples of a quantity for each contender, in rounds, and the ratios between them.
 
 Absolute numbers differ from machine to machine and from hour to hour. So contenders run interleaved, and a ratio is
 taken within each round, between runs a few seconds apart; what is reported is the median of those ratios.
@@ -23,7 +23,7 @@ Samples = dict[str, dict[str, list[float]]]  # metric -> contender -> one value 
 
 
 class Spread(NamedTuple):
-    """A median and between what it lies."""
+    """A median with its minimum and maximum."""
 
     median: float
     low: float
@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One quantity: `case` and `metric` name it, `text` says it to a reader."""
+    """One quantity: `case` and `metric` name it, `text` describes it."""
 
     case: str
     metric: str

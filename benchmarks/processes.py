@@ -1,4 +1,4 @@
-"""Processes the benchmark starts: spawned, looked at through /proc, and ended whatever happens.
+"""The processes of the benchmark: started, measured through /proc, and always ended.
 
 CPU time is read from the process's own clock, in nanoseconds: /proc/<pid>/stat counts in hundredths of a second,
 and a broker that serves a gigabyte for a tenth of one would be measured in ten steps.
@@ -30,11 +30,11 @@ WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as 
 
 
 class ProcessError(RuntimeError):
-    """A process did not start, ended early or said something unexpected; the message has its last output."""
+    """A process did not start, ended early or printed something unexpected; the message has its last output."""
 
 
 class ServerProcess:
-    """A server in a process of its own, its output in a file. Whoever starts it calls `kill` in the end."""
+    """A server in a process of its own, with its output in a file. Its starter must call `kill`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ServerProcess:
 
     @property
     def log_text(self) -> str:
-        """All it has printed."""
+        """Its whole output."""
         return self.log_path.read_text(errors="replace")
 
     def wait_for_log(self, pattern: str, *, after: int = 0, seconds: float = LOG_SECONDS) -> str:
@@ -143,7 +143,7 @@ class ServerProcess:
 
 
 class BrokerServer:
-    """A broker and whatever process it needs beside it; used as a context manager, or started and `kill`ed.
+    """A broker and the processes it needs beside it; used as a context manager, or started and `kill`ed.
 
     What starts it sets `_broker`, the process that answers.
     """
@@ -240,10 +240,10 @@ def module_command(module: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def free_port() -> int:
-    """A port nobody listens on now, and none that the kernel gives to clients.
+    """A free port, outside the range that the kernel gives to clients.
 
-    One of those looks for a broker that was killed, is given the broker's port for its own end of the connection,
-    finds itself there, and keeps the broker from listening again.
+    Otherwise a client that looks for a killed broker could get the broker's port for its own end of the connection,
+    connect to itself, and keep the broker from listening again.
     """
     with listen("127.0.0.1", 0) as probe:
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What a run says: a table of everything measured, a table of the goals, and a JSON file with every sample."""
+"""The report of a run: a table of all measurements, a table of the goals, and a JSON file with every sample."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def number(value: float) -> str:
 
 
 def spread_text(found: Spread | None, separator: str = " ") -> str:
-    """median [low-high]; nothing for nothing."""
+    """median [low-high]; empty without a sample."""
     if found is None:
         return ""
     return escape(f"{number(found.median)}{separator}[{number(found.low)}-{number(found.high)}]")
@@ -112,7 +112,7 @@ def show_changes(console: Console, measurements: Sequence[Measurement]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """The machine and the versions; what a number means nothing without."""
+    """The machine and the versions, without which a number means nothing."""
     versions = {name: _version(name) for name in PACKAGES}
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -1,7 +1,7 @@
 """How long a message takes from a producer to a consumer that waits for it: one at a time, 2 ms apart, acks=1.
 
-Twice: as the broker is started by default, and told to stay awake between messages (`--busy-poll-ms`).
-Beside it one small request at the same pace, which raw sockets can be asked too: what a wake-up costs here.
+Measured twice: with the broker's defaults, and with `--busy-poll-ms`, which keeps it awake between messages.
+A small request at the same pace, also against raw sockets, shows the cost of a wake-up.
 """
 
 from __future__ import annotations

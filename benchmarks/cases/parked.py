@@ -1,7 +1,7 @@
 """Connections that wait: 9,000 fetches parked for 5 s each, and 10,000 connections that do nothing.
 
-What they cost (core, memory), and how long one small request takes beside them, asked every 5 ms. minibroker is
-new in each round, for its memory not to be that of the round before; Apache Kafka's memory is not compared.
+Their cost (core, memory), and the latency of a small request beside them, sent every 5 ms. Each round has a new
+minibroker, so that its memory is not that of the last round; Apache Kafka's memory is not compared.
 """
 
 from __future__ import annotations

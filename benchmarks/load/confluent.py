@@ -105,7 +105,7 @@ def next_batch(consumer: Consumer, size_bytes: int) -> list[Message]:
     batch: list[Message] = consumer.consume(BATCH_MESSAGES, timeout=ANSWER_SECONDS)
     if not batch:
         raise LoadError(f"nothing came for {ANSWER_SECONDS:.0f} s")
-    # An error comes as a message whose value says what it is.
+    # An error comes as a message with the reason as its value.
     sizes: list[int] = [len(message.value() or b"") for message in batch]
     if sum(sizes) != len(batch) * size_bytes:
         errors = [str(message.error()) for message in batch if message.error() is not None]
@@ -146,7 +146,7 @@ def follow(bootstrap: str, topic: str, *, count: int, gap_seconds: float) -> dic
 
 
 def incompressible(size_bytes: int) -> bytes:
-    """A value no codec makes smaller: nobody wins by compressing."""
+    """A value that no codec makes smaller, so that compression gains nothing."""
     with open("/dev/urandom", "rb") as random:
         return random.read(size_bytes)
 
