@@ -5,10 +5,13 @@ Fixtures that start processes are in integration/.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from tests.jvm import QUICK_JVM, SPARK_VARIABLE
 
 GOLDEN = Path(__file__).parent / "golden"
 NIGHTLY = "nightly"
@@ -18,6 +21,10 @@ TEST_BY_TEST = {"tests/test_recipes.py"}
 SPARK = {f"tests/spark_jobs/test_{name}.py" for name in ("flight_delays", "kafka_source", "transform")}
 # The longest first, so that no worker ends with one of them while the others have nothing left.
 LONGEST_FIRST = ("spark", "integration", "slow")
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault(SPARK_VARIABLE, " ".join(QUICK_JVM))
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

@@ -21,17 +21,13 @@ from tests.integration.records import (
     with_null_header,
     with_null_header_and_nothing,
 )
+from tests.jvm import QUICK_JVM
 from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, compiled_java_driver, java_client
 
 DRIVERS = "tests.integration.drivers"
 PATIENCE_SECONDS = 20.0
 HANG_SECONDS = 45.0
-JAVA_OPTIONS = (
-    "-Xmx256m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-)
+JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
 
 
