@@ -7,16 +7,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
+# Each worker has a broker and clients of its own.
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
+FAST := not slow and not integration and not spark
+SEEDS ?= 1000
 SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast lint check format conformance bench profile clean
+.PHONY: help run serve test test-fast nightly lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
+	@echo "make nightly  conformance, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -45,10 +51,15 @@ serve: $(VENV)/.serve
 
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-fast: $(VENV)/.dev
-	@$(BIN)/python -m pytest -q -m "not slow and not integration and not spark"
+	@$(PYTEST) -q -m "$(FAST)"
+
+nightly: $(VENV)/.dev
+	@$(BIN)/python tests/setup_clients.py
+	@$(PYTEST) -m nightly
+	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check $(SOURCES)
@@ -56,14 +67,14 @@ lint: $(VENV)/.dev
 	@$(BIN)/mypy
 
 check: lint
-	@$(BIN)/python -m pytest -q -m "not slow and not integration and not spark"
+	@$(PYTEST) -q -m "$(FAST)"
 
 format: $(VENV)/.dev
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
 
 conformance: $(VENV)/.dev
-	@$(BIN)/python -m tests.conformance --seeds 1000
+	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks $(BENCH)

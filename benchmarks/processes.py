@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -18,12 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from minibroker.broker.network.listen import listen
-
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
 LOG_SECONDS = 10.0
 LOG_POLL_SECONDS = 0.01
+PORTS_TO_GIVE = range(10_000, 20_000)
+PORT_ATTEMPTS = 100
 LOG_CHARACTERS_SHOWN = 2000
 BYTES_PER_MB = 1_000_000
 WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
@@ -240,11 +241,22 @@ def module_command(module: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def free_port() -> int:
-    """A free port, outside the range that the kernel gives to clients.
+    """A port for a server that this process will start: until it ends, no other process gets it.
 
-    Otherwise a client that looks for a killed broker could get the broker's port for its own end of the connection,
-    connect to itself, and keep the broker from listening again.
+    It is outside the range that the kernel gives to clients. Otherwise a client that looks for a killed broker could
+    get the broker's port for its own end of the connection, connect to itself, and keep the broker from listening
+    again. It is none that `serve` takes when it may choose, either. A socket that never listens keeps it: servers,
+    which reuse addresses, can bind to it all the same; another `free_port`, which does not, cannot.
     """
-    with listen("127.0.0.1", 0) as probe:
-        port: int = probe.getsockname()[1]
-    return port
+    for _ in range(PORT_ATTEMPTS):
+        port = random.choice(PORTS_TO_GIVE)
+        keeper = socket.socket()
+        try:
+            keeper.bind(("127.0.0.1", port))
+        except OSError:
+            keeper.close()
+            continue
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.detach()
+        return port
+    raise ProcessError("no port is free")

@@ -1,12 +1,73 @@
-"""Fixtures of every test package. Those that start processes are in integration/."""
+"""Fixtures of every test package, and how tests are shared among the processes of `pytest -n`.
+
+Fixtures that start processes are in integration/.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
+
+from tests.jvm import QUICK_JVM, SPARK_VARIABLE
 
 GOLDEN = Path(__file__).parent / "golden"
+NIGHTLY = "nightly"
+# These take their turn one by one: each starts programs of its own.
+TEST_BY_TEST = {"tests/test_recipes.py"}
+# These go to one worker: they share a Spark session, which is a JVM.
+SPARK = {f"tests/spark_jobs/test_{name}.py" for name in ("flight_delays", "kafka_source", "transform")}
+# The longest first, so that no worker ends with one of them while the others have nothing left.
+LONGEST_FIRST = ("spark", "integration", "slow")
+
+
+def pytest_configure() -> None:
+    os.environ.setdefault(SPARK_VARIABLE, " ".join(QUICK_JVM))
+
+
+class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """A file's tests go to one worker, which makes the fixtures of the file once; SPARK is as one file."""
+
+    def __init__(self, config: pytest.Config, log: object = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False  # as collected, which is in the order of LONGEST_FIRST
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        if file in TEST_BY_TEST:
+            return nodeid
+        return "spark" if file in SPARK else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
+    return Sharing(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out_nightly(config, items)
+    if hasattr(config, "workerinput"):
+        items.sort(key=turn_of)
+
+
+def leave_out_nightly(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of `make nightly` run only where `-m` names them."""
+    if NIGHTLY in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker(NIGHTLY)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(NIGHTLY)]
+
+
+def turn_of(item: pytest.Item) -> int:
+    for turn, marker in enumerate(LONGEST_FIRST):
+        if item.get_closest_marker(marker):
+            return turn
+    return len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

@@ -8,20 +8,26 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/kafka-clients-1.1.1   the same with fetch sessions
     .deps/kafkajs               the client of node, through npm
     .deps/franz-go              the client of Go, and the driver that is built with it
+    .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+DEPS = ROOT / ".deps"
+DRIVERS = ROOT / "tests" / "integration" / "drivers"
 OLD_KAFKA_PYTHON = ROOT / ".venvs" / "kafka-python-2.3"
 # xxhash: lz4 as it was framed for brokers of 0.9
 OLD_KAFKA_PYTHON_PACKAGES = ("kafka-python==2.3.*", "python-snappy", "lz4", "zstandard", "crc32c", "xxhash")
@@ -35,10 +41,18 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 <groupId>minibroker</groupId><artifactId>test-clients</artifactId><version>1</version>
 <dependencies>{dependencies}</dependencies></project>
 """
-KAFKAJS = ROOT / ".deps" / "kafkajs"
+# Each driver is compiled with the clients that it is run with.
+JAVA_DRIVERS = {
+    "JavaDriver": ("3.9.0",),
+    "JavaGroupMember": ("3.9.0",),
+    "JavaTransformer": ("3.9.0",),
+    "OldJavaDriver": ("0.10.2.2", "0.11.0.3", "1.1.1"),
+}
+KAFKAJS = DEPS / "kafkajs"
 KAFKAJS_PACKAGE = "kafkajs@2.2.4"
-FRANZ_GO = ROOT / ".deps" / "franz-go"
-FRANZ_GO_SOURCE = ROOT / "tests" / "integration" / "drivers" / "franz_go"
+FRANZ_GO = DEPS / "franz-go"
+FRANZ_GO_SOURCE = DRIVERS / "franz_go"
+COMPILE_SECONDS = 120.0
 GO_BUILD_SECONDS = 300.0
 HOW_TO_PREPARE = "run `python tests/setup_clients.py`"
 
@@ -54,7 +68,7 @@ def prepare_old_kafka_python() -> str:
 
 def java_client(version: str) -> Path:
     """The folder of the jars of one version of Kafka's Java client, and of its driver."""
-    return ROOT / ".deps" / f"kafka-clients-{version}"
+    return DEPS / f"kafka-clients-{version}"
 
 
 def prepare_java_client(version: str) -> str:
@@ -80,6 +94,60 @@ def prepare_java_client(version: str) -> str:
     return str(folder)
 
 
+def prepare_java_drivers() -> str:
+    for name, versions in JAVA_DRIVERS.items():
+        for version in versions:
+            compiled_java_driver(name, version)
+    return str(DEPS / "java-drivers")
+
+
+def compiled_java_driver(name: str, version: str) -> Path:
+    """The folder of a driver's classes, compiled for one version of the client. Raises RuntimeError."""
+    source = DRIVERS / f"{name}.java"
+
+    def compile_into(folder: Path) -> None:
+        need("javac", "install a JDK (Debian: default-jdk-headless)")
+        command = ["javac", "-cp", f"{java_client(version)}/*", "-d", str(folder), str(source)]
+        compile_by(command, seconds=COMPILE_SECONDS)
+
+    return compiled_once(f"java-drivers/{name}-{version}", [source], compile_into)
+
+
+def compiled_once(name: str, sources: list[Path], compile_into: Callable[[Path], None]) -> Path:
+    """A folder of .deps for what these sources are compiled to; made once, by the first of all processes that ask."""
+    content = b"".join(path.name.encode() + path.read_bytes() for path in sources)
+    folder = DEPS / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+    if not folder.is_dir():
+        with locked(folder):
+            if not folder.is_dir():
+                arriving = folder.with_name(folder.name + ".partial")
+                shutil.rmtree(arriving, ignore_errors=True)
+                arriving.mkdir()
+                compile_into(arriving)
+                arriving.rename(folder)
+    return folder
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from making the same folder."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(folder.name + ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def compile_by(
+    command: list[str], *, seconds: float, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> None:
+    """Raises RuntimeError."""
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"`{' '.join(command[:2])}` failed: {done.stderr.strip()}")
+
+
 def prepare_kafkajs() -> str:
     need("node", "install Node.js (Debian: nodejs)")
     if not (KAFKAJS / "node_modules" / "kafkajs").is_dir():
@@ -95,32 +163,24 @@ def go_command() -> str | None:
 
 
 def prepare_franz_go() -> str:
-    build_franz_go(is_online=True)
-    return str(FRANZ_GO)
+    return str(franz_go_driver(is_online=True).parent)
 
 
-def build_franz_go(*, is_online: bool) -> Path:
-    """Build the driver from its source; what has not changed is not built again. Raises RuntimeError."""
-    go = go_command()
-    if go is None:
-        raise RuntimeError("no `go`: install Go (Debian: golang-go)")
-    driver = FRANZ_GO / "driver"
+def franz_go_driver(*, is_online: bool) -> Path:
+    """The driver, built from its source. Raises RuntimeError."""
     environment = os.environ | {"GOPATH": str(FRANZ_GO), "GOFLAGS": "-modcacherw -buildvcs=false"}
     if not is_online:
         environment["GOPROXY"] = "off"
-    command = [go, "build", "-o", str(driver), "."]
-    done = subprocess.run(
-        command,
-        cwd=FRANZ_GO_SOURCE,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=GO_BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"`go build` failed: {done.stderr.strip()}")
-    return driver
+
+    def build_into(folder: Path) -> None:
+        go = go_command()
+        if go is None:
+            raise RuntimeError("no `go`: install Go (Debian: golang-go)")
+        command = [go, "build", "-o", str(folder / "driver"), "."]
+        compile_by(command, seconds=GO_BUILD_SECONDS, folder=FRANZ_GO_SOURCE, environment=environment)
+
+    sources = sorted(path for path in FRANZ_GO_SOURCE.iterdir() if path.is_file())
+    return compiled_once("franz-go/driver", sources, build_into) / "driver"
 
 
 def prepare_kcat() -> str:
@@ -153,6 +213,7 @@ def main() -> int:
     parts: dict[str, Callable[[], str]] = {
         "kafka-python 2.3": prepare_old_kafka_python,
         **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
+        "Java drivers": prepare_java_drivers,
         "kafkajs": prepare_kafkajs,
         "franz-go": prepare_franz_go,
         "kcat": prepare_kcat,

@@ -279,6 +279,17 @@ def test_importing_a_package_runs_next_to_nothing() -> None:
     )
 
 
+def test_no_test_imports_from_another_test() -> None:
+    broken = [
+        str(each)
+        for path in source_files("tests")
+        for each in imports_of(path)
+        if each.module.startswith("tests.") and ".test_" in each.module
+    ]
+
+    fail_if(broken, "move what both need into a module beside them, named after what is in it.")
+
+
 def test_no_file_is_a_drawer() -> None:
     broken = [str(path.relative_to(ROOT)) for path in source_files(*PACKAGES) if path.stem in DRAWERS]
 

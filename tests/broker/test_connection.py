@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,86 +13,10 @@ import trio.testing
 from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.connection import Connection, Dispatch
-from minibroker.broker.network.poller import Poller
 from minibroker.broker.pending import Pending
-from minibroker.broker.time.clock import Clock
-from minibroker.broker.time.timers import TimerLoop
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-
-MAX_REQUEST_BYTES = 1024
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">i", len(payload)) + payload
-
-
-class Peer:
-    """The client's end of a connection whose handler is `dispatch`."""
-
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        *,
-        client: Client | None = None,
-        timers: TimerLoop | None = None,
-        max_request_bytes: int = MAX_REQUEST_BYTES,
-        max_idle_ms: int = 0,
-    ) -> None:
-        ours, self.sock = socket.socketpair()
-        ours.setblocking(False)
-        self.sock.setblocking(False)
-        self.timers = timers or TimerLoop(Clock())
-        self.poller = Poller()
-        self.connection = Connection(
-            ours,
-            client or Client("peer", "127.0.0.1", 9092),
-            dispatch=dispatch,
-            poller=self.poller,
-            receive_buffer=memoryview(bytearray(4096)),
-            max_request_bytes=max_request_bytes,
-            max_idle_ms=max_idle_ms,
-            now_ms=self.timers.clock.monotonic_ms,
-            timer=self.timers.timer,
-        )
-
-    async def run(self) -> None:
-        """The connection, and the poller as long as it lasts."""
-        async with trio.open_nursery() as polling:
-            polling.start_soon(self.poller.run)
-            await self.connection.run()
-            polling.cancel_scope.cancel()
-
-    async def receive(self, size: int) -> bytes:
-        """So many bytes, fewer if the broker closes."""
-        received = b""
-        while len(received) < size:
-            await trio.lowlevel.wait_readable(self.sock)
-            piece = self.sock.recv(size - len(received))
-            if not piece:
-                break
-            received += piece
-        return received
-
-
-PeerOf = Callable[..., Peer]
-
-
-def echo(frame: bytearray, client: Client) -> list[bytes]:
-    return [framed(bytes(frame))]
-
-
-@pytest.fixture
-def peer_of() -> Iterator[PeerOf]:
-    peers: list[Peer] = []
-
-    def make(dispatch: Dispatch, **options: Any) -> Peer:
-        peers.append(Peer(dispatch, **options))
-        return peers[-1]
-
-    yield make
-    for peer in peers:
-        peer.sock.close()
+from tests.broker.peers import MAX_REQUEST_BYTES, PeerOf, echo, framed
+from tests.broker.peers import peer_of as peer_of
 
 
 async def test_pipelined_requests_are_answered_in_order_in_one_send(peer_of: PeerOf, nursery: trio.Nursery) -> None:

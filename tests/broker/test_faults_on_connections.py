@@ -14,7 +14,7 @@ from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.connection import Dispatch
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
-from tests.broker.test_connection import Peer, PeerOf, echo, framed, peer_of
+from tests.broker.peers import Peer, PeerOf, echo, framed, peer_of
 
 __all__ = ["peer_of"]
 

@@ -30,12 +30,11 @@ from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.storage.config import TOPIC_CONFIGS
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.test_differences import LAST_VERSIONS_OF_KAFKA_2_0
+from tests.broker.releases import BROKER, PROFILES, TOPIC, create
+from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
-TOPIC, BROKER = 2, 4
 MAGIC_AT = 16  # in a batch of any format
-PROFILES = tuple(RELEASES)
 
 
 # -- the tables -----------------------------------------------------------------------------------------------
@@ -177,13 +176,6 @@ async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker
 
 
 # -- settings -------------------------------------------------------------------------------------------------
-
-
-async def create(broker: InMemoryBroker, name: str, **configs: str) -> Any:
-    """In the version that all releases have; the topic's row of the answer."""
-    rows = [(key.replace("_", "."), value) for key, value in configs.items()]
-    answer = await broker.call(ApiKey.CREATE_TOPICS, 0, topics=[(name, 1, 1, [], rows)], timeout_ms=1000)
-    return answer.topics[0]
 
 
 @pytest.mark.parametrize(("name", "magic"), [("0.10", 1), ("0.11", 2), ("1.1", 2), ("2.0", 2)])

@@ -11,7 +11,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, MakeBroker
-from tests.broker.test_profiles import BROKER, PROFILES, TOPIC, create
+from tests.broker.releases import BROKER, PROFILES, TOPIC, create
 
 # -- error codes ----------------------------------------------------------------------------------------------
 

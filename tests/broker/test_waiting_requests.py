@@ -14,7 +14,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from tests.broker.test_connection import Peer, echo, framed
+from tests.broker.peers import Peer, echo, framed
 
 
 class Waiting(DelayedOperation):

@@ -29,8 +29,8 @@ from minibroker.protocol.record_batch import (
     crc_is_valid,
     read_header,
 )
+from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.steps import PREFIX_MARK
-from tests.test_differences import LAST_VERSIONS_OF_KAFKA_2_0
 
 DAY_MS = 24 * 60 * 60 * 1000
 NOW = "now"

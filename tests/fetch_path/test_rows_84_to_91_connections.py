@@ -21,7 +21,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
-from tests.broker.test_connection import Peer
+from tests.broker.peers import Peer
 from tests.fetch_path.asking import LONG_MS, fill, row_of, sizes, wanted
 
 DEFAULTS = KafkaConfig({"log.dirs": "/nowhere"})

@@ -21,11 +21,13 @@ from tests.integration.records import (
     with_null_header,
     with_null_header_and_nothing,
 )
-from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, java_client
+from tests.jvm import QUICK_JVM
+from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, compiled_java_driver, java_client
 
 DRIVERS = "tests.integration.drivers"
 PATIENCE_SECONDS = 20.0
 HANG_SECONDS = 45.0
+JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
 
 
@@ -54,15 +56,18 @@ def kcat_driver() -> list[str]:
     return python_driver("kcat")
 
 
-def java_driver(version: str, source: str = "JavaDriver.java") -> list[str]:
-    folder = java_client(version)
+def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
+    """A driver of that version of the Java client, compiled once."""
+    jars = java_client(version)
     if shutil.which("java") is None:
         raise UnavailableError("no java: install a JDK (Debian: default-jdk-headless)")
-    if not folder.is_dir():
-        raise UnavailableError(f"no {folder}: {HOW_TO_PREPARE}")
-    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    return ["java", *options, "-cp", f"{folder}/*", str(Path(__file__).parent / "drivers" / source)]
+    if not jars.is_dir():
+        raise UnavailableError(f"no {jars}: {HOW_TO_PREPARE}")
+    try:
+        classes = compiled_java_driver(name, version)
+    except RuntimeError as error:
+        raise UnavailableError(f"{error}: {HOW_TO_PREPARE}") from None
+    return ["java", *JAVA_OPTIONS, "-cp", f"{classes}:{jars}/*", name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +134,8 @@ CLIENTS: dict[str, ClientKind] = {
 OLD_CLIENTS: dict[str, OldKind] = {
     kind.name: kind
     for kind in (
-        OldKind("java-0.10.2", lambda: java_driver("0.10.2.2", "OldJavaDriver.java")),
-        OldKind("java-0.11", lambda: java_driver("0.11.0.3", "OldJavaDriver.java")),
+        OldKind("java-0.10.2", lambda: java_driver("0.10.2.2", "OldJavaDriver")),
+        OldKind("java-0.11", lambda: java_driver("0.11.0.3", "OldJavaDriver")),
         OldKind(
             "kafka-python-as-0.9",
             lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python"),

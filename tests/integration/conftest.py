@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -22,6 +25,7 @@ SESSION_SETTINGS: dict[str, str | int] = {
     "group.min.session.timeout.ms": 1000,  # who is killed is missed soon
 }
 HERE = Path(__file__).parent
+DISK_BYTES = 8 * 2**20
 
 GetClient = Callable[[str], Client]
 NewTopic = Callable[..., str]
@@ -176,3 +180,17 @@ def start_minibroker(tmp_path: Path, is_apache_kafka: bool) -> Iterator[StartMin
     yield start
     for broker_process in started:
         broker_process.kill()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounts a small file system: run the tests as root")
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)], check=False)
+    if mounted.returncode:
+        pytest.skip("may not mount here: run the tests where root has CAP_SYS_ADMIN")
+    yield path
+    subprocess.run(["umount", "--lazy", str(path)], check=True)

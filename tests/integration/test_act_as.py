@@ -219,7 +219,7 @@ def test_members_of_groups_read(name: str, acting: Any, drivers: Drivers, join: 
 def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, acting: Any, tmp_path: Path) -> None:
     broker = acting(name)
     version = CLIENTS_OF_RELEASES[name]
-    kind = OldKind(f"java-{version}", lambda: java_driver(version, "OldJavaDriver.java"))
+    kind = OldKind(f"java-{version}", lambda: java_driver(version, "OldJavaDriver"))
 
     with java_client(kind, broker.bootstrap, tmp_path / "java.log") as client:
         written = client.produce("topic", numbered(20), codec="lz4")

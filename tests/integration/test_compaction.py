@@ -33,6 +33,7 @@ from tests.integration.data_directories import (
     produce,
 )
 from tests.integration.wire import RawConnection
+from tests.jvm import QUICK_JVM
 
 SETTINGS: dict[str, str | int] = {
     "log.cleaner.backoff.ms": 100,
@@ -161,7 +162,16 @@ def dump(jars: Path, files: list[Path]) -> str:
     class_path = [str(jars / jar) for jar in FIRST_ON_THE_CLASS_PATH] + [f"{jars}/*"]
     names = ",".join(map(str, files))
     done = subprocess.run(
-        ["java", "-cp", ":".join(class_path), "kafka.tools.DumpLogSegments", "--deep-iteration", "--files", names],
+        [
+            "java",
+            *QUICK_JVM,
+            "-cp",
+            ":".join(class_path),
+            "kafka.tools.DumpLogSegments",
+            "--deep-iteration",
+            "--files",
+            names,
+        ],
         capture_output=True,
         text=True,
         timeout=60,

@@ -25,6 +25,7 @@ from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.wire import RawConnection
+from tests.jvm import QUICK_JVM
 
 TOPIC = "flights"
 PATIENCE_SECONDS = 30.0
@@ -169,7 +170,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[list[str]]:
     """The rows of `kafka-consumer-groups.sh --describe`, as words."""
-    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(jars), "kafka.admin.ConsumerGroupCommand"]
+    command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.admin.ConsumerGroupCommand"]
     command += ["--bootstrap-server", bootstrap, "--describe", "--group", group]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(TOPIC)]

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.api import ApiKey, decode_response
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -18,7 +17,7 @@ from tests.integration.brokers import BrokerProcess, free_port
 from tests.integration.clients import LIBRARIES
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import numbered
-from tests.integration.test_serve import create_topic
+from tests.integration.topics import create_topic, read_everything
 from tests.integration.wire import RawConnection, fetch_body, produce_body, request_frame, the_partition
 
 ROUNDS = 5
@@ -43,25 +42,6 @@ def write_until_it_dies(broker: BrokerProcess, round_number: int, acked: dict[tu
             assert row.error_code == 0
             for n, value in enumerate(values):
                 acked[partition, row.base_offset + n] = value
-
-
-def read_everything(broker: BrokerProcess, partition: int) -> list[Record]:
-    found: list[Record] = []
-    with RawConnection(broker.host, broker.port) as connection:
-        while True:
-            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=2**24)
-            row = the_partition(connection.call(ApiKey.FETCH, 4, body))
-            assert row.error_code == 0
-            data = bytes(row.records)
-            fresh = [
-                record
-                for view in scan_batches(data, 0, len(data))
-                for record in iter_all_records(data, view, max_decompressed_bytes=2**24)
-            ]
-            if not fresh:
-                assert row.high_watermark == len(found)
-                return found
-            found += fresh
 
 
 def test_every_acked_record_survives_kill_9_and_offsets_are_dense(

@@ -29,7 +29,7 @@ from tests.integration.clients import UnavailableError
 from tests.integration.conftest import StartMinibroker
 from tests.integration.driver_programs import go_program, java_program, node_program, python_program
 from tests.integration.drivers.line_protocol import Deadline
-from tests.integration.test_serve import create_topic
+from tests.integration.topics import create_topic
 from tests.setup_clients import ROOT
 
 RECORDS = int(os.environ.get("MINIBROKER_EOS_RECORDS", "10000"))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,28 +10,12 @@ from minibroker.protocol.api import ApiKey
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import StartMinibroker
 from tests.integration.hostile_batches import valid
-from tests.integration.test_crash import read_everything
-from tests.integration.test_serve import create_topic
+from tests.integration.topics import create_topic, read_everything
 from tests.integration.wire import RawConnection, produce_body, the_partition
 
-DISK_BYTES = 8 * 2**20
 BALLAST_BYTES = 3 * 2**20
 KAFKA_STORAGE_ERROR = 56
 SMALL_FILES = {"log.index.size.max.bytes": 4096, "log.segment.bytes": 1_000_000, "log.retention.ms": -1}
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("mounts a small file system: run the tests as root")
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)], check=False)
-    if mounted.returncode:
-        pytest.skip("may not mount here: run the tests where root has CAP_SYS_ADMIN")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
 def produce_until_refused(broker: BrokerProcess) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from tests.integration.brokers import BrokerProcess, free_port
 from tests.integration.clients import ClientError
 from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
-from tests.integration.test_serve import create_topic
+from tests.integration.topics import create_topic
 
 PARTITIONS = 4
 EVENTS = 8

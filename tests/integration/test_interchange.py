@@ -41,6 +41,7 @@ from tests.integration.data_directories import (
 )
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.wire import RawConnection
+from tests.jvm import QUICK_JVM
 
 STOPS = ("in order", "killed")
 TOOL_SECONDS = 60.0
@@ -229,7 +230,7 @@ def complaints(dumped: str) -> list[str]:
 
 def dump(jars: Path, files: list[Path], *options: str) -> str:
     """All that kafka.tools.DumpLogSegments prints."""
-    command = ["java", "-cp", class_path(jars), "kafka.tools.DumpLogSegments", *options]
+    command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.tools.DumpLogSegments", *options]
     command += ["--files", ",".join(map(str, files))]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TOOL_SECONDS, check=False

@@ -15,6 +15,7 @@ from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.hostile_batches import valid
 from tests.integration.records import numbered
+from tests.integration.topics import create_topic
 from tests.integration.wire import RawConnection, fetch_body, produce_body, request_frame, the_partition
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -40,15 +41,6 @@ zookeeper.connect=localhost:2181
 zookeeper.connection.timeout.ms=6000
 group.initial.rebalance.delay.ms=0
 """
-
-
-def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
-    message = API_TABLE[ApiKey.CREATE_TOPICS].request
-    rows = [message.row("topics.configs")(name=name, value=value) for name, value in (configs or {}).items()]
-    row = message.row("topics")(name=topic, num_partitions=partitions, replication_factor=1, configs=rows)
-    with RawConnection(broker.host, broker.port) as connection:
-        (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
-    assert answer.error_code == 0
 
 
 def partitions_of(broker: BrokerProcess, topic: str, *, may_create: bool = False) -> int:

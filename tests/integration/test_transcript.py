@@ -26,7 +26,6 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.transcript.exchanges import read_transcript
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
-from tests.integration.test_full_disk import small_disk as small_disk
 from tests.integration.wire import RawConnection
 from tests.minibroker.commands import Finished, minibroker
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minibroker import Broker
-from tests.minibroker.test_pytest_plugin import run, session
-
-__all__ = ["session"]
+from tests.minibroker.sessions import run
+from tests.minibroker.sessions import session as session
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -9,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from minibroker.demo import flights, replay, result
 from minibroker.spark_jobs import flight_delays
+from tests.jvm import QUICK_JVM
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
@@ -28,6 +31,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DAYS = 30
 PARTITIONS = 3
+JOB_SECONDS = 300
+DAEMON_SECONDS = 120
+LOOK_AGAIN_SECONDS = 0.05
 SPARK_HOME = Path(pyspark.__file__).parent
 
 
@@ -71,6 +77,9 @@ class Job(NamedTuple):
         arguments += ["--output", str(self.output), "--checkpoint", str(self.folder / "checkpoint")]
         return [*arguments, "--watermark", "10 days", "--max-offsets-per-trigger", str(limit)]
 
+    def options(self, *, limit: int) -> argparse.Namespace:
+        return flight_delays.parser().parse_args(self.arguments(limit=limit))
+
     def start(self, *, limit: int, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         started = command or (sys.executable, "-m", "minibroker.spark_jobs.flight_delays")
         with (self.folder / "errors").open("a") as errors:
@@ -85,7 +94,7 @@ class Job(NamedTuple):
 
     def finish(self, process: subprocess.Popen[str]) -> list[dict[str, int]]:
         """Wait for the end and return what the job said about its batches."""
-        output, _ = process.communicate(timeout=200)
+        output, _ = process.communicate(timeout=JOB_SECONDS)
         assert process.returncode == 0, (self.folder / "errors").read_text()
         return [json.loads(line) for line in output.splitlines()]
 
@@ -99,15 +108,14 @@ def test_every_flight_counts_once_in_its_window(
     spark: SparkSession, kafka: Kafka, january: January, tmp_path: Path
 ) -> None:
     job = Job(tmp_path, kafka.bootstrap, january.topic)
-    arguments = flight_delays.parser().parse_args(job.arguments(limit=9000))
 
-    flight_delays.run(spark, arguments, stop=threading.Event())
+    flight_delays.run(spark, job.options(limit=9000), stop=threading.Event())
 
     result.check(result.read(tmp_path / "delays"), january.expected)
 
 
 def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
-    job: Job, january: January, spark: SparkSession
+    job: Job, january: January, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed = job.start(limit=4000)
     assert killed.stdout is not None
@@ -118,8 +126,9 @@ def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
 
-    batches = job.finish(job.start(limit=9000))
+    flight_delays.run(spark, job.options(limit=9000), stop=threading.Event())
 
+    batches = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert 0 < sum(batch["records"] for batch in batches) < january.records
     assert sum(batch["too_late"] + batch["unreadable"] for batch in batches) == 0
     result.check(result.read(job.output), january.expected)
@@ -146,21 +155,31 @@ def test_a_job_that_looks_again_and_again_stops_in_order(job: Job, january: Janu
     result.check(result.read(job.output), january.expected)
 
 
-def test_a_job_without_its_topic_says_so_and_fails(kafka: Kafka, jars: list[Path], tmp_path: Path) -> None:
+@pytest.fixture
+def command_line(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Sequence[str]], None]]:
+    """The job as a command, but in the session's Spark, which goes on after it."""
+    handlers = {number: signal.getsignal(number) for number in flight_delays.STOP_SIGNALS}
+    monkeypatch.setattr(flight_delays, "spark_session", lambda name: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    yield flight_delays.main
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_a_job_without_its_topic_says_so_and_fails(
+    command_line: Callable[[Sequence[str]], None], kafka: Kafka, tmp_path: Path
+) -> None:
     job = Job(tmp_path, kafka.bootstrap, "no-such-topic")
 
-    process = job.start(limit=1)
-    process.communicate(timeout=200)
-
-    assert process.returncode == 1
-    assert "no-such-topic" in (tmp_path / "errors").read_text()
+    with pytest.raises(SystemExit, match=f"no-such-topic at {kafka.bootstrap}"):
+        command_line(job.arguments(limit=1))
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A Spark cluster of one master and one worker, each a process; its spark:// address."""
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    environment["SPARK_LOG_DIR"] = str(tmp_path)
+    environment |= {"SPARK_LOG_DIR": str(tmp_path), "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK_JVM)}
     log = tmp_path / "spark-master.log"
     master = start_daemon("master.Master", "--port", "0", log=log, environment=environment)
     workers = []
@@ -174,7 +193,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     finally:
         for process in [*workers, master]:
             process.terminate()
-            process.wait(20)
+            process.wait(DAEMON_SECONDS)
 
 
 def start_daemon(name: str, *arguments: str, log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -186,17 +205,11 @@ def start_daemon(name: str, *arguments: str, log: Path, environment: dict[str, s
 
 def said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
     """Wait until the process logs this, and return its first group."""
-    with log.open() as lines:
-        for _ in range(400):
-            found = re.search(pattern, "".join(lines.readlines()))
-            if found:
-                return found[1]
-            try:
-                process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-            break
-    pytest.fail(f"{pattern} never came:\n{log.read_text()}")
+    deadline = time.monotonic() + DAEMON_SECONDS
+    while (found := re.search(pattern, log.read_text())) is None:
+        assert process.poll() is None and time.monotonic() < deadline, f"{pattern} never came:\n{log.read_text()}"
+        time.sleep(LOOK_AGAIN_SECONDS)
+    return found[1]
 
 
 def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
@@ -205,7 +218,13 @@ def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
     for name, value in (("SPARK_LOCAL_IP", "127.0.0.1"), ("PYSPARK_PYTHON", sys.executable)):
         monkeypatch.setenv(name, value)
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster, "--executor-memory", "512m"]
-    submit += ["--jars", ",".join(str(jar) for jar in jars), str(flight_delays.__file__)]
+    submit += [
+        "--conf",
+        f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}",
+        "--jars",
+        ",".join(str(jar) for jar in jars),
+        str(flight_delays.__file__),
+    ]
 
     job.finish(job.start(limit=100_000, command=tuple(submit)))
 
@@ -218,7 +237,7 @@ def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, mon
     submit = (str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[1]", str(flight_delays.__file__))
 
     process = job.start(limit=1, command=submit)
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate(timeout=JOB_SECONDS)
 
     assert process.returncode == 1
     assert "--jars $(python -m minibroker.spark_jobs.session)" in output

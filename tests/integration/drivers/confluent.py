@@ -49,6 +49,7 @@ SETTING_NAMES = {
 SMALLEST_FETCH_MAX_BYTES = 1000  # librdkafka: no less than message.max.bytes, which is no less than this
 ANY_PARTITION = -1
 NOW = 0
+STATISTICS_INTERVAL_MS = 50
 CONFIG_SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -163,10 +164,12 @@ class ConfluentDriver:
 
     def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
         """Wait until librdkafka's statistics say that the end was found and fetching began."""
-        consumer = self._consumer(settings | {"statistics": True})
-        consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
-        self._followed = consumer
+        if self._followed is not None:
+            self._followed.close()  # its statistics, which nothing takes, would pile up
         self._statistics = {}
+        config = {"statistics.interval.ms": STATISTICS_INTERVAL_MS, "stats_cb": self._on_statistics}
+        consumer = self._followed = self._new_consumer(settings, config)
+        consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
         deadline = Deadline(20)
         while True:
             deadline.seconds_left("the end offset")
@@ -194,17 +197,17 @@ class ConfluentDriver:
     def _consumer(self, settings: dict[str, Any]) -> Consumer:
         key = tuple(sorted(settings.items()))
         if key not in self._consumers:
-            chosen = dict(settings)
-            config = {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-            }
-            if chosen.pop("statistics", False):
-                config |= {"statistics.interval.ms": 20, "stats_cb": self._on_statistics}
-            self._consumers[key] = Consumer(config | translate(chosen))
+            self._consumers[key] = self._new_consumer(settings, {})
         return self._consumers[key]
+
+    def _new_consumer(self, settings: dict[str, Any], config: dict[str, Any]) -> Consumer:
+        ours = {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        return Consumer(ours | translate(settings) | config)
 
     def _on_statistics(self, text: str) -> None:
         self._statistics = json.loads(text)

@@ -1,0 +1,37 @@
+"""Topics made and read over the wire, on any broker."""
+
+from __future__ import annotations
+
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.record import Record
+from tests.integration.brokers import BrokerProcess
+from tests.integration.wire import RawConnection, fetch_body, the_partition
+
+
+def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+    message = API_TABLE[ApiKey.CREATE_TOPICS].request
+    rows = [message.row("topics.configs")(name=name, value=value) for name, value in (configs or {}).items()]
+    row = message.row("topics")(name=topic, num_partitions=partitions, replication_factor=1, configs=rows)
+    with RawConnection(broker.host, broker.port) as connection:
+        (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
+    assert answer.error_code == 0
+
+
+def read_everything(broker: BrokerProcess, partition: int) -> list[Record]:
+    found: list[Record] = []
+    with RawConnection(broker.host, broker.port) as connection:
+        while True:
+            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=2**24)
+            row = the_partition(connection.call(ApiKey.FETCH, 4, body))
+            assert row.error_code == 0
+            data = bytes(row.records)
+            fresh = [
+                record
+                for view in scan_batches(data, 0, len(data))
+                for record in iter_all_records(data, view, max_decompressed_bytes=2**24)
+            ]
+            if not fresh:
+                assert row.high_watermark == len(found)
+                return found
+            found += fresh
