@@ -274,8 +274,8 @@ def control_at(path: Path) -> ControlServer:
 
 def recorder_at(path: Path, max_record_bytes: int) -> Recorder:
     """Raises StartFailed."""
+    from minibroker.transcript.file import TranscriptError, TranscriptWriter
     from minibroker.transcript.recorder import Recorder
-    from minibroker.transcript.transcript_file import TranscriptError, TranscriptWriter
 
     try:
         return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes)
@@ -296,8 +296,8 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
-    from minibroker.storage.data_dir.log_manager import LogDirectoryError
-    from minibroker.storage.files.files import write_atomically
+    from minibroker.storage.files.checkpoints import write_atomically
+    from minibroker.storage.files.storage_errors import LogDirectoryError
 
     early: list[int] = []
     failures: list[str] = []

@@ -7,7 +7,6 @@ wrapper of magic 0 or 1 that of its last. Nothing here looks inside or checks a 
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, corrupt
@@ -19,19 +18,26 @@ from minibroker.protocol.message_set import (
 )
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.record_batch import (
-    BATCH_HEADER_FORMAT,
+    CODEC_AT,
     CONTROL_FLAG,
+    HEADER_SIZE_UP_TO_MAGIC,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAGIC_AT,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    OFFSETS,
     RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
     TimestampType,
     crc_is_valid,
     iter_records,
     read_header,
+    size_at,
+    unpack_header,
+    unpack_prefix,
 )
 
 if TYPE_CHECKING:
@@ -40,20 +46,11 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 UNKNOWN_COUNT = -1
-SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 NEWEST_MAGIC = 2
-# Enough of a batch to know its format and size.
-HEADER_SIZE_UP_TO_MAGIC = 17
-_MAGIC_AT = HEADER_SIZE_UP_TO_MAGIC - 1
 
 BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
-_unpack_batch = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
-# base offset, size, magic
-_unpack_prefix = struct.Struct(">qi4xb").unpack_from
-# base offset, size, magic, last offset delta
-_offsets = struct.Struct(">qi4xb6xi")
-_unpack_offsets = _offsets.unpack_from
+_unpack_offsets = OFFSETS.unpack_from
 
 
 class BatchView(NamedTuple):
@@ -117,7 +114,7 @@ def scan_batches(buffer: ReadableBuffer, start: int, end: int) -> Iterator[Batch
     """
     position = start
     while position + HEADER_SIZE_UP_TO_MAGIC <= end:
-        offset, size, magic = _unpack_prefix(buffer, position)
+        offset, size, magic = unpack_prefix(buffer, position)
         _check(offset, size, magic, position)
         size += LOG_OVERHEAD
         if position + size > end:
@@ -139,7 +136,7 @@ def _check(offset: int, size: int, magic: int, position: int) -> None:
 
 
 def _view_batch(buffer: ReadableBuffer, position: int) -> BatchView:
-    header = _unpack_batch(buffer, position)
+    header = unpack_header(buffer, position)
     base_offset, length, leader_epoch, magic, _, attributes, last_delta, _, max_timestamp = header[:9]
     return BatchView(
         position,
@@ -177,7 +174,7 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
 
     None if `buffer[start:end]` has none. Raises KafkaError(CORRUPT_MESSAGE) as `scan_batches`.
     """
-    position, readable = start, end - _offsets.size
+    position, readable = start, end - OFFSETS.size
     while position <= readable:
         offset, size, magic, last_delta = _unpack_offsets(buffer, position)
         if magic != 2 or size < SMALLEST_BATCH_LENGTH:
@@ -189,7 +186,7 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
         position += size + LOG_OVERHEAD
     # A message of magic 0 without key and value is a byte smaller than what was read above.
     if position <= end - MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:
-        offset, size, magic = _unpack_prefix(buffer, position)
+        offset, size, magic = unpack_prefix(buffer, position)
         _check(offset, size, magic, position)
         if offset >= target_offset and position + size + LOG_OVERHEAD <= end:
             return offset, position, size + LOG_OVERHEAD
@@ -201,7 +198,7 @@ def last_batch(buffer: bytes | bytearray | memoryview, position: int, last_offse
 
     None for messages of old formats: each may be a single record, and there may be too many to go through.
     """
-    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[_MAGIC_AT] != 2:
+    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[MAGIC_AT] != 2:
         return None
     found = find_offset(buffer, 0, len(buffer), last_offset)
     return None if found is None else (found[0], last_offset, position + found[1], found[2])
@@ -219,20 +216,24 @@ def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> b
 
     As kafka 2.0.1, bytes behind it that are no whole batch do not count.
     """
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[_MAGIC_AT] != 2:
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[MAGIC_AT] != 2:
         return False
-    end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
+    end = size_at(records)
     if end == len(records):
         return True
     rest = len(records) - end
     if end < RECORD_BATCH_OVERHEAD or rest < 0:
         return False
-    return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
+    return rest < LOG_OVERHEAD or rest < size_at(records, end)
 
 
 def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:
     """Return whether the first batch is of magic 2 and packed with zstd. (No older format has zstd.)"""
-    return len(records) >= RECORD_BATCH_OVERHEAD and records[_MAGIC_AT] == 2 and records[22] & CODEC_MASK == Codec.ZSTD
+    return (
+        len(records) >= RECORD_BATCH_OVERHEAD
+        and records[MAGIC_AT] == 2
+        and records[CODEC_AT] & CODEC_MASK == Codec.ZSTD
+    )
 
 
 def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:

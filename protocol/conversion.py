@@ -13,11 +13,11 @@ from minibroker.protocol.batches import BatchView, iter_all_records, scan_batche
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.record import NO_SEQUENCE
 from minibroker.protocol.record_batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TimestampType,
     build_batch,
 )

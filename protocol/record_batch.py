@@ -53,8 +53,6 @@ BATCH_HEADER = Struct(
     "records_count" / Int32sb,
 )
 
-LOG_OVERHEAD = 12
-RECORD_BATCH_OVERHEAD = BATCH_HEADER.sizeof()
 
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
@@ -65,19 +63,23 @@ NO_PRODUCER_EPOCH = -1
 NO_LEADER_EPOCH = -1
 
 
-class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are of: the producer's or the leader's."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
 def struct_format(header: Any) -> str:
     """Return the `struct` format of a construct Struct of plain big-endian numbers."""
-    formats = [field.subcon.fmtstr for field in header.subcons]
-    if any(not each.startswith(">") for each in formats):
-        raise ValueError("a header of numbers that are not big-endian")
-    return ">" + "".join(each[1:] for each in formats)
+    return partial_format(header, *(field.name for field in header.subcons))
+
+
+def partial_format(header: Any, *names: str) -> str:
+    """Return a `struct` format that has only these fields, in the header's order, and skips those in between."""
+    formats, skipped_bytes = [">"], 0
+    for field in header.subcons:
+        if not field.subcon.fmtstr.startswith(">"):
+            raise ValueError(f"{field.name} is not a big-endian number")
+        if field.name not in names:
+            skipped_bytes += field.sizeof()
+            continue
+        formats.append(f"{skipped_bytes}x" * bool(skipped_bytes) + field.subcon.fmtstr[1:])
+        skipped_bytes = 0
+    return "".join(formats)
 
 
 def field_offset(header: Any, name: str) -> int:
@@ -88,6 +90,33 @@ def field_offset(header: Any, name: str) -> int:
             return offset
         offset += field.sizeof()
     raise KeyError(name)
+
+
+# Positions inside a batch. Up to its magic, a message of magic 0 and 1 has them too.
+LOG_OVERHEAD = field_offset(BATCH_HEADER, "partition_leader_epoch")  # bytes that a size does not count
+MAGIC_AT = field_offset(BATCH_HEADER, "magic")
+HEADER_SIZE_UP_TO_MAGIC = MAGIC_AT + 1
+CRC_COVERS_FROM = field_offset(BATCH_HEADER, "attributes")
+CODEC_AT = CRC_COVERS_FROM + 1  # the low byte of the attributes
+RECORD_BATCH_OVERHEAD = BATCH_HEADER.sizeof()
+SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+
+# Parts of a header; called without a wrapper, for they run for each batch.
+BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
+unpack_header = struct.Struct(BATCH_HEADER_FORMAT).unpack_from  # the fields of BATCH_HEADER, as a plain tuple
+unpack_prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic")).unpack_from
+OFFSETS = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic", "last_offset_delta"))
+OFFSET_AND_LENGTH = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length"))
+pack_place = struct.Struct(
+    partial_format(BATCH_HEADER, "base_offset", "batch_length", "partition_leader_epoch")
+).pack_into
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps are of: the producer's or the leader's."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
@@ -147,17 +176,14 @@ class BatchHeader(NamedTuple):
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
 
-BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
-
 _CRC_AT = field_offset(BATCH_HEADER, "crc")
-_ATTRIBUTES_AT = field_offset(BATCH_HEADER, "attributes")
 _MAX_TIMESTAMP_AT = field_offset(BATCH_HEADER, "max_timestamp")
-_SMALLEST_COVERED = RECORD_BATCH_OVERHEAD - _ATTRIBUTES_AT
 _LEADER_EPOCH_AT = field_offset(BATCH_HEADER, "partition_leader_epoch")
+_SMALLEST_COVERED = RECORD_BATCH_OVERHEAD - CRC_COVERS_FROM
 
 _header = struct.Struct(BATCH_HEADER_FORMAT)
-_unpack_header = _header.unpack_from
 _to_header = BatchHeader._make
+_unpack_length = struct.Struct(partial_format(BATCH_HEADER, "batch_length")).unpack_from
 _pack_int64 = struct.Struct(">q").pack_into
 _pack_int32 = struct.Struct(">i").pack_into
 _pack_uint32 = struct.Struct(">I").pack_into
@@ -167,15 +193,21 @@ _pack_int16 = struct.Struct(">h").pack_into
 def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`, unchecked. Raises KafkaError(CORRUPT_MESSAGE) if cut."""
     try:
-        return _to_header(_unpack_header(buffer, position))
+        return _to_header(unpack_header(buffer, position))
     except struct.error:
         raise corrupt(f"no room for the header of a record batch at {position}") from None
 
 
+def size_at(buffer: ReadableBuffer, position: int = 0) -> int:
+    """Return the size of the batch or message at `position`, unchecked; `LOG_OVERHEAD` bytes of it must be there."""
+    length: int = _unpack_length(buffer, position)[0]
+    return length + LOG_OVERHEAD
+
+
 def crc_is_valid(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
     """Return whether the batch is as its producer or leader wrote it; False too if it is not all there."""
-    size = header.batch_length + LOG_OVERHEAD - _ATTRIBUTES_AT
-    start = position + _ATTRIBUTES_AT
+    size = header.batch_length + LOG_OVERHEAD - CRC_COVERS_FROM
+    start = position + CRC_COVERS_FROM
     covered = memoryview(buffer)[start : start + size]
     return len(covered) == size >= _SMALLEST_COVERED and crc32c(covered, 0) == header.crc
 
@@ -202,13 +234,13 @@ def stamp(
     attributes = header.attributes & ~LOG_APPEND_TIME_FLAG | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
     if attributes == header.attributes and max_timestamp_ms == header.max_timestamp:
         return
-    _pack_int16(buffer, position + _ATTRIBUTES_AT, attributes)
+    _pack_int16(buffer, position + CRC_COVERS_FROM, attributes)
     _pack_int64(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp_ms)
     _write_crc(buffer, position, position + header.size_bytes)
 
 
 def _write_crc(buffer: WriteableBuffer, position: int, end: int) -> None:
-    with memoryview(buffer) as view, view[position + _ATTRIBUTES_AT : end] as covered:
+    with memoryview(buffer) as view, view[position + CRC_COVERS_FROM : end] as covered:
         crc = crc32c(covered, 0)
     _pack_uint32(buffer, position + _CRC_AT, crc)
 
@@ -291,7 +323,7 @@ def build_batch(
     section = body if codec is Codec.NONE else compress(codec, body)
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(section),
+        batch_length=SMALLEST_BATCH_LENGTH + len(section),
         partition_leader_epoch=leader_epoch,
         magic=2,
         crc=0,
@@ -319,8 +351,9 @@ def attributes_of(codec: Codec, timestamp_type: TimestampType, is_transactional:
 def build_empty_batch(header: BatchHeader) -> bytearray:
     """Return the batch that compaction leaves of one without records: its place and its producer's state."""
     kept = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    length = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
-    empty = header._replace(batch_length=length, attributes=kept, base_timestamp=NO_TIMESTAMP, records_count=0)
+    empty = header._replace(
+        batch_length=SMALLEST_BATCH_LENGTH, attributes=kept, base_timestamp=NO_TIMESTAMP, records_count=0
+    )
     return _assemble(empty, b"")
 
 
@@ -328,7 +361,7 @@ def build_filtered_batch(header: BatchHeader, records: bytes, *, max_timestamp: 
     """Return the batch that compaction leaves: its place, its producer and these of its records, byte for byte."""
     section = records if header.codec is Codec.NONE else compress(header.codec, records)
     fewer = header._replace(
-        batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(section),
+        batch_length=SMALLEST_BATCH_LENGTH + len(section),
         max_timestamp=max_timestamp,
         records_count=records_count,
     )

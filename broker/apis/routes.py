@@ -5,15 +5,15 @@ Every row of API_TABLE is served, by one handler: checked when a broker is built
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.parked import Parked
+from minibroker.broker.pending import Pending
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 
 Body = Any
-Handler = Callable[[Request, Client], Body | Parked[Body] | Coroutine[Any, Any, Body]]
+Handler = Callable[[Request, Client], Body | Pending[Body]]
 Routes = dict[ApiKey, Handler]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import write_atomically
+from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1

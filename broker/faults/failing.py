@@ -24,6 +24,7 @@ from minibroker.broker.faults.rows import (
     with_failed_topics,
     without,
 )
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -66,7 +67,7 @@ class Failing:
     async def answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """Raises CloseConnectionError where there is no answer that could say so."""
         if not faults or request.body is None:  # ApiVersions of a version nobody knows
-            return await self._registry.body_of(request, client)
+            return await answered(self._registry, request, client)
         if request.api_key == ApiKey.FETCH:
             return await self._fetch(request, client, faults)
         if request.api_key == ApiKey.METADATA:
@@ -81,7 +82,7 @@ class Failing:
 
     async def _as_a_whole(self, request: Request, client: Client, fault: Fault) -> Body:
         if fault.when is When.AFTER:
-            await self._registry.body_of(request, client)
+            await answered(self._registry, request, client)
         return failed(request, fault)
 
     async def _in_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
@@ -90,16 +91,17 @@ class Failing:
         if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
             served = failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
         else:
-            served = await self._registry.body_of(without_places(request, unserved) if unserved else request, client)
+            rest = without_places(request, unserved) if unserved else request
+            served = await answered(self._registry, rest, client)
         return with_failures(request, served, struck)
 
     async def _answered_first(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """What asks for everything is struck in what there was to answer."""
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         return with_failures(request, served, assigned(ROWS[request.api_key].places(served), faults))
 
     async def _metadata(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
         struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
         partitions = ROWS[ApiKey.METADATA].places(served)
@@ -115,7 +117,7 @@ class Failing:
         struck = assigned(self.places(request) or [], [each for each in faults if each.code not in SESSION_ERRORS])
         if struck:
             request = with_body(request, request.body._replace(max_wait_ms=0))
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         if served.error_code in SESSION_ERRORS or not struck:
             return served
         self._forget_what_was_told(served.session_id, struck)
@@ -131,6 +133,12 @@ class Failing:
     def _session(self, body: Body) -> FetchSession | None:
         session = self._fetch_sessions.get(body.session_id)
         return session if session is not None and session.epoch == body.session_epoch else None
+
+
+async def answered(registry: ApiRegistry, request: Request, client: Client) -> Body:
+    """The answer of the registry, waited for."""
+    body = registry.answer(request, client)
+    return await body.wait() if isinstance(body, Pending) else body
 
 
 def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:

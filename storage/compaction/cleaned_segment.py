@@ -23,12 +23,9 @@ from minibroker.protocol.record_batch import (
     build_empty_batch,
 )
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
     segment_file,
 )
 from minibroker.storage.segment.log_segment import LogSegment
@@ -53,7 +50,7 @@ class CleanedSegment:
     def __init__(self, directory: Path, replaced: Sequence[LogSegment], config: LogConfig, *, now_ms: int) -> None:
         """Create the files. Raises OSError."""
         base_offset = replaced[0].base_offset
-        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             segment_file(directory, base_offset, suffix, CLEANED_SUFFIX).unlink(missing_ok=True)
         # Smaller batches can want more index entries than there were: an index that is full must not end this.
         unbounded = replace(config, segment_index_bytes=_UNBOUNDED_INDEX_BYTES)

@@ -25,17 +25,17 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.protocol.batch_filter import KeyedRecord, OpenBatch, open_batch
-from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, batch_is_valid, scan_batches
+from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.compression import corrupt
-from minibroker.protocol.record_batch import LOG_OVERHEAD, build_empty_batch, read_header
+from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, build_empty_batch, read_header, size_at
 from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.compaction.cleaner_transactions import CleanedTransactions
-from minibroker.storage.log.local_log import sync_directory
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_validator import MAX_DECOMPRESSED_BYTES
 from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segments import sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,9 @@ class LogCleaning:
             yield partial(self._copy, group)
             self._begin_replacement(group)
             yield partial(sync_directory, self.log.directory)
-            if not self.log.complete_replacement(now_ms=self._now_ms):
+            if not self.log.segments.complete_replacement(
+                delete_at_ms=self._now_ms + self.log.config.file_delete_delay_ms
+            ):
                 raise self._aborted()
             yield partial(sync_directory, self.log.directory)
         self.log.cleaned_offset = end_offset
@@ -151,7 +153,7 @@ class LogCleaning:
         if cleaned is None or self.is_log_changed or group[-1] is self.log.segments.active:
             raise self._aborted()
         self._cleaned = None
-        self.log.begin_replacement(cleaned.segment, group)
+        self.log.segments.begin_replacement(cleaned.segment, group)
 
     @property
     def is_log_changed(self) -> bool:
@@ -166,7 +168,7 @@ class LogCleaning:
         cleaned, self._cleaned = self._cleaned, None
         if cleaned is not None:
             cleaned.discard()
-        self.log.abandon_replacement()
+        self.log.segments.abandon_replacement()
 
     # -- elsewhere --------------------------------------------------------------------------------------------
 
@@ -280,7 +282,7 @@ class LogCleaning:
             position += read
             size = usual_size
             if read == 0:
-                size = int.from_bytes(chunk[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+                size = size_at(chunk) if len(chunk) >= HEADER_SIZE_UP_TO_MAGIC else 0
                 if not len(chunk) < size <= end - position:
                     raise corrupt(f"{segment.path}: no whole batch at byte {position}")
 

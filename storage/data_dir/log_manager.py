@@ -12,75 +12,42 @@ there is room; any other error, and every failed fsync, takes the directory offl
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
-from minibroker.storage.data_dir.directory_lock import LogDirectoryError as LogDirectoryError
-from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, later_cleaner_offsets, read_offsets
+from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
-from minibroker.storage.files.files import (
+from minibroker.storage.files.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from minibroker.storage.files.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     META_PROPERTIES,
-    CorruptFileError,
-    MetaProperties,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
     partition_directory_name,
-    read_meta_properties,
-    write_meta_properties,
 )
-from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.files.storage_errors import (
+    CorruptFileError,
+    LogDirectoryError,
+    is_passing,
+    map_directory_errors,
+)
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
 
 logger = logging.getLogger(__name__)
 
-# No room, no descriptors, no memory: nothing is wrong with what is on the disk, and it may pass.
-_PASSING_ERRORS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
-)
-
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
 _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
-
-
-class StorageErrorMap:
-    """The context of one operation on the disk: see `map_storage_errors`."""
-
-    __slots__ = ("_log_manager",)
-
-    def __init__(self, log_manager: LogManager | None) -> None:
-        self._log_manager = log_manager
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            if self._log_manager is not None:
-                self._log_manager.on_storage_error(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-
-def map_storage_errors(log_manager: LogManager | None = None) -> StorageErrorMap:
-    """Turn the OSError of what runs inside into KafkaError(KAFKA_STORAGE_ERROR).
-
-    With the manager, an error that will not pass takes its directory offline.
-    """
-    return StorageErrorMap(log_manager)
 
 
 class LogManager:
@@ -119,10 +86,8 @@ class LogManager:
 
     def partitions_on_disk(self) -> list[TopicPartition]:
         """Return the partitions that have a directory, without opening them. Raises LogDirectoryError."""
-        try:
+        with map_directory_errors("read", self.log_dir):
             names = [entry.name for entry in os.scandir(self.log_dir) if entry.is_dir()]
-        except OSError as error:
-            raise LogDirectoryError(f"cannot read data directory {self.log_dir}: {error.strerror}") from error
         found = (parse_partition_directory(name) for name in names)
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
@@ -130,13 +95,13 @@ class LogManager:
         """Open all logs but those a deletion has `left_over`, recovering if need be. Raises LogDirectoryError."""
         self.lock()
         try:
-            self._check_owner(now_ms)
-            for topic_partition in left_over:
-                os.rename(self.log_dir / partition_directory_name(topic_partition), self._way_out(topic_partition))
-            self._load_logs(now_ms)
-        except OSError as error:
-            self._lock.release()
-            raise LogDirectoryError(f"cannot load data directory {self.log_dir}: {error}") from error
+            with map_directory_errors("load", self.log_dir):
+                self._check_owner(now_ms)
+                for topic_partition in left_over:
+                    os.rename(
+                        self.log_dir / partition_directory_name(topic_partition), self._deleted_path(topic_partition)
+                    )
+                self._load_logs(now_ms)
         except LogDirectoryError:
             self._lock.release()
             raise
@@ -226,13 +191,13 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             return
-        directory = self._way_out(topic_partition)
+        directory = self._deleted_path(topic_partition)
         log.rename_and_refuse(directory)
         del self._logs[topic_partition]
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
 
-    def _way_out(self, topic_partition: TopicPartition) -> Path:
+    def _deleted_path(self, topic_partition: TopicPartition) -> Path:
         return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
@@ -262,22 +227,18 @@ class LogManager:
         count = 0
         for log in self._usable_logs():
             log.producer_state.remove_expired(now_ms)
-            try:
+            with self._surviving_errors():
                 count += log.delete_old_segments(now_ms)
-            except OSError as error:
-                self.on_storage_error(error)
         return count
 
     def flush_dirty_logs(self, now_ms: int) -> None:
         """fsync what `flush.ms` is due for, and segments that have been rolled; may run in another thread."""
         for log in self._usable_logs():
-            try:
+            with self._surviving_errors():
                 if now_ms - log.last_flush_ms >= log.config.flush_ms:
                     log.flush(now_ms=now_ms)
                 elif log.has_unflushed_segments:
                     log.flush(log.segments.active.base_offset)
-            except OSError as error:
-                self.on_storage_error(error)
 
     @property
     def delete_check_interval_ms(self) -> int:
@@ -292,13 +253,13 @@ class LogManager:
         self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
         return PendingDeletions(
             [path for path, due_ms in dated if due_ms <= now_ms],
-            [segment for log in self._usable_logs() for segment in log.take_deleted(now_ms)],
+            [segment for log in self._usable_logs() for segment in log.segments.take_deleted(now_ms)],
         )
 
     def release_idle_maps(self) -> None:
         """Give back what scans and look-ups in segments that are no longer written have mapped."""
         for log in self._usable_logs():
-            log.release_idle_maps()
+            log.segments.release_idle_maps()
 
     # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
 
@@ -306,7 +267,7 @@ class LogManager:
         """Write down from where recovery must read each log. The write raises OSError."""
         self._check_online()
         offsets = {key: log.recovery_point for key, log in self._logs.items()}
-        write_offsets = self._checkpoints.recovery_points.later(offsets)
+        write_offsets = self._checkpoints.recovery_points.prepare_write(offsets)
         needed = [(log, log.oldest_snapshot_needed) for log in self._usable_logs()]
 
         def write() -> None:
@@ -324,14 +285,14 @@ class LogManager:
             for key, log in self._logs.items()
             if log.log_start_offset > log.segments.first.base_offset
         }
-        return self._checkpoints.log_start_offsets.later(offsets)
+        return self._checkpoints.log_start_offsets.prepare_write(offsets)
 
     def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
         """Write down how far logs are compacted. The write raises OSError."""
         self._check_online()
         cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
         offsets = {key: offset for key, offset in cleaned if offset is not None}
-        return later_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
+        return prepare_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write down how far each log is committed. Raises OSError."""
@@ -344,12 +305,20 @@ class LogManager:
 
     # -- failing and stopping -----------------------------------------------------------------------------------
 
+    @contextmanager
+    def _surviving_errors(self) -> Iterator[None]:
+        """Act on an OSError of one log, and go on with the next."""
+        try:
+            yield
+        except OSError as error:
+            self.on_storage_error(error)
+
     def on_storage_error(self, error: OSError) -> None:
-        """Take the directory offline unless the error is one that passes."""
-        if isinstance(error, LogFlushError) or error.errno not in _PASSING_ERRORS:
-            self.go_offline(str(error))
-        else:
+        """Take the directory offline unless the error is a passing one."""
+        if is_passing(error):
             logger.error("%s: %s", self.log_dir, error)
+        else:
+            self.go_offline(str(error))
 
     def go_offline(self, reason: str) -> None:
         """Serve nothing from this directory any more, until the next start."""

@@ -12,22 +12,26 @@ batch comes twice.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator
 
-from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, scan_batches
+from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import KafkaError
-from minibroker.protocol.record_batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from minibroker.storage.files.files import FileSlice
+from minibroker.protocol.record_batch import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    LOG_OVERHEAD,
+    OFFSET_AND_LENGTH,
+    RECORD_BATCH_OVERHEAD,
+    size_at,
+)
+from minibroker.storage.files.records_file import FileSlice
 
 logger = logging.getLogger(__name__)
 
 MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
 READ_BYTES = 128 * 1024  # read at a time, unless one batch is longer; the longest filler too
 PIECE_BYTES = 32 * 1024  # of plain records, converted in about a millisecond
-FILLER_HEAD = struct.Struct(">qi")  # an offset no record has, and the size that makes it partial
 
 
 class ConvertedSlice:
@@ -45,7 +49,7 @@ class ConvertedSlice:
         self._fetch_offset = fetch_offset
         converted = (self._convert(buffer, view) for buffer, view in whole_batches(records))
         self._first = next(filter(None, converted), b"")
-        self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else FILLER_HEAD.size
+        self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else LOG_OVERHEAD
 
     def pieces(self) -> Iterator[bytes | bytearray]:
         """All bytes, none of them converted before it is asked for. Raises OSError."""
@@ -110,12 +114,13 @@ def whole_batches(records: FileSlice) -> Iterator[tuple[bytes, BatchView]]:
             continue
         if len(buffer) < min(wanted_bytes, end - position) or len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
             return
-        wanted_bytes = int.from_bytes(buffer[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        wanted_bytes = size_at(buffer)
         if wanted_bytes > end - position:
             return
 
 
 def filler(missing_bytes: int) -> bytes:
     """At most `missing_bytes` that every client takes for the beginning of a batch."""
-    head = FILLER_HEAD.pack(-1, max(missing_bytes + 1, RECORD_BATCH_OVERHEAD))
+    # An offset that no record has, and a size that makes it partial.
+    head = OFFSET_AND_LENGTH.pack(-1, max(missing_bytes + 1, RECORD_BATCH_OVERHEAD))
     return head.ljust(min(missing_bytes, READ_BYTES), b"\0")[:missing_bytes]

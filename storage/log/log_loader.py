@@ -17,37 +17,31 @@ from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
+    QUARANTINED_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
     SegmentFileName,
     parse_segment_file,
     segment_file,
 )
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
-from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from minibroker.storage.segment.log_segments import LogSegments
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
 
 logger = logging.getLogger(__name__)
 
-QUARANTINED_SUFFIX = ".quarantined"
 DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 
 BEYOND_ALL_OFFSETS = 2**63 - 1
-
-_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def load_log(
@@ -92,7 +86,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
         self._producer_expiration_ms = producer_expiration_ms
-        self._segments = LogSegments()
+        self._segments = LogSegments(directory)
         self._has_lost_epochs = False
         self._leader_epochs = self._open_leader_epochs()
 
@@ -117,18 +111,14 @@ class LogLoader:
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
         for segment in self._segments:
             segment.release_maps()
-        local = LocalLog(
-            self._directory,
-            self._config,
-            self._segments,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            # What was recovered is right, but not therefore on the disk.
-            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
-        )
         return Log(
             self._topic_partition,
-            local,
+            self._config,
+            self._segments,
+            log_start_offset=start_offset,
+            log_end_offset=end_offset,
+            # Recovered records are right, but may not be on the disk yet.
+            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
             leader_epochs=self._leader_epochs,
             producer_state=producer_state,
             now_ms=self._now_ms,
@@ -173,7 +163,7 @@ class LogLoader:
         return swapped
 
     def _delete_indexes(self, base_offset: int) -> None:
-        for suffix in _INDEX_SUFFIXES:
+        for suffix in INDEX_SUFFIXES:
             segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
 
     # -- segments -----------------------------------------------------------------------------------------------
@@ -182,7 +172,7 @@ class LogLoader:
         files = [(path, name) for path, name in self._segment_files() if not name.extra]
         bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
         for path, name in files:
-            if name.suffix in _INDEX_SUFFIXES and name.base_offset not in bases:
+            if name.suffix in INDEX_SUFFIXES and name.base_offset not in bases:
                 logger.warning("%s: an index without its log; deleted", path)
                 path.unlink()
         for base_offset in sorted(bases):
@@ -296,15 +286,7 @@ class LogLoader:
         return end_offset
 
     def _begin_at(self, base_offset: int) -> int:
-        self._segments.add(
-            LogSegment.open(
-                self._directory,
-                base_offset,
-                self._config,
-                now_ms=self._now_ms,
-                preallocate=self._config.preallocate,
-            )
-        )
+        self._segments.create(base_offset, self._config, now_ms=self._now_ms)
         return base_offset
 
     # -- producers ----------------------------------------------------------------------------------------------

@@ -9,35 +9,41 @@ is believed, after its count, offsets and size have been checked against each ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.batches import (
-    HEADER_SIZE_UP_TO_MAGIC,
     BatchView,
     batch_is_valid,
+    iter_all_records,
     scan_batches,
 )
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
+    CRC_COVERS_FROM,
+    HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
     TimestampType,
+    size_at,
     stamp,
 )
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.record_checks import MAX_DECOMPRESSED_BYTES as MAX_DECOMPRESSED_BYTES
-from minibroker.storage.log.record_checks import checked_records
 
-_CRC_COVERS_FROM = 21
+# No produce request may unpack to more than the largest one (socket.request.max.bytes) could carry unpacked.
+MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+# Of a batch whose records are refused, so many at most are told: an answer should not be longer than the request.
+MAX_RECORD_ERRORS = 100
+
 _PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 
 NO_OFFSET = -1
@@ -107,7 +113,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
     and `assign_offsets` to look at.
     """
     base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
-    body_bytes = length - (RECORD_BATCH_OVERHEAD - LOG_OVERHEAD)
+    body_bytes = length - SMALLEST_BATCH_LENGTH
     return (
         magic == 2
         and length == len(records) - LOG_OVERHEAD
@@ -117,7 +123,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
         and (producer_id == NO_PRODUCER_ID or sequence >= 0)
-        and crc32c(memoryview(records)[_CRC_COVERS_FROM:], 0) == crc
+        and crc32c(memoryview(records)[CRC_COVERS_FROM:], 0) == crc
     )
 
 
@@ -164,7 +170,7 @@ def _check_rest(records: Buffer, position: int) -> None:
     """
     if len(records) - position < LOG_OVERHEAD:
         return
-    size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    size = size_at(records, position) - LOG_OVERHEAD
     if size < MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
     if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
@@ -286,6 +292,54 @@ def _count_records(
             count += 1
         counts.append(count)
     return counts
+
+
+def checked_records(
+    records: bytearray | memoryview, batch: BatchView, config: LogConfig, now_ms: int
+) -> Iterator[Record]:
+    """Iterate over a batch's records. Raises InvalidRecordsError at the first that is wrong, with all that are.
+
+    Raises KafkaError too, as `iter_all_records` does for a batch that cannot be read.
+    """
+    numbered = enumerate(iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+    for index, record in numbered:
+        problem = _problem_with(record, config, now_ms)
+        if problem is not None:
+            code, reason = problem
+            refused = [(index, reason), *_refused_records(numbered, config, now_ms)]
+            raise InvalidRecordsError(code, reason, refused)
+        yield record
+
+
+def _refused_records(
+    numbered: Iterable[tuple[int, Record]], config: LogConfig, now_ms: int
+) -> Iterator[tuple[int, str]]:
+    """What else is wrong in the batch, as far as it can be read, and no more than a client may care for."""
+    count = 1
+    try:
+        for index, record in numbered:
+            problem = _problem_with(record, config, now_ms)
+            if problem is not None and count < MAX_RECORD_ERRORS:
+                count += 1
+                yield index, problem[1]
+    except KafkaError:
+        return
+
+
+def _problem_with(record: Record, config: LogConfig, now_ms: int) -> tuple[ErrorCode, str] | None:
+    """As kafka 2.0.1 LogValidator.validateRecord."""
+    if config.is_compacted and record.key is None:
+        return ErrorCode.CORRUPT_MESSAGE, "Compacted topic cannot accept message without key."
+    bound_ms = config.message_timestamp_difference_max_ms
+    if config.is_log_append_time or record.timestamp_ms == NO_TIMESTAMP:
+        return None
+    if abs(record.timestamp_ms - now_ms) > bound_ms:
+        return (
+            ErrorCode.INVALID_TIMESTAMP,
+            f"Timestamp {record.timestamp_ms} of message with offset {record.offset} is out of range. "
+            f"The timestamp should be within [{now_ms - bound_ms}, {now_ms + bound_ms}]",
+        )
+    return None
 
 
 def _check_headers(has_headers: bool, config: LogConfig) -> None:

@@ -10,13 +10,14 @@ import pytest
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 
 TIME_MS = 1_500_000_000_000
 LIMIT = 1 << 26
@@ -150,7 +151,6 @@ def test_no_more_is_converted_than_has_been_asked_for(slice_of: SliceOf, monkeyp
         converted_bytes += end - start
         return down_convert(buffer, start, end, **options)
 
-    down_convert = converted_slice.down_convert
     monkeypatch.setattr(converted_slice, "down_convert", counting)
     records = slice_of(*(plain(3 * i, size=1000) for i in range(1000)))
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.data_dir.log_manager import map_storage_errors
-from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.files.storage_errors import LogFlushError, map_storage_errors
 from minibroker.storage.log.log import Log
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.logs import NOW_MS, append, names_in, refusal_of, values_of

@@ -9,22 +9,24 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import (
-    CorruptFileError,
+from minibroker.storage.files.checkpoints import (
     MetaProperties,
     OffsetCheckpointFile,
-    RecordsFile,
+    read_meta_properties,
+    write_atomically,
+    write_meta_properties,
+)
+from minibroker.storage.files.file_names import (
     SegmentFileName,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
     parse_segment_file,
     partition_directory_name,
-    read_meta_properties,
     segment_file,
-    write_atomically,
-    write_meta_properties,
 )
+from minibroker.storage.files.records_file import RecordsFile
+from minibroker.storage.files.storage_errors import CorruptFileError
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.recorded_logs import STOPPED_AT_MS, recorded_files, unpack_recorded_logs
 
@@ -242,7 +244,7 @@ def test_truncation_reports_the_bytes_lost_and_never_grows(tmp_path: Path) -> No
 
     assert file.truncate(4) == 6
     assert (tmp_path / "0.log").read_bytes() == b"0123"
-    with pytest.raises(ValueError, match="5 of 4 bytes"):
+    with pytest.raises(ValueError, match="cannot truncate 4 bytes to 5"):
         file.truncate(5)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.open_files import descriptors_in
@@ -144,7 +145,7 @@ def test_a_reopened_index_is_appended_to(tmp_path: Path) -> None:
 def test_an_offset_that_is_not_beyond_the_last_is_refused(tmp_path: Path, offset: int) -> None:
     index = filled(tmp_path, 10)
 
-    with pytest.raises(ValueError, match="after"):
+    with pytest.raises(ValueError, match="cannot follow"):
         index.append(offset, 1)
     assert index.entries == 10
 
@@ -324,7 +325,7 @@ def test_a_time_index_does_not_run_backwards(tmp_path: Path, timestamp_ms: int, 
     index = time_index(tmp_path)
     index.maybe_append(100, BASE + 5)
 
-    with pytest.raises(ValueError, match="after"):
+    with pytest.raises(ValueError, match="cannot follow"):
         index.maybe_append(timestamp_ms, offset)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochCache
 from tests.storage.recorded_logs import recorded_files
 
@@ -107,11 +107,11 @@ def test_the_newest_word_displaces_what_contradicts_it(
         cache.assign(*newest)
 
     assert entries_on_disk(cache) == left
-    assert "displaces" in caplog.text
+    assert "removes" in caplog.text
 
 
 def test_a_negative_epoch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leader epoch -1"):
+    with pytest.raises(ValueError, match="negative: -1"):
         cache_of(tmp_path).assign(-1, 0)
 
 

@@ -12,7 +12,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,

@@ -10,7 +10,7 @@ from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_b
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,

@@ -9,7 +9,7 @@ import pytest
 from minibroker.protocol.batches import scan_batches
 from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
 from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, CleanerConfig
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,

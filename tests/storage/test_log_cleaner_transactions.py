@@ -53,7 +53,7 @@ def end(log: Log, producer_id: int, *, is_commit: bool, epoch: int = 0) -> None:
 def aborted_in(log: Log) -> list[AbortedTxn]:
     """What a read_committed fetch of everything is told."""
     first = log.log_start_offset
-    return log._local.collect_aborted_txns(first, log.log_end_offset, 0)
+    return log.segments.collect_aborted_txns(first, log.log_end_offset, 0)
 
 
 def shape(batch: BatchView) -> tuple[int, int, int]:

@@ -309,7 +309,9 @@ class TestProducers:
         append(log, "a")
         log.close()
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", replayed.append)
+        monkeypatch.setattr(
+            "minibroker.storage.producers.producer_state.ProducerStateManager.replay", lambda *a: replayed.append(a)
+        )
 
         open_log(tmp_path, config, is_after_clean_stop=True)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode
-from minibroker.storage.data_dir.log_manager import LogDirectoryError, LogManager
-from minibroker.storage.files.files import OffsetCheckpointFile
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.storage_errors import LogDirectoryError
 from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 

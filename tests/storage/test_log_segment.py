@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
+from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
-from minibroker.storage.segment.log_segment import TimestampOffset
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
+from minibroker.storage.segment.log_segment import SegmentOffsetOverflowError
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.open_files import descriptors_in
 from tests.storage.segments import NOW_MS, batch_at, batches_of_three, data_of, files_of, fill, open_segment

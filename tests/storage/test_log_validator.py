@@ -317,7 +317,7 @@ class TestCompression:
         assert again.is_duplicate
 
     def test_a_bomb_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("minibroker.storage.log.record_checks.MAX_DECOMPRESSED_BYTES", 1 << 20)
+        monkeypatch.setattr("minibroker.storage.log.log_validator.MAX_DECOMPRESSED_BYTES", 1 << 20)
         log = log_of(tmp_path, compression_type="uncompressed")
         bomb = build_batch([Record(0, NOW_MS, None, bytes((1 << 20) + 1))], codec=Codec.GZIP)
         assert len(bomb) < 2000

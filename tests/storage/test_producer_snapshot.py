@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.transaction_index import CompletedTxn
 from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_snapshot, write_snapshot
 from tests.storage.producers import append, end_transaction, manager_of, unstable

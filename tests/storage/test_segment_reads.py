@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.batches import scan_batches
-from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import FileSlice
-from minibroker.storage.segment.log_segment import LogOffsetMetadata, OffsetPosition, TimestampOffset
+from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.index.fetch_data import LogOffsetMetadata, OffsetPosition
+from minibroker.storage.index.indexes import TimestampOffset
 from tests.storage.segments import Batch, batch_at, batches_of_three, data_of, fill, open_segment
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)

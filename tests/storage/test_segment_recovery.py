@@ -11,14 +11,14 @@ import pytest
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import parse_partition_directory, parse_segment_file
+from minibroker.storage.files.file_names import parse_partition_directory, parse_segment_file
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
 

@@ -1,4 +1,4 @@
-"""What a log does on its own account: segments, flushes, truncation, retention, settings."""
+"""What a log does with its segments: rolling, flushing, truncating."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.files.storage_errors import LogFlushError
 from minibroker.storage.log.log import Log
 from tests.storage.logs import (
     NOW_MS,
@@ -254,7 +254,7 @@ class TestFlushingMeanwhile:
     def test_what_is_cut_off_while_a_flush_says_how_far_it_came_is_not_counted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         append(log, "a", "b", "c")
-        segments = log._local.segments
+        segments = log.segments
         cutting = threading.Thread(target=log.truncate_to, args=[0], kwargs={"now_ms": NOW_MS})
 
         class CutWhenAskedAgain:
@@ -269,9 +269,9 @@ class TestFlushingMeanwhile:
                     cutting.join(0.2)
                 return getattr(segments, name)
 
-        log._local.segments = CutWhenAskedAgain()  # type: ignore[assignment]
+        log.segments = CutWhenAskedAgain()  # type: ignore[assignment]
         log.flush()
-        log._local.segments = segments
+        log.segments = segments
         cutting.join(10)
 
         assert (log.log_end_offset, log.recovery_point) == (0, 0)
@@ -339,7 +339,9 @@ class TestTruncating:
     def test_a_log_without_producers_is_not_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log = roll_three(tmp_path)
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", lambda *a: replayed.append(a))
+        monkeypatch.setattr(
+            "minibroker.storage.producers.producer_state.ProducerStateManager.replay", lambda *a: replayed.append(a)
+        )
 
         log.truncate_to(5, now_ms=NOW_MS)
 
