@@ -60,7 +60,7 @@ class ApiRegistry:
         except Exception as error:
             return self._failed(request, client, error)
         if isinstance(body, Pending):
-            return body.then(same, partial(self._failed, request, client))
+            return body.recovered(partial(self._failed, request, client))
         return body
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
@@ -84,10 +84,6 @@ class ApiRegistry:
         if body is None:
             raise CloseConnectionError(f"{describe(request, client)} failed and has no response to say so")
         return body
-
-
-def same(body: Body) -> Body:
-    return body
 
 
 def offered(profile: Profile) -> dict[int, Api]:

@@ -68,6 +68,7 @@ def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> Non
     request = decode_request(encode_request(ApiKey.FETCH, 11, 1, None, body)[4:])
 
     failure = failure_of(request, KafkaError(CODE))
+    assert failure is not None
 
     assert failure is not None
     assert [topic.topic for topic in failure.topics] == ["asked"]
@@ -79,6 +80,7 @@ def test_rows_that_the_request_does_not_name_are_not_made() -> None:
     request = decode_request(encode_request(ApiKey.LEAVE_GROUP, 3, 1, None, body)[4:])
 
     failure = failure_of(request, KafkaError(CODE))
+    assert failure is not None
 
     assert failure is not None
     assert (failure.error_code, list(failure.members)) == (CODE, [])

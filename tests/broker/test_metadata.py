@@ -159,7 +159,7 @@ async def test_topic_ids_stay_over_a_restart(make_broker: MakeBroker, tmp_path: 
         if not ids:
             await broker.create_topic("a")
         ids.append((await broker.call(ApiKey.METADATA, 12, topics=None)).topics[0].topic_id)
-        broker.app.close()
+        broker.close()
 
     assert ids[0] == ids[1] != ZERO_UUID
 
