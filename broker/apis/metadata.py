@@ -25,7 +25,6 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
 
-FIRST_VERSION_WITH_SOFTWARE = 3
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
@@ -59,7 +58,7 @@ class MetadataApis:
         if request.body is None:  # a version we do not know: the framing could not read further
             request.api_version = 0
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        if request.api_version >= FIRST_VERSION_WITH_SOFTWARE and not is_software_named(request.body):
+        if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self.served]

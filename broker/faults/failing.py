@@ -91,7 +91,8 @@ class Failing:
         if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
             served = failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
         else:
-            served = await answered(self._registry, without_places(request, unserved) if unserved else request, client)
+            rest = without_places(request, unserved) if unserved else request
+            served = await answered(self._registry, rest, client)
         return with_failures(request, served, struck)
 
     async def _answered_first(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:

@@ -17,8 +17,8 @@ from minibroker.protocol.primitives import (
 from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, versions
 
 ApiVersionsRequest = versions("ApiVersionsRequest", 0, 3,
-    "client_software_name" / String @ since(3, default=""),
-    "client_software_version" / String @ since(3, default=""),
+    "client_software_name" / String @ since(3, default="unknown"),
+    "client_software_version" / String @ since(3, default="unknown"),
     flexible=3,
 )  # fmt: skip
 

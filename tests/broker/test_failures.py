@@ -70,6 +70,7 @@ def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> Non
     failure = failure_of(request, KafkaError(CODE))
     assert failure is not None
 
+    assert failure is not None
     assert [topic.topic for topic in failure.topics] == ["asked"]
     assert [(row.partition, row.error_code) for row in failure.topics[0].partitions] == [(3, CODE)]
 
@@ -81,4 +82,5 @@ def test_rows_that_the_request_does_not_name_are_not_made() -> None:
     failure = failure_of(request, KafkaError(CODE))
     assert failure is not None
 
+    assert failure is not None
     assert (failure.error_code, list(failure.members)) == (CODE, [])

@@ -58,7 +58,7 @@ class Choice(NamedTuple):
         if self.topic is None and not self.errors:
             return True
         asked, answered = request_body(exchange), response_body(exchange)
-        if self.topic is not None and self.topic not in topics_of((*asked.fields, *answered.fields)):
+        if self.topic is not None and self.topic not in topics_of(asked, answered):
             return False
         is_bad = exchange.outcome == "refused" or asked.problem or answered.problem
         return not self.errors or bool(is_bad) or any(errors_of(answered.fields))
