@@ -204,7 +204,7 @@ class TestCrash:
         assert values_of(log) == NINE[:4]
         assert append(log, "more").first_offset == 4
         assert (tmp_path / f"{THIRD}.log.quarantined").read_bytes() == third
-        assert "set aside" in caplog.text
+        assert "renaming it .quarantined" in caplog.text
         assert values_of(reopen(tmp_path, is_after_clean_stop=False, recovery_point=0)) == [*NINE[:4], "more"]
 
     def test_an_offset_no_index_can_hold_ends_the_log_and_a_copy_is_kept(self, tmp_path: Path) -> None:
