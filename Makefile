@@ -10,11 +10,12 @@ DATA_DIR ?= data
 SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast lint check format conformance bench clean
+.PHONY: help run serve test test-fast lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
+	@echo "make profile  where a FETCH spends its time, by stage and by function"
 	@echo "make conformance  the same conversations with Apache Kafka 2.0.1 and with us, compared"
 
 $(BIN)/python:
@@ -66,6 +67,9 @@ conformance: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+profile: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks.profile $(PROFILE)
 
 clean:
 	rm -rf $(VENV) .venvs .deps data out build dist *.egg-info

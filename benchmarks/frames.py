@@ -59,22 +59,25 @@ def fetch(
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = MEBIBYTE,
+    partition_max_bytes: int | None = None,
 ) -> Frame:
     """Fetch v8 without a session, of partition 0 at `offsets[0]`, partition 1 at `offsets[1]`, ..."""
+    most_bytes = max_bytes if partition_max_bytes is None else partition_max_bytes
     partition = FetchRequest.row("topics.partitions")
     partitions = [
-        partition(partition=number, fetch_offset=offset, max_bytes=max_bytes) for number, offset in enumerate(offsets)
+        partition(partition=number, fetch_offset=offset, max_bytes=most_bytes) for number, offset in enumerate(offsets)
     ]
-    topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)]
+    topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)] if partitions else []
     limits = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
     return _frame(ApiKey.FETCH, FETCH_VERSION, FetchRequest(replica_id=-1, **limits, topics=topics))
 
 
-def produce(topic: str, *, value_bytes: int) -> Frame:
-    """Produce v5, acks=1, one batch of one record to partition 0."""
+def produce(topic: str, *, value_bytes: int, partitions: Iterable[int] = (0,)) -> Frame:
+    """Produce v5, acks=1, one batch of one record to each of these partitions."""
     record = Record(offset=0, timestamp_ms=1_700_000_000_000, key=None, value=bytes(value_bytes))
-    partition = ProduceRequest.row("topics.partitions")(partition=0, records=bytes(build_batch([record])))
-    topics = [ProduceRequest.row("topics")(topic=topic, partitions=[partition])]
+    partition = ProduceRequest.row("topics.partitions")
+    rows = [partition(partition=number, records=bytes(build_batch([record]))) for number in partitions]
+    topics = [ProduceRequest.row("topics")(topic=topic, partitions=rows)]
     return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=1, timeout_ms=30_000, topics=topics))
 
 

@@ -20,8 +20,8 @@ from types import TracebackType
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from benchmarks.frames import Frame, write_frames
-from benchmarks.installed import Minibroker, install
-from benchmarks.measurements import Run, Samples, interleave
+from benchmarks.installed import Minibroker, install, install_checkout
+from benchmarks.measurements import BEFORE, MINIBROKER, Run, Samples, interleave
 from benchmarks.processes import (
     ProcessError,
     ServerProcess,
@@ -53,6 +53,7 @@ class Plan:
     rounds: int
     volume: float
     with_kafka: bool
+    against: Path | None = None  # another checkout of minibroker
 
     def amount(self, full: int) -> int:
         return max(1, int(full * self.volume))
@@ -67,7 +68,7 @@ class Lab:
         self._stack = ExitStack()
         self._folders = 0
         self._kafka_jars: Path | None = None
-        self.kafka_reason = "left out by --no-kafka"
+        self.kafka_reason = "left out by --against" if plan.against else "left out by --no-kafka"
 
     def __enter__(self) -> Lab:
         self.directory = Path(tempfile.mkdtemp(prefix="minibroker-bench-"))
@@ -101,9 +102,12 @@ class Lab:
     # -- brokers ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def python(self) -> Path:
-        """The Python of an installed, compiled minibroker."""
-        return install(self.directory / "installed")
+    def builds(self) -> dict[str, Path]:
+        """The Python of an installed, compiled minibroker by its name: this one, and the one it is compared with."""
+        pythons = {MINIBROKER: install(self.directory / "installed")}
+        if self.plan.against is not None:
+            pythons[BEFORE] = install_checkout(self.plan.against, self.directory / "installed-before")
+        return pythons
 
     @cached_property
     def minibroker(self) -> Minibroker:
@@ -111,13 +115,19 @@ class Lab:
         return self._stack.enter_context(self.new_minibroker())
 
     @cached_property
+    def before(self) -> Minibroker:
+        """The one of the other checkout that most cases share; only where there is one."""
+        return self._stack.enter_context(self.new_minibroker(build=BEFORE))
+
+    @cached_property
     def kafka(self) -> ApacheKafka:
         """The one that most cases share; only where `has_kafka`."""
         return self._stack.enter_context(self.new_kafka())
 
-    def new_minibroker(self, *options: str) -> Minibroker:
+    def new_minibroker(self, *options: str, build: str = MINIBROKER) -> Minibroker:
         """One of its own, started with these options of `serve`; not started yet, and its user closes it."""
-        return Minibroker(self.python, self.new_folder("minibroker"), settings=SETTINGS, options=options)
+        folder = self.new_folder("minibroker")
+        return Minibroker(self.builds[build], folder, name=build, settings=SETTINGS, options=options)
 
     def new_kafka(self) -> ApacheKafka:
         """One of its own with its ZooKeeper, not started; its user closes it."""
@@ -126,12 +136,17 @@ class Lab:
         return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings=KAFKA_SETTINGS)
 
     def brokers(self) -> list[Broker]:
-        """minibroker, and Apache Kafka where it can be had."""
-        return [self.minibroker, self.kafka] if self.has_kafka else [self.minibroker]
+        """minibroker; the one of another checkout where there is one; Apache Kafka where it can be had."""
+        brokers: list[Broker] = [self.minibroker]
+        if self.plan.against is not None:
+            brokers.append(self.before)
+        if self.has_kafka:
+            brokers.append(self.kafka)
+        return brokers
 
     def close_brokers(self) -> None:
         """End the shared brokers, so that a case is alone on the machine; they start anew when asked for."""
-        for name in ("minibroker", "kafka"):
+        for name in ("minibroker", "before", "kafka"):
             broker = self.__dict__.pop(name, None)
             if broker is not None:
                 broker.kill()
@@ -140,13 +155,25 @@ class Lab:
 
     @cached_property
     def _loop_command(self) -> list[str | Path]:
+        program = self._compiled("request_loop")
+        return module_command("benchmarks.load.request_loop") if program is None else [program]
+
+    @cached_property
+    def _consumer_loop(self) -> Path:
+        """The program; no client in Python keeps up with ten sessions. Raises CaseUnavailableError."""
+        program = self._compiled("consumer_loop")
+        if program is None:
+            raise CaseUnavailableError("consumers with sessions need a C compiler (Debian: apt install gcc libc6-dev)")
+        return program
+
+    def _compiled(self, name: str) -> Path | None:
         compiler = shutil.which("cc")
-        if compiler is not None:
-            program = self.directory / "request_loop"
-            command = [compiler, "-O2", "-o", str(program), str(HERE / "load" / "request_loop.c")]
-            if subprocess.run(command, timeout=COMPILE_SECONDS, check=False).returncode == 0:
-                return [program]
-        return module_command("benchmarks.load.request_loop")
+        if compiler is None:
+            return None
+        program = self.directory / name
+        command = [compiler, "-O2", "-o", str(program), str(HERE / "load" / f"{name}.c")]
+        done = subprocess.run(command, timeout=COMPILE_SECONDS, check=False)
+        return program if done.returncode == 0 else None
 
     @property
     def loop_language(self) -> str:
@@ -157,6 +184,15 @@ class Lab:
         """Run the request loop to its end. `options` are its flags: connections, depth, seconds, requests, gap_us."""
         folder = self.new_folder("loop")
         command = self._loop(folder, host, port, frames, options)
+        return run_json(command, seconds=options.get("seconds", MAX_LOOP_SECONDS) + GRACE_SECONDS)
+
+    def consumer_loop(self, broker: Broker, topic: str, appends: Sequence[Frame], **options: float) -> dict[str, float]:
+        """Run consumers with fetch sessions to their end, one Produce frame for each partition of the topic.
+
+        `options` are the flags of consumer_loop.c: consumers, partitions, seconds, append_every, wait_ms, gap_us.
+        """
+        file = write_frames(self.new_folder("loop") / "frames", appends)
+        command: list[str | Path] = [self._consumer_loop, broker.host, str(broker.port), file, topic, *_flags(options)]
         return run_json(command, seconds=options.get("seconds", MAX_LOOP_SECONDS) + GRACE_SECONDS)
 
     @contextmanager
@@ -182,10 +218,7 @@ class Lab:
         self, folder: Path, host: str, port: int, frames: Sequence[Frame], options: Mapping[str, float]
     ) -> list[str | Path]:
         file = write_frames(folder / "frames", frames)
-        command: list[str | Path] = [*self._loop_command, host, str(port), file]
-        for name, value in {"seconds": MAX_LOOP_SECONDS, **options}.items():
-            command += [f"--{name.replace('_', '-')}", f"{value:g}" if name == "seconds" else str(int(value))]
-        return command
+        return [*self._loop_command, host, str(port), file, *_flags({"seconds": MAX_LOOP_SECONDS, **options})]
 
     @contextmanager
     def raw_server(self, kind: str, *, response_bytes: int, file: Path | None = None) -> Iterator[ServerProcess]:
@@ -215,6 +248,13 @@ class Lab:
             self._say(f"{what}: {which}")
 
         return interleave(runs, rounds=self.plan.rounds, warm_ups=warm_ups, on_round=on_round)
+
+
+def _flags(options: Mapping[str, float]) -> list[str]:
+    flags: list[str] = []
+    for name, value in options.items():
+        flags += [f"--{name.replace('_', '-')}", f"{value:g}" if name == "seconds" else str(int(value))]
+    return flags
 
 
 def allow_many_connections(wanted: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MINIBROKER = "minibroker"
+BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 RAW = "raw sockets"
 
@@ -30,6 +31,19 @@ class Spread(NamedTuple):
 def spread(values: Sequence[float]) -> Spread:
     """Median, minimum and maximum."""
     return Spread(statistics.median(values), min(values), max(values))
+
+
+class Change(NamedTuple):
+    """What became of a quantity; `is_apart` when the two spreads have nothing in common."""
+
+    ratio: Spread
+    is_worse: bool
+    is_apart: bool
+
+    @property
+    def text(self) -> str:
+        word = "worse" if self.is_worse else "better"
+        return f"{word} beyond the spread" if self.is_apart else f"{word} in every round"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,20 @@ class Measurement:
         if not ours or not theirs or not all(theirs):
             return None
         return spread([mine / yours for mine, yours in zip(ours, theirs, strict=True)])
+
+    @property
+    def more_is_better(self) -> bool:
+        """Of rates; of times, memory and CPU, less is."""
+        return self.metric.endswith("_per_s")
+
+    def change(self, contender: str, other: str) -> Change | None:
+        """What differs in every round; None when nothing does."""
+        ratio = self.ratio(contender, other)
+        ours, theirs = self.of(contender), self.of(other)
+        if ratio is None or ours is None or theirs is None or ratio.low <= 1 <= ratio.high:
+            return None
+        is_apart = ours.low > theirs.high or theirs.low > ours.high
+        return Change(ratio, (ratio.median < 1) == self.more_is_better, is_apart)
 
 
 def interleave(runs: Mapping[str, Run], *, rounds: int, warm_ups: int, on_round: Callable[[int], None]) -> Samples:

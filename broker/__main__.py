@@ -274,8 +274,8 @@ def control_at(path: Path) -> ControlServer:
 
 def recorder_at(path: Path, max_record_bytes: int) -> Recorder:
     """Raises StartFailed."""
+    from minibroker.transcript.file import TranscriptError, TranscriptWriter
     from minibroker.transcript.recorder import Recorder
-    from minibroker.transcript.transcript_file import TranscriptError, TranscriptWriter
 
     try:
         return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes)

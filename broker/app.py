@@ -39,7 +39,8 @@ from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
-from minibroker.broker.replica.coordinator_log import ACKS_ALL, CoordinatorLog
+from minibroker.broker.replica.append import ACKS_ALL
+from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -105,11 +106,13 @@ class BrokerApp:
         """Make every part that answers requests, and lead every partition there is."""
         config = self._config
         metadata_cache = MetadataCache(config.broker_id, self._store.cluster_id)
+        self.background = Background()
         self.replica_manager = ReplicaManager(
             config=config,
             log_manager=self._log_manager,
             timer=timers.timer,
             clock=self._clock,
+            background=self.background,
             on_isr_change=lambda changes: controller.set_in_sync_replicas(changes),
             is_alive=metadata_cache.is_broker_alive,
         )
@@ -125,7 +128,6 @@ class BrokerApp:
         )
         controller.start()
         metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
-        self.background = Background()
         group_log = self._start_groups(timers, controller, metadata_cache)
         transaction_log, markers = self._start_transactions(timers, controller, metadata_cache)
         on_topic_deleted += (self.groups.on_topic_deleted, self.transactions.on_topic_deleted)
@@ -151,7 +153,7 @@ class BrokerApp:
                 broker_id=config.broker_id,
                 profile=config.profile,
             ),
-            OffsetApis(self.groups.committing, metadata_cache, self._clock, config.profile),
+            OffsetApis(self.groups.offsets, metadata_cache, self._clock, config.profile),
             TransactionApis(self.transactions, markers, self.groups, metadata_cache, self._clock),
             DescribeTransactionApis(self.transactions, self.replica_manager),
         )
@@ -173,7 +175,6 @@ class BrokerApp:
             config=config,
             clock=self._clock,
             timer=timers.timer,
-            background=self.background,
         )
         self.groups.start()
         return log
@@ -190,13 +191,10 @@ class BrokerApp:
             self.replica_manager,
             self._clock,
             complete_offsets=self.groups.on_transaction_completed,
-            background=self.background,
         )
         self.transactions = TransactionCoordinator(
             config=config,
-            log=TransactionLog(
-                log, self._clock, self.background, load_bytes=config.transaction_state_log_load_buffer_size
-            ),
+            log=TransactionLog(log, self._clock, load_bytes=config.transaction_state_log_load_buffer_size),
             markers=markers,
             next_producer_id=controller.next_producer_id,
             timer=timers.timer,
@@ -260,7 +258,7 @@ class BrokerApp:
         if self._control is not None:
             from minibroker.broker.faults.injector import FaultInjector
 
-            self._faults = FaultInjector(registry, self.fetch_sessions, open_clients)
+            self._faults = FaultInjector(registry, self.fetch_sessions, open_clients, self.background)
             for name, call in self._faults.calls.items():
                 self._control.register(name, call)
             dispatch = self._faults.dispatch
@@ -300,7 +298,7 @@ class BrokerApp:
         return upkeep
 
     def _expire_offsets(self) -> None:
-        self.groups.committing.expire()
+        self.groups.offsets.expire()
 
     def _checkpoint_high_watermarks(self) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, self.replica_manager.high_watermarks())

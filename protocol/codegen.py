@@ -14,13 +14,13 @@ from typing import Any
 
 from minibroker.protocol.primitives import LARGEST_VARINT, LONGEST_STRING_BYTES, Sized, format_of
 
-# An unsigned varint by its bytes: the last, and those with another behind them.
+# An unsigned varint by its bytes: the last, and those that another follows.
 LAST_BYTE = [bytes((value,)) for value in range(0x80)]
 BYTE_BEFORE = [bytes((value,)) for value in range(0x80, 0x100)]
 
 
 class Malformed(Exception):
-    """What generated decoders raise; the message is made by whoever catches it."""
+    """Raised by generated decoders; the caller makes the message."""
 
 
 def malformed(reason: str) -> None:
@@ -44,7 +44,7 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
 
 
 def read_string_length(buffer: Any, position: int) -> tuple[int, int]:
-    """The length + 1 of a string. One is as long as it can be in other versions, and no longer, as kafka 2.4."""
+    """The length + 1 of a string. Its bound is that of other versions, as in Kafka 2.4."""
     value, position = read_uvarint(buffer, position)
     if value - 1 > LONGEST_STRING_BYTES:
         raise Malformed("string too long")

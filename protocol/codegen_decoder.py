@@ -1,7 +1,7 @@
 """The statements that decode a message: from a buffer to NamedTuples.
 
 Every length and count is checked against what is left before anything is made of it. What a frame lacks at its
-end shows as an IndexError or struct.error; whoever calls takes any exception for a malformed message.
+end shows as an IndexError or struct.error; the caller takes any exception for a malformed message.
 """
 
 from __future__ import annotations

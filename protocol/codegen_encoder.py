@@ -151,7 +151,7 @@ class EncoderWriter:
         self._pending.clear()
 
     def _value(self, kind: Any, name: str, depth: int) -> None:
-        """Write what has a length or count and is there."""
+        """Write a value that has a length or count and is not null."""
         if isinstance(kind, Array):
             self._elements(kind, name, depth)
             return
@@ -224,7 +224,7 @@ def is_little(parts: Sequence[tuple[Any, str]]) -> bool:
 
 
 def is_not_default(source: Source, field: Field, name: str) -> str:
-    """The expression that tells whether a tagged field is to be written."""
+    """The expression for whether a tagged field is written."""
     if field.default is None:
         return f"{name} is not None"
     if isinstance(field.kind, Array):

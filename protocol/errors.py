@@ -1,7 +1,7 @@
 """Kafka's error codes and the three exceptions that carry them.
 
-An exception names its answer on the wire: `KafkaError` is answered with its code, by partition where the
-API has one; `KafkaProtocolError` is a frame nobody can answer, and closes the connection.
+Each exception determines the answer: `KafkaError` is answered with its code, per partition where the API has one;
+`KafkaProtocolError` is a frame without a possible answer, and closes the connection.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Numbers of kafka's `Errors`; 74 and above came after 2.0."""
+    """The numbers of Kafka's `Errors`; 74 and above came after 2.0."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -115,9 +115,9 @@ LONGEST_MESSAGE = 8191  # characters; of four bytes each they fit into a string 
 
 
 class KafkaError(Exception):
-    """A refusal that the client is told by its code; nothing was changed.
+    """A refusal that the client gets as an error code; nothing was changed.
 
-    A message that quotes a long name of the client's is cut, or the answer could not be written.
+    A message may quote a long name from the client. It is cut, so that the answer can be encoded.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -128,7 +128,7 @@ class KafkaError(Exception):
 
 
 class InvalidRecordsError(KafkaError):
-    """A refusal because of some of the records: `record_errors` has their places in their batch, and why."""
+    """A refusal because of some records: `record_errors` has their indexes in the batch, each with the reason."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
         super().__init__(code, message)
@@ -136,4 +136,4 @@ class InvalidRecordsError(KafkaError):
 
 
 class KafkaProtocolError(Exception):
-    """Bytes that are no request of ours: the connection is logged and closed."""
+    """Bytes that are not a valid request: the broker logs this and closes the connection."""

@@ -1,9 +1,9 @@
 """Cuts a stream of bytes into frames: a 4-byte length, then that many bytes. No socket: bytes in, frames out.
 
-A length is refused by its four bytes alone, before anything is allocated for it; a large one that is allowed is
-allocated as its bytes arrive, so that four bytes cannot take a hundred megabytes. A frame is a bytearray of its
+A length is refused by its four bytes alone, before anything is allocated for it; the buffer of a large frame grows as
+its bytes arrive, so that four bytes cannot take a hundred megabytes. A frame is a bytearray of its
 own, because an append stamps offsets into it. A frame that arrives in pieces is received straight into its buffer:
-`pending_view()` is the part to fill next, `advance(n)` says how much of it was filled.
+`pending_view()` is the part to fill next, and `advance(n)` notes that `n` bytes of it are filled.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class FrameDecoder:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._buffer = b""  # fed, not yet cut; from `_position`
+        self._buffer = b""  # fed and not yet cut into frames, from `_position` on
         self._position = 0
-        self._frame: bytearray | None = None  # a frame that is larger than what was fed of it
+        self._frame: bytearray | None = None  # an incomplete frame
         self._filled = 0
         self._length = 0  # of the whole `_frame`, which may still have to grow
         self._is_dead = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what has arrived. A pending frame is filled first; `pending_view()` saves it this copy."""
+        """Take received bytes. They fill a pending frame first; receiving into `pending_view()` saves this copy."""
         while data and (pending := self.pending_view()) is not None:
             taken = min(len(data), len(pending))
             pending[:taken] = data[:taken]
@@ -56,17 +56,17 @@ class FrameDecoder:
         self._position = 0
 
     def pending_view(self) -> memoryview | None:
-        """Where the next bytes of a frame that is not whole belong, or None."""
+        """The buffer for the next bytes of an incomplete frame, or None."""
         frame = self._frame
         return None if frame is None or self._filled == len(frame) else memoryview(frame)[self._filled :]
 
     @property
     def has_buffered(self) -> bool:
-        """Whether something was fed that no frame was cut of yet."""
+        """Whether fed bytes are left that belong to no frame yet."""
         return self._position < len(self._buffer)
 
     def advance(self, received: int) -> None:
-        """`received` bytes were written to the start of `pending_view()`."""
+        """Note that `received` bytes were written to the start of `pending_view()`."""
         self._filled += received
         frame = self._frame
         if frame is not None and self._filled == len(frame) < self._length:
@@ -74,7 +74,7 @@ class FrameDecoder:
             self._frame[: self._filled] = frame
 
     def next_frame(self) -> bytearray | Literal[NeedData.NEED_DATA]:
-        """The next whole frame, or NEED_DATA. Raises KafkaProtocolError for a length nobody may send."""
+        """The next whole frame, or NEED_DATA. Raises KafkaProtocolError for an invalid length."""
         if self._is_dead:
             raise KafkaProtocolError("the stream of frames is broken")
         frame = self._frame

@@ -1,11 +1,11 @@
-"""The records of `__consumer_offsets`: what a group has committed, and who its members are.
+"""The records of `__consumer_offsets`: the committed offsets of groups, and their members.
 
     key: version: int16 | v0, v1: group, topic, partition (an offset) | v2: group (the group itself)
-    value: version: int16 | the fields of that version; null takes back what the key had before
+    value: version: int16 | the fields of that version; null deletes the earlier value of the key
 
-Written is what Apache Kafka 2.0.1 writes, values of version 1: with a newer one in it, it would not load the whole
-partition. What version 1 has no place for, the leader epoch of an offset and the `group.instance.id` of static
-members, goes into headers of the record, which every Kafka passes over. Values are read up to those of Kafka 4.
+Values are written in version 1, as by Apache Kafka 2.0.1, which does not load a partition with a newer one. Version 1
+has no field for the leader epoch of an offset and the `group.instance.id` of static members: these go into headers of
+the record, which every Kafka ignores. Values are read up to the versions of Kafka 4.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ OFFSET_KEY_VERSION = 1  # the newest; v0 is the same
 GROUP_KEY_VERSION = 2
 VALUE_VERSION = 1
 
-KEYS_REMEMBERED = 4096  # of offsets: who commits one will commit the next of the same partition
-LONG_NAME = 255  # characters; to remember groups by longer ones would be a way to fill our memory
+KEYS_REMEMBERED = 4096  # of offsets: a group commits the same partitions again and again
+LONG_NAME = 255  # characters; remembering longer names would let clients fill our memory
 
 LEADER_EPOCH_HEADER = "leader.epoch"
 INSTANCE_IDS_HEADER = "group.instance.ids"
@@ -80,11 +80,11 @@ _version = struct.Struct(">h")
 
 
 class UnreadableRecordError(ValueError):
-    """A record that is none of these: damaged, or of a version that is not known here."""
+    """A record that is damaged, or of an unknown version."""
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset in which partition."""
+    """The group and the partition of an offset."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -105,7 +105,7 @@ class OffsetRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """A member of a stable generation; what it subscribes to and is assigned only clients understand."""
+    """A member of a stable generation; only clients understand its subscription and assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -118,7 +118,7 @@ class MemberRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group in its latest generation; empty, it has no members, and None for `protocol` and `leader`."""
+    """A group in its latest generation; an empty one has no members, and None for `protocol` and `leader`."""
 
     protocol_type: str
     generation_id: int
@@ -150,7 +150,7 @@ def group_key(group_id: str) -> bytes:
 
 
 def offset_value(record: OffsetRecord, retention_ms: int) -> bytes:
-    """Version 1, which says when the offset expires: `retention_ms` after the commit if nothing else was asked for."""
+    """Version 1, with the time of expiry: `retention_ms` after the commit unless the commit set another."""
     expire_timestamp_ms = record.expire_timestamp_ms
     if expire_timestamp_ms is None:
         expire_timestamp_ms = record.commit_timestamp_ms + retention_ms
@@ -158,7 +158,7 @@ def offset_value(record: OffsetRecord, retention_ms: int) -> bytes:
 
 
 def offset_headers(record: OffsetRecord) -> Headers:
-    """What the value of an offset has no place for."""
+    """The fields of an offset that its value has no place for."""
     if record.leader_epoch == NO_LEADER_EPOCH:
         return ()
     return ((LEADER_EPOCH_HEADER, b"".join(LeaderEpoch.encode(0, (record.leader_epoch,)))),)
@@ -170,7 +170,7 @@ def group_value(record: GroupRecord) -> bytes:
 
 
 def group_headers(record: GroupRecord) -> Headers:
-    """What the value of a group has no place for."""
+    """The fields of a group that its value has no place for."""
     static = [(each.member_id, each.group_instance_id) for each in record.members if each.group_instance_id is not None]
     return ((INSTANCE_IDS_HEADER, b"".join(InstanceIds.encode(0, (static,)))),) if static else ()
 
@@ -179,11 +179,11 @@ def _encode(message: Message, version: int, value: tuple[Any, ...]) -> bytes:
     return b"".join((_version.pack(version), *message.encode(version, value)))
 
 
-# -- reading: bytes behind what is known are passed over, as Kafka does ---------------------------------------
+# -- reading: bytes after the known fields are ignored, as Kafka does ---------------------------------------
 
 
 def read_key(key: bytes | None) -> OffsetKey | GroupKey:
-    """Whose record it is. Raises UnreadableRecordError."""
+    """The key of a record. Raises UnreadableRecordError."""
     version = _version_of("key", key)
     if version == GROUP_KEY_VERSION:
         (group_id,) = _decode(GroupMetadataKey, version, key)
@@ -193,7 +193,7 @@ def read_key(key: bytes | None) -> OffsetKey | GroupKey:
 
 
 def read_offset(record: Record) -> OffsetRecord:
-    """The offset in a record that is no tombstone. Raises UnreadableRecordError."""
+    """The offset in a record with a value. Raises UnreadableRecordError."""
     value = _decode(OffsetCommitValue, _version_of("value", record.value), record.value)
     offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = value
     for name, content in record.headers:
@@ -204,7 +204,7 @@ def read_offset(record: Record) -> OffsetRecord:
 
 
 def read_group(record: Record) -> GroupRecord:
-    """The group in a record that is no tombstone. Raises UnreadableRecordError."""
+    """The group in a record with a value. Raises UnreadableRecordError."""
     group = _decode(GroupMetadataValue, _version_of("value", record.value), record.value)
     instance_ids: dict[str, str] = {}
     for name, content in record.headers:
@@ -230,7 +230,7 @@ def _version_of(what: str, data: bytes | None) -> int:
 
 def _decode(message: Message, version: int, data: bytes | None) -> Any:
     if not message.first_version <= version <= message.last_version:
-        raise UnreadableRecordError(f"{message.name} of version {version} is not known")
+        raise UnreadableRecordError(f"unknown version {version} of {message.name}")
     try:
         return message.decode(version, data, _version.size)[0]
     except KafkaProtocolError as error:

@@ -4,7 +4,7 @@
     value: version: int16 = 0 | producer id: int64 | producer epoch: int16 | timeout: int32 | status: int8
            | null, or topics: [name: string | partitions: [int32]] | last update: int64 | start: int64
 
-The newest record of a transactional id is its state; one without a value is its end. The partitions are null
+The newest record of a transactional id is its state; a record without a value deletes it. The partitions are null
 exactly in the status 0, Empty, which is how Kafka reads them too.
 """
 
@@ -41,7 +41,7 @@ TransactionLogValue = versions("TransactionLogValue", 0, 0,
 
 
 class TransactionRecord(NamedTuple):
-    """What is written down of a transactional id. Times are of the wall clock, -1 for no start."""
+    """The stored state of a transactional id. Times are of the wall clock, -1 for no start."""
 
     producer_id: int
     producer_epoch: int

@@ -16,14 +16,14 @@ Ending = Literal["completed", "expired", "cancelled"]
 
 
 class Keeper(Protocol):
-    """Has operations wait."""
+    """Keeps operations that wait."""
 
     def release(self, operation: DelayedOperation, keys: Sequence[Hashable], ending: Ending) -> None:
-        """`operation`, watched under `keys`, waits no more."""
+        """Note that the wait of `operation`, watched under `keys`, has ended."""
 
 
 class DelayedOperation(TimerTask):
-    """Subclass with `try_complete`, `on_complete` and perhaps `on_expiration`."""
+    """Subclass with `try_complete`, `on_complete` and perhaps `on_end` and `on_expiration`."""
 
     __slots__ = ("_keeper", "_keys", "delay_ms", "is_completed")
 
@@ -45,6 +45,9 @@ class DelayedOperation(TimerTask):
     def on_expiration(self) -> None:
         """Runs after `on_complete` if it was the deadline that completed the operation."""
 
+    def on_end(self) -> None:
+        """Runs once, when the wait has ended: completed, expired or abandoned."""
+
     def force_complete(self) -> bool:
         """Complete now; False if the wait had ended before."""
         if not self._end("completed"):
@@ -62,7 +65,7 @@ class DelayedOperation(TimerTask):
         return self._end("cancelled")
 
     def kept_by(self, keeper: Keeper, keys: Sequence[Hashable]) -> None:
-        """Begin the wait: `keeper` is told when it ends. An operation waits once in its life."""
+        """Begin the wait; notify `keeper` of its end. An operation waits once in its life."""
         if self._keeper is not None or self.is_completed:
             raise ValueError("a delayed operation waits only once")
         self._keeper = keeper
@@ -74,4 +77,5 @@ class DelayedOperation(TimerTask):
         self.is_completed = True
         if self._keeper is not None:
             self._keeper.release(self, self._keys, ending)
+        self.on_end()
         return True

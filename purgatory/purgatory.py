@@ -57,7 +57,7 @@ class Purgatory:
         if operation.try_complete():
             return True
         if operation.is_completed:
-            return False  # by something that its own check set off
+            return False  # completed by a consequence of its own check
         operation.kept_by(self, keys)
         self._delayed += 1
         for key in keys:
@@ -84,7 +84,7 @@ class Purgatory:
         return operation.abandon()
 
     def release(self, operation: DelayedOperation, keys: Sequence[Hashable], ending: Ending) -> None:
-        """The wait of `operation` has ended; it tells so itself, once."""
+        """Note that the wait of `operation` has ended. The operation calls this, once."""
         self._timer.cancel(operation)
         self._delayed -= 1
         self._endings[ending] += 1

@@ -1,12 +1,12 @@
 """How late do flights leave? Delays by origin and carrier, in windows of event time, from Kafka to Parquet.
 
-The rule: `read` knows Kafka, `transform` knows flights, `write` knows files; `transform` works alike on a
-table and on a stream. A window is written once, when the watermark has passed its end. Each run goes on
-where its checkpoint ended, and every record counts once in the result, also after a crash in between.
+The rule: `read` knows Kafka, `transform` knows flights, `write` knows files; `transform` takes a table or a stream. A
+window is written once, when the watermark has passed its end. Each run continues from its checkpoint, and every
+record counts once in the result, also after a crash.
 
-A stream's last windows would stay open for ever, since nothing later comes to close them. So whoever ends a
-stream says so: one record in each partition, after all others are acknowledged, whose `scheduled_departure`
-is END_OF_STREAM. It moves the watermark past every real flight and is in no result.
+A stream's last windows would stay open for ever, since no later record closes them. So a stream ends with one record
+in each partition, sent when all others are acknowledged, whose `scheduled_departure` is END_OF_STREAM. It moves the
+watermark past every real flight, and is in no result.
 
     python -m minibroker.spark_jobs.flight_delays --bootstrap-servers HOST:PORT --output DIR --checkpoint DIR
 """
@@ -81,7 +81,7 @@ def transform(
 
 
 def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: float | None) -> StreamingQuery:
-    """Start writing Parquet files, each window once; all there is now, or forever every so many seconds."""
+    """Start writing Parquet files, each window once: of the present records, or every so many seconds for ever."""
     writer = (
         delays.writeStream.queryName("flight_delays")
         .format("parquet")
@@ -95,7 +95,7 @@ def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: flo
 
 
 def batches(query: StreamingQuery, *, stop: threading.Event) -> Iterable[dict[str, Any]]:
-    """Yield facts about each micro-batch until the query ends or is to stop. Raises what ended the query."""
+    """Yield facts about each micro-batch until the query ends or `stop` is set. Raises the query's error."""
     seen = -1
     records = 0
     running = True
@@ -122,7 +122,7 @@ def batches(query: StreamingQuery, *, stop: threading.Event) -> Iterable[dict[st
 
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Say the command line in the options of Spark's Kafka source."""
+    """Translate the command line into options of Spark's Kafka source."""
     chosen = {
         "kafka.bootstrap.servers": arguments.bootstrap_servers,
         "subscribe": arguments.subscribe,
@@ -149,16 +149,16 @@ def parser() -> argparse.ArgumentParser:
     topics.add_argument("--subscribe-pattern", metavar="REGEX")
     topics.add_argument("--assign", metavar="JSON", help='{"flights": [0, 1]}')
     cli.add_argument("--starting-offsets", default="earliest", metavar="earliest|latest|JSON")
-    cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="goes before --starting-offsets")
+    cli.add_argument("--starting-timestamp", type=int, metavar="MS", help="takes precedence over --starting-offsets")
     cli.add_argument("--max-offsets-per-trigger", type=int, metavar="RECORDS")
     cli.add_argument("--fail-on-data-loss", choices=["true", "false"], default="true")
     cli.add_argument("--kafka-option", action="append", default=[], metavar="KEY=VALUE", type=_pair)
     cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files")
-    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="where a later run goes on")
+    cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
     cli.add_argument("--window", default="1 day")
     cli.add_argument("--window-start", default="5 hours", metavar="AFTER_MIDNIGHT_UTC")
-    cli.add_argument("--watermark", default="14 days", help="how much later than others a record may come")
-    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="do not end: look again this often")
+    cli.add_argument("--watermark", default="14 days", help="how late a record may come, in event time")
+    cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
     cli.add_argument("--json", action="store_true", help="a line of JSON for each micro-batch")
     return cli
 
@@ -170,7 +170,7 @@ def _pair(text: str) -> str:
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace, *, stop: threading.Event) -> None:
-    """Run one query to its end or until it is to stop, telling about each micro-batch on standard output."""
+    """Run one query until it ends or `stop` is set; print a line about each micro-batch."""
     delays = transform(
         read(spark, source_options(arguments)),
         window=arguments.window,
@@ -192,7 +192,7 @@ def _sentence(facts: dict[str, Any]) -> str:
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    """Run the job as a command: exit status 0, or 1 and the reason."""
+    """Run the job as a command; exit with status 0, or with 1 and the reason."""
     arguments = parser().parse_args(command_line)
     try:
         spark = spark_session("flight_delays")
@@ -204,7 +204,7 @@ def main(command_line: Sequence[str] | None = None) -> None:
     try:
         run(spark, arguments, stop=stop)
     except StreamingQueryException as reason:
-        # Spark's log has the rest of it: the query's plan and the trace.
+        # Spark's log has the query's plan and the trace.
         topics = arguments.subscribe or arguments.subscribe_pattern or arguments.assign
         sys.exit(f"flight_delays: {topics} at {arguments.bootstrap_servers}: {str(reason).splitlines()[0]}")
     finally:

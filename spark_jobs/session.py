@@ -1,11 +1,11 @@
-"""One way to a SparkSession that can read Kafka, for every job here.
+"""Makes the SparkSession of every job here, with the Kafka connector.
 
 The rule: the Kafka connector is pinned to the pyspark release and fetched once, by the Ivy that pyspark
 ships, with a settings file of one resolver; afterwards Spark gets plain jar files and starts offline.
 They live in `$MINIBROKER_DEPS`, else in `.deps` of the repository, else in `~/.cache/minibroker`.
 
-Under `spark-submit` the master, the jars and the logging belong to whoever submits; nothing of that is
-touched then. `python -m minibroker.spark_jobs.session` fetches the jars and prints them for `--jars`.
+Under `spark-submit` the master, the jars and the logging are those of the submission.
+`python -m minibroker.spark_jobs.session` fetches the jars and prints them for `--jars`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONNECTOR = (
 CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 FETCH_TIMEOUT_SECONDS = 180
 
-# No host name here: Ivy knows where "central" is, or is told by the machine it runs on.
+# Without a host name: Ivy knows "central", or the machine configures it.
 IVY_SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="central"/>
@@ -71,14 +71,14 @@ JOB_DEFAULTS = {
 
 
 class ConnectorUnavailable(RuntimeError):
-    """Spark's Kafka connector is not here and could not be fetched; the message is one line."""
+    """Spark's Kafka connector is missing and could not be fetched; the message is one line."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"no Kafka connector for Spark: {reason}")
 
 
 def dependency_folder() -> Path:
-    """Return the folder for what is fetched once; it need not exist yet."""
+    """Return the folder for fetched files; it may not exist yet."""
     chosen = os.environ.get("MINIBROKER_DEPS")
     if chosen:
         return Path(chosen).absolute()
@@ -100,14 +100,14 @@ def connector_jars(folder: Path | None = None) -> list[Path]:
             if not all(jar.is_file() for jar in jars):
                 _fetch(ivy_folder)
     except OSError as error:
-        raise ConnectorUnavailable(f"{ivy_folder} cannot be written: {error}") from error
+        raise ConnectorUnavailable(f"cannot write to {ivy_folder}: {error}") from error
     return jars
 
 
 def spark_session(app_name: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None) -> SparkSession:
     """Return the session a job runs in; the caller stops it. Raises ConnectorUnavailable.
 
-    `master` counts only where nobody else chose one: `spark-submit --master ...` goes before it.
+    `spark-submit --master ...` takes precedence over `master`.
     """
     builder = SparkSession.builder.appName(app_name)
     for key, value in {**JOB_DEFAULTS, **(config or {})}.items():
@@ -182,7 +182,7 @@ def _java_search_path() -> str:
 def _ivy_jar() -> Path:
     found = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     if not found:
-        raise ConnectorUnavailable("this pyspark has no Ivy among its jars to fetch it with")
+        raise ConnectorUnavailable("this pyspark has no ivy jar to fetch it with")
     return found[-1]
 
 
@@ -196,12 +196,12 @@ def _run_ivy(command: list[str]) -> None:
 
 
 def _reason(ivy_output: str) -> str:
-    said = [line.strip() for line in ivy_output.splitlines() if line.strip()]
+    lines = [line.strip() for line in ivy_output.splitlines() if line.strip()]
     for sign in ("Exception", "not found"):
-        for line in said:
+        for line in lines:
             if sign in line:
                 return line
-    return said[-1] if said else "Ivy failed and said nothing"
+    return lines[-1] if lines else "Ivy failed without a message"
 
 
 def _ivy_module() -> str:

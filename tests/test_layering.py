@@ -58,8 +58,8 @@ BROKER_LAYERS = (
     ("group",),
     ("cluster",),
     ("replica",),
-    ("upkeep", "parked"),
-    ("time",),
+    ("upkeep",),
+    ("pending", "time"),
     ("config",),
 )
 

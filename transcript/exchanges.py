@@ -1,12 +1,12 @@
-"""What clients have sent to a broker and were answered, read from the transcript it recorded.
+"""Exchanges between clients and a broker, read from the transcript that the broker recorded.
 
     with Broker(transcript=True) as broker:
         ...
         fetches = [each for each in broker.transcript.exchanges() if each.api == "Fetch"]
         assert [each.request.max_bytes for each in fetches] == [1024]
 
-An exchange is a request with its response; it comes when it is over, so that a long poll comes after what others asked
-meanwhile. Requests and responses are NamedTuples with Kafka's fields (protocol/messages/), decoded when looked at.
+An exchange is a request with its response. It is listed when it ends, so a long poll comes after the exchanges that
+ended before it. Requests and responses are NamedTuples with Kafka's fields (protocol/messages/), decoded on access.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.api import API_TABLE, HEADER, ApiKey, decode_request, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
-from minibroker.transcript.transcript_file import Entry, Frame, Kind, TranscriptError, TranscriptReader
+from minibroker.transcript.file import Entry, Frame, Kind, TranscriptError, TranscriptReader
 
 SIZE = struct.Struct(">i")
-# Behind size and correlation id in every version, for a client that does not know yet which it is.
+# It follows size and correlation id in every version: the client does not know the version yet.
 ERROR_OF_API_VERSIONS = slice(8, 10)
 REFUSED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class Event(NamedTuple):
-    """What happened besides exchanges; `text` is which broker was started, or why a connection was closed."""
+    """An event between exchanges; `text` names the broker that started, or why a connection was closed."""
 
     what: str  # "started", "opened" or "closed"
     time_ns: int
@@ -48,11 +48,11 @@ class Head(NamedTuple):
 
 
 class Exchange:
-    """One request, and what became of it.
+    """One request and its outcome.
 
-    `outcome` is "answered", "no response" (a produce with acks=0), "refused" (the connection was closed on it, for
-    `reason`), "closed" (the connection ended before there was an answer) or "pending" (so did the transcript).
-    Sizes are in bytes on the wire, without the four of the frame's size.
+    `outcome` is "answered", "no response" (a produce with acks=0), "refused" (the broker closed the connection, for
+    `reason`), "closed" (the connection ended before the answer) or "pending" (the transcript ended before it).
+    Sizes are in bytes on the wire, without the frame's four-byte size.
     """
 
     def __init__(self, request: Entry, address: str) -> None:
@@ -62,7 +62,7 @@ class Exchange:
         self.address = address
         self.outcome = "pending"
         self.reason = ""
-        self.latency_ms: float | None = None  # until the answer was ready to be sent
+        self.latency_ms: float | None = None  # until the response was ready to be sent
         self.request_frame: Frame = request.frame
         self.response_frame: Frame | None = None
         self.head = read_head(request.frame.kept)
@@ -98,22 +98,22 @@ class Exchange:
 
     @property
     def response_version(self) -> int:
-        """The request's; but a version of ApiVersions that the broker does not have is refused in version 0."""
+        """The request's version; but 0 for the refusal of an unsupported version of ApiVersions."""
         if self.head.api_key != ApiKey.API_VERSIONS or self.response_frame is None:
             return self.version
         return 0 if self.response_frame.kept[ERROR_OF_API_VERSIONS] == REFUSED_VERSION else self.version
 
     @cached_property
     def request(self) -> Any:
-        """The request's fields. None for ApiVersions of an unknown version. Raises KafkaProtocolError.
+        """The request's fields; None for ApiVersions of an unsupported version. Raises KafkaProtocolError.
 
-        Records that were not kept are zeros.
+        Records that were not recorded are zeros.
         """
         return decode_request(filled(self.request_frame)).body
 
     @cached_property
     def response(self) -> Any:
-        """The response's fields, None if there is none. Raises KafkaProtocolError."""
+        """The response's fields; None without a response. Raises KafkaProtocolError."""
         if self.response_frame is None or self.head.api_key is None:
             return None
         data = filled(self.response_frame)
@@ -123,10 +123,10 @@ class Exchange:
         try:
             return decode_response(self.head.api_key, self.response_version, memoryview(data)[SIZE.size :])[1]  # type: ignore[arg-type]
         except (struct.error, KeyError) as error:
-            raise KafkaProtocolError(f"no response: {error}") from None
+            raise KafkaProtocolError(f"not a response: {error}") from None
 
     def end(self, entry: Entry) -> Exchange:
-        """Take what became of it."""
+        """Set the outcome, from the entry that ends this exchange."""
         outcomes = {
             Kind.RESPONSE: "answered",
             Kind.NO_RESPONSE: "no response",
@@ -147,8 +147,8 @@ class Transcript:
         self.path = Path(path)
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Every exchange, in the order in which they ended, and in the end those that have not. Raises OSError, and
-        TranscriptError for a file that is no transcript, or damaged."""
+        """Every exchange in the order in which they ended, then the pending ones. Raises OSError, and TranscriptError
+        for a file that is not a transcript, or is damaged."""
         reading = Reading(self.path)
         try:
             yield from (each for each in reading.rest(is_end=True) if isinstance(each, Exchange))
@@ -162,7 +162,7 @@ def read_transcript(path: str | os.PathLike[str]) -> Iterator[Exchange]:
 
 
 class Reading:
-    """Reads a transcript as far as it goes, and later on. Close it."""
+    """Reads a transcript to its present end, and later the rest. Close it."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError and TranscriptError."""
@@ -176,28 +176,28 @@ class Reading:
 
     @property
     def position(self) -> int:
-        """How many bytes of the file were read."""
+        """The number of bytes read."""
         return self._reader.position
 
     def rest(self, *, is_end: bool = False) -> Iterator[Exchange | Event]:
-        """What has come since; with `is_end`, what is pending too. Raises TranscriptError where the file is damaged."""
+        """What was written since the last call; with `is_end`, also the pending exchanges. Raises TranscriptError."""
         for entry in self._reader.entries():
-            yield from self._told(entry)
+            yield from self._read(entry)
         if is_end:
             yield from self._pending.values()
 
     def close(self) -> None:
         self._reader.close()
 
-    def _told(self, entry: Entry) -> Iterator[Exchange | Event]:
+    def _read(self, entry: Entry) -> Iterator[Exchange | Event]:
         number = entry.connection
         if entry.kind is Kind.REQUEST:
             if number in self._pending:
-                raise TranscriptError(f"connection {number} has two requests in hand")
+                raise TranscriptError(f"connection {number} has two pending requests")
             self._pending[number] = Exchange(entry, self._addresses.get(number, ""))
             return
         ended = [self._pending.pop(number)] if number in self._pending else []
-        if entry.kind is Kind.STARTED:  # whoever was connected to the one before is gone
+        if entry.kind is Kind.STARTED:  # the connections of the broker before it are gone
             ended = list(self._pending.values())
             self._pending.clear()
             self._addresses.clear()

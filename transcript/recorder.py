@@ -1,7 +1,7 @@
-"""Writes what clients send and what they are answered into a file that `minibroker transcript` prints.
+"""Records requests and responses in a file that `minibroker transcript` prints.
 
-Of records, a frame keeps `max_record_bytes`, and of all else MAX_OTHER_BYTES. When the file cannot be written,
-recording ends with a line in the log, and serving goes on.
+A frame keeps at most `max_record_bytes` of records, and MAX_OTHER_BYTES of everything else. When a write to the file
+fails, recording ends with a line in the log, and the broker goes on serving.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
-from minibroker.transcript.transcript_file import Entry, Frame, Gap, Kind, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter
 
 logger = logging.getLogger(__name__)
 
 MAX_OTHER_BYTES = 4 * 1024 * 1024
 
-Chunks = list[Any] | None  # an encoded response; None where the request wants none
+Chunks = list[Any] | None  # an encoded response; None where the request takes none
 
 
 class Recorder:
-    """Writes an entry for each connection, request and response. Times are of this machine, also if tests turn the
-    broker's clock, and never go back."""
+    """Writes an entry for each connection, request and response. Its times are the machine's, never go back, and
+    ignore what tests do to the broker's clock."""
 
     def __init__(self, writer: TranscriptWriter, *, max_record_bytes: int) -> None:
         self._writer: TranscriptWriter | None = writer
@@ -36,11 +36,11 @@ class Recorder:
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def started(self, what: str) -> None:
-        """A broker begins to serve; `what` it is, for people."""
+        """Record that a broker begins to serve; `what` describes it to people."""
         self._write(Kind.STARTED, 0, text=what)
 
     def opened(self, address: str) -> int:
-        """A client connected; return the connection's number in the transcript."""
+        """Record a new connection; return its number in the transcript."""
         self._last_connection += 1
         self._write(Kind.OPENED, self._last_connection, text=address)
         return self._last_connection
@@ -54,7 +54,7 @@ class Recorder:
             self._write(Kind.REQUEST, connection, frame=kept(chunks, self._max_record_bytes))
 
     def answered(self, connection: int, answer: Chunks) -> Chunks:
-        """Write the response; return what to send, in which a slice that can be read only once has been read."""
+        """Record the response; return it to be sent, with the slices read that can be read only once."""
         if self._writer is None:
             return answer
         if answer is None:
@@ -67,8 +67,8 @@ class Recorder:
         return answer
 
     def refused(self, connection: int, reason: str, torn_response: bytes = b"") -> None:
-        """The request closes its connection. A torn response, as a fault may leave one, is an answer; the reason
-        comes with the end of the connection."""
+        """Record a request that closes its connection. A torn response, which a fault may send, is recorded as the
+        answer; the reason then comes with the end of the connection."""
         if torn_response:
             self._write(Kind.RESPONSE, connection, frame=kept([torn_response], self._max_record_bytes))
         else:
@@ -90,7 +90,7 @@ class Recorder:
 
 
 def request_chunks(frame: bytearray, max_record_bytes: int) -> list[Any]:
-    """A large request in the chunks that an encoder makes: every other one is records. Any other is one chunk."""
+    """Split a large request into the chunks of its encoder, every other of which is records. Keep a small one whole."""
     if len(frame) <= max_record_bytes:
         return [frame]
     try:
@@ -102,12 +102,12 @@ def request_chunks(frame: bytearray, max_record_bytes: int) -> list[Any]:
     chunks = API_TABLE[request.api_key].request.encode(request.api_version, request.body)
     header_bytes = len(frame) - sum(map(records_size, chunks))
     if len(chunks) < 2 or header_bytes < 0 or frame[header_bytes : header_bytes + len(chunks[0])] != chunks[0]:
-        return [frame]  # it has tagged fields that we do not know, or bytes behind its end
+        return [frame]  # it has unknown tagged fields, or bytes after its end
     return [bytes(frame[:header_bytes]) + chunks[0], *chunks[1:]]
 
 
 def kept(chunks: Sequence[Any], max_record_bytes: int) -> Frame:
-    """What of these chunks is recorded: every other one is records, as an encoder gives them out."""
+    """The part of these chunks to record; every other chunk is records, as an encoder returns them."""
     left = max_record_bytes
     position = 0
     parts: list[bytes] = []
@@ -128,16 +128,16 @@ def kept(chunks: Sequence[Any], max_record_bytes: int) -> Frame:
 
 
 def cut_short(frame: Frame) -> Frame:
-    """Nothing but its beginning: what is in it besides records is too much."""
+    """Keep only the beginning of a frame that has too much besides records."""
     end = frame.gaps[0].position if frame.gaps else frame.size_bytes
     return Frame(frame.size_bytes, frame.kept[: min(end, MAX_OTHER_BYTES)], is_end_missing=True)
 
 
 def head_of(chunk: Any, size_bytes: int) -> bytes:
-    """The first bytes of a chunk; fewer where a log was truncated below it since."""
+    """The first bytes of a chunk; fewer if its log was truncated in the meantime."""
     if isinstance(chunk, FileSlice):
         try:
             return FileSlice(chunk.file, chunk.position, size_bytes).read()
-        except (OSError, EOFError):  # sending it will say so
+        except (OSError, EOFError):  # sending it raises the same error
             return b""
     return bytes(memoryview(chunk)[:size_bytes])

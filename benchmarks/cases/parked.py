@@ -7,12 +7,13 @@ new in each round, for its memory not to be that of the round before; Apache Kaf
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks import frames
 from benchmarks.frames import Frame
 from benchmarks.lab import Lab, allow_many_connections
-from benchmarks.measurements import KAFKA, MINIBROKER, Measurement, Run
+from benchmarks.measurements import KAFKA, Measurement, Run
 from benchmarks.topics import Broker, create_topic
 
 CASE = "parked"
@@ -39,7 +40,7 @@ class Beside(NamedTuple):
 def measure(lab: Lab) -> list[Measurement]:
     """Park and hold connections on one broker after the other."""
     lab.close_brokers()
-    runs: dict[str, Run] = {MINIBROKER: lambda: _new_minibroker_round(lab)}
+    runs: dict[str, Run] = {build: partial(_new_minibroker_round, lab, build) for build in lab.builds}
     if lab.has_kafka:
         runs[KAFKA] = lambda: _round(lab, lab.kafka)
     samples = lab.interleave(CASE, runs, warm_ups=0)
@@ -61,12 +62,12 @@ def _counts() -> tuple[int, int]:
     return allow_many_connections(PARKED), allow_many_connections(IDLE)
 
 
-def _new_minibroker_round(lab: Lab) -> dict[str, float]:
+def _new_minibroker_round(lab: Lab, build: str) -> dict[str, float]:
     measured: dict[str, float] = {}
     parked, idle = _counts()
-    with lab.new_minibroker() as broker:
+    with lab.new_minibroker(build=build) as broker:
         measured |= _idle(lab, broker, idle)
-    with lab.new_minibroker() as broker:
+    with lab.new_minibroker(build=build) as broker:
         measured |= _parked(lab, broker, parked)
     return measured
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from minibroker.broker.replica.partition import NO_EPOCH, response_row
-from minibroker.broker.replica.reading import failed_fetch
+from minibroker.broker.apis.fetch import response_row
+from minibroker.broker.replica.partition import NO_EPOCH
+from minibroker.broker.replica.partition_read import failed_fetch
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse

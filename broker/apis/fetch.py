@@ -12,29 +12,18 @@ reader's log parts from this one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
-from minibroker.broker.apis.repeated_fetch import RowAtEnd
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.parked import Parked
-from minibroker.broker.replica.delayed import DelayedFetch
-from minibroker.broker.replica.fetch_context import FetchContext, FetchManager
-from minibroker.broker.replica.fetch_session import FINAL_EPOCH, NO_SESSION_ID
-from minibroker.broker.replica.partition import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    FetchedPartition,
-    response_row,
-)
-from minibroker.broker.replica.replica_manager import (
-    FetchParams,
-    FetchRow,
-    ReplicaManager,
-    failed_fetch,
-)
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
+from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
+from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -47,6 +36,7 @@ MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
+NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 
 FETCH_RESPONSE = FetchResponse.type
 
@@ -66,16 +56,9 @@ class FetchApis:
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
-    def fetch(self, request: Request, client: Client) -> Body | Parked[Body]:
+    def fetch(self, request: Request, client: Client) -> Body | Pending[Body]:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
-        has_session = body.session_epoch != FINAL_EPOCH or body.session_id != NO_SESSION_ID
-        if not has_session and will_not_wait(body) and body.isolation_level == READ_UNCOMMITTED:
-            seen: list[RowAtEnd] = []
-            topics = self._replica_manager.rows_at_end(body.topics, seen)
-            if topics is not None:
-                client.rows_at_end = seen
-                return FETCH_RESPONSE(topics=topics)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
         params = FetchParams(
             body.replica_id,
@@ -86,56 +69,45 @@ class FetchApis:
             body.isolation_level,
             knows_zstd=version >= FIRST_VERSION_WITH_ZSTD,
         )
-        requested = requested_rows(body.topics)
-        context = None
-        if has_session:
-            context = self._fetch_manager.new_context(
-                body.session_id,
-                body.session_epoch,
-                rows=requested,
-                forgotten=forgotten_partitions(body.forgotten_topics),
-                is_from_follower=params.is_from_follower,
-            )
-        rows, unknown = self._sort_out(requested.values() if context is None else context.rows)
-        fetched, delayed = self._replica_manager.fetch_messages(params, rows)
-        if delayed is not None:
-            return self._fetch_later(version, context, params, rows, unknown, delayed)
-        return self._answer(version, context, params, rows, fetched, unknown)
+        context = self._fetch_manager.new_context(
+            body.session_id,
+            body.session_epoch,
+            rows=requested_rows(body.topics),
+            forgotten=forgotten_partitions(body.forgotten_topics),
+            is_from_follower=params.is_from_follower,
+        )
+        rows, unknown = self._split_known(context.rows)
+        fetched = self._replica_manager.fetch(params, rows)
+        return then(fetched, partial(self._answer, version, context, params, rows, unknown))
 
-    def _fetch_later(
-        self,
-        version: int,
-        context: FetchContext | None,
-        params: FetchParams,
-        rows: Sequence[FetchRow],
-        unknown: Sequence[FetchedPartition],
-        delayed: DelayedFetch,
-    ) -> Body | Parked[Body]:
-        def finish() -> Body:
-            fetched = self._replica_manager.fetched_by(delayed, rows)
-            return self._answer(version, context, params, rows, fetched, unknown)
-
-        self._replica_manager.park_fetch(delayed, rows)
-        return finish() if delayed.is_completed else Parked(delayed, finish)
+    def _split_known(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
+        """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
+        known = self._metadata_cache.topics
+        rows, unknown = [], []
+        for row in requested:
+            name, partition = topic_partition = row.topic_partition
+            topic = known.get(name)
+            if topic is not None and partition in topic.partitions:
+                rows.append(row)
+            else:
+                unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return rows, unknown
 
     def _answer(
         self,
         version: int,
-        context: FetchContext | None,
+        context: FetchContext,
         params: FetchParams,
         rows: Sequence[FetchRow],
-        fetched: Sequence[FetchedPartition],
         unknown: Sequence[FetchedPartition],
+        fetched: Sequence[FetchedPartition],
     ) -> Body:
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [
                 self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
             ]
-        results = [*fetched, *unknown] if unknown else fetched
-        if context is None:
-            return fetch_response(version, results)
-        answer = context.answer(results, self._clock.monotonic_ms())
-        return fetch_response(version, answer.partitions, error=answer.error, session_id=answer.session_id)
+        answer = context.answer([*fetched, *unknown] if unknown else fetched, self._clock.monotonic_ms())
+        return fetch_response(version, answer)
 
     def _for_old_client(
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
@@ -154,19 +126,6 @@ class FetchApis:
             return result._replace(records=ConvertedSlice(result.records, to_magic, row.fetch_offset))
         except KafkaError as error:
             return failed_fetch(row.topic_partition, error.code)
-
-    def _sort_out(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
-        """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
-        known = self._metadata_cache.topics
-        rows, unknown = [], []
-        for row in requested:
-            name, partition = topic_partition = row.topic_partition
-            topic = known.get(name)
-            if topic is not None and partition in topic.partitions:
-                rows.append(row)
-            else:
-                unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        return rows, unknown
 
 
 def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
@@ -187,27 +146,16 @@ def check_isolation_level(level: int) -> None:
         raise KafkaProtocolError(f"unknown isolation level {level}")
 
 
-def will_not_wait(body: Body) -> bool:
-    """Whether a consumer wants its answer now, whatever there is. Followers are looked at more closely."""
-    return bool((body.max_wait_ms <= 0 or body.min_bytes <= 0) and body.replica_id < 0)
-
-
 def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
     return (TopicPartition(name, partition) for name, partitions in topics for partition in partitions)
 
 
-def fetch_response(
-    version: int,
-    results: Sequence[FetchedPartition],
-    *,
-    error: ErrorCode = ErrorCode.NONE,
-    session_id: int = NO_SESSION_ID,
-) -> Body:
+def fetch_response(version: int, answer: FetchAnswer) -> Body:
     """Neighbours of one topic share a topic row, as Kafka's batchByTopic; a topic may so come twice."""
     topics: list[tuple[str, list[Any]]] = []
     last_name: str | None = None
     rows: list[Any] = []
-    for result in results:
+    for result in answer.partitions:
         name, code = result.topic_partition.topic, result.error
         if name != last_name:
             rows = []
@@ -216,4 +164,20 @@ def fetch_response(
         if code is not ErrorCode.NONE:
             code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
         rows.append(response_row(result, code))
-    return FETCH_RESPONSE(error_code=error, session_id=session_id, topics=topics)
+    return FETCH_RESPONSE(error_code=answer.error, session_id=answer.session_id, topics=topics)
+
+
+def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
+    """One partition as a Fetch response has it, in the order of the schema's fields."""
+    aborted = result.aborted_transactions
+    return (
+        result.topic_partition[1],
+        code,
+        result.high_watermark,
+        result.last_stable_offset,
+        result.log_start_offset,
+        None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted],
+        NO_PREFERRED_REPLICA,
+        result.records,
+        result.diverging_epoch,
+    )

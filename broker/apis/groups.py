@@ -9,7 +9,8 @@ DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
@@ -19,6 +20,7 @@ from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
+from minibroker.broker.pending import Pending, then
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.groups import (
@@ -92,7 +94,7 @@ class GroupApis:
 
     # -- JoinGroup --------------------------------------------------------------------------------------------
 
-    def join_group(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def join_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body, version = request.body, request.api_version
         result = self._membership.join(
             JoinRequest(
@@ -110,16 +112,11 @@ class GroupApis:
                 protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],
             )
         )
-        if isinstance(result, JoinResult):
-            return joined(result, version)
-        return self._finish_join(result, version)
-
-    async def _finish_join(self, joining: Coroutine[Any, Any, JoinResult], version: int) -> Body:
-        return joined(await joining, version)
+        return then(result, partial(joined, version))
 
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
-    def sync_group(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def sync_group(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         result = self._membership.sync(
             SyncRequest(
@@ -130,10 +127,7 @@ class GroupApis:
                 assignments=dict(body.assignments),
             )
         )
-        return synced(result) if isinstance(result, SyncResult) else self._finish_sync(result)
-
-    async def _finish_sync(self, syncing: Coroutine[Any, Any, SyncResult]) -> Body:
-        return synced(await syncing)
+        return then(result, synced)
 
     # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
@@ -198,7 +192,7 @@ def identity_of(body: Body) -> MemberIdentity:
     return MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
 
 
-def joined(result: JoinResult, version: int) -> Body:
+def joined(version: int, result: JoinResult) -> Body:
     """Before null could be said, no protocol was an empty one."""
     protocol = result.protocol
     return JoinGroupResponse(

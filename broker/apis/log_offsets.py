@@ -15,7 +15,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
-from minibroker.broker.replica.reading import DEBUGGING_REPLICA_ID
+from minibroker.broker.replica.partition_read import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError

@@ -10,14 +10,15 @@ OffsetDelete v0.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
-from minibroker.broker.group.committing import Committing, Errors, FetchedOffset
 from minibroker.broker.group.member import MemberIdentity
+from minibroker.broker.group.offset_manager import Errors, FetchedOffset, OffsetManager
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
@@ -37,16 +38,16 @@ class OffsetApis:
     """Handlers of committed offsets."""
 
     def __init__(
-        self, committing: Committing, metadata_cache: MetadataCache, clock: Clock, profile: Profile = EVERYTHING
+        self, offsets: OffsetManager, metadata_cache: MetadataCache, clock: Clock, profile: Profile = EVERYTHING
     ) -> None:
-        self._committing = committing
+        self._offsets = offsets
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in profile.habits
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def offset_commit(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         commits: dict[TopicPartition, OffsetRecord] = {}
         errors: Errors = {}
@@ -60,13 +61,8 @@ class OffsetApis:
         if not commits:
             return committed(errors)
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
-        outcome = self._committing.commit(body.group_id, identity, commits)
-        if isinstance(outcome, dict):
-            return committed(errors | outcome)
-        return self._finish_commit(errors, outcome)
-
-    async def _finish_commit(self, errors: Errors, storing: Coroutine[Any, Any, Errors]) -> Body:
-        return committed(errors | await storing)
+        outcome = self._offsets.commit(body.group_id, identity, commits)
+        return then(outcome, lambda outcomes: committed(errors | outcomes))
 
     def _may_commit_to(self, topic_partition: TopicPartition) -> bool:
         is_partition_known = self._takes_any_partition or self._has_partition(topic_partition)
@@ -83,7 +79,7 @@ class OffsetApis:
         if retention_time_ms != NOT_GIVEN:
             expire_ms = min(now_ms + retention_time_ms, MAX_TIMESTAMP_MS)
         elif row.commit_timestamp != NOT_GIVEN:
-            expire_ms = min(row.commit_timestamp + self._committing.retention_ms, MAX_TIMESTAMP_MS)
+            expire_ms = min(row.commit_timestamp + self._offsets.retention_ms, MAX_TIMESTAMP_MS)
         return OffsetRecord(
             row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
         )
@@ -95,7 +91,7 @@ class OffsetApis:
         if body.topics is None and version < FIRST_VERSION_WITH_ALL:
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
-        error, offsets = self._committing.fetch(body.group_id, asked, must_be_stable=body.require_stable)
+        error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
         if error is not ErrorCode.NONE and version < FIRST_VERSION_WITH_ALL:
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
         elif version == 0:
@@ -117,7 +113,7 @@ class OffsetApis:
     def offset_delete(self, request: Request, client: Client) -> Body:
         asked = partitions_of(request.body.topics)
         known = [each for each in asked if self._has_partition(each)]
-        error, errors = self._committing.delete(request.body.group_id, known)
+        error, errors = self._offsets.delete(request.body.group_id, known)
         if error is not ErrorCode.NONE:
             return OffsetDeleteResponse(error_code=error)
         rows = {each: (each.partition, errors.get(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)) for each in asked}

@@ -9,23 +9,22 @@ and which records are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
-from minibroker.broker.parked import Parked
-from minibroker.broker.replica.append_result import NO_OFFSET, AppendResult, failed_append, with_errors
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch
-from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
 
-ACKS_NONE = 0
-ACKS_ALL = -1
 VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
@@ -42,51 +41,19 @@ class ProduceApis:
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
 
-    def produce(self, request: Request, client: Client) -> Body | Parked[Body] | Coroutine[Any, Any, Body]:
-        """Appends at once; answers later when other replicas, or (a coroutine) an fsync, must be waited for."""
+    def produce(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
-        acks = body.acks
-        entries, refused = self._sort_out(request)
-        if acks not in VALID_ACKS:
+        entries, refused = self._split_refused(request)
+        if body.acks not in VALID_ACKS:
             refused = self._refused_for_acks((*entries, *refused))
             entries = {}
-        replica_manager = self._replica_manager
-        results = replica_manager.append_records(entries, required_acks=acks)
-        logs = replica_manager.logs_to_flush(results)
-        if logs:
-            return self._produce_after_flush(request, results, refused, logs)
-        if acks == ACKS_ALL and not replica_manager.are_replicated(results):
-            delayed = replica_manager.delayed_produce(results, body.timeout_ms)
-            if not delayed.try_complete():
-                return self._produce_later(request, results, refused, delayed)
-            results = with_errors(results, delayed.errors)
-        return answer(request, results, refused)
+        results = self._replica_manager.append(entries, required_acks=body.acks, timeout_ms=body.timeout_ms)
+        return then(results, partial(answer, request, refused))
 
-    async def _produce_after_flush(self, request: Request, results: Any, refused: Any, logs: Sequence[Any]) -> Body:
-        """flush.messages: neither acknowledged nor served to consumers before it is on the disk."""
-        try:
-            await self._replica_manager.flush(logs)
-        except KafkaError as error:
-            failed = {topic_partition: failed_append(error.code) for topic_partition in results}
-            return answer(request, failed, refused)
-        self._replica_manager.after_flush(results)
-        if request.body.acks != ACKS_ALL:
-            return answer(request, results, refused)
-        delayed = self._replica_manager.delayed_produce(results, request.body.timeout_ms)
-        self._replica_manager.park_produce(delayed, list(results))
-        await delayed.wait()
-        return answer(request, with_errors(results, delayed.errors), refused)
-
-    def _produce_later(self, request: Request, results: Any, refused: Any, delayed: Any) -> Body | Parked[Body]:
-        def finish() -> Body:
-            return answer(request, with_errors(results, delayed.errors), refused)
-
-        self._replica_manager.park_produce(delayed, list(results))
-        return finish() if delayed.is_completed else Parked(delayed, finish)
-
-    def _sort_out(self, request: Request) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, AppendResult]]:
+    def _split_refused(self, request: Request) -> tuple[dict[TopicPartition, memoryview], AppendResults]:
         """What to append, and what is refused before it reaches a log."""
-        entries, refused = {}, {}
+        entries: dict[TopicPartition, memoryview] = {}
+        refused: AppendResults = {}
         for topic, partitions in request.body.topics:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
@@ -105,7 +72,7 @@ class ProduceApis:
                     entries[topic_partition] = records
         return entries, refused
 
-    def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> dict[TopicPartition, AppendResult]:
+    def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> AppendResults:
         """As kafka 2.0.1: what does not exist is told first."""
         known = self._replica_manager.partitions
         return {
@@ -116,9 +83,7 @@ class ProduceApis:
         }
 
 
-def answer(
-    request: Request, results: dict[TopicPartition, AppendResult], refused: dict[TopicPartition, AppendResult]
-) -> Body | None:
+def answer(request: Request, refused: AppendResults, results: AppendResults) -> Body | None:
     """The response, each partition once, in the order of the request; None for acks=0."""
     if refused:
         results = {**results, **refused}

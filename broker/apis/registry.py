@@ -11,9 +11,8 @@ answered UNKNOWN_SERVER_ERROR with one traceback in the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from types import CoroutineType
 from typing import Any
 
 from minibroker.broker.apis import admin_failures, failures, group_failures
@@ -28,11 +27,10 @@ from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
-from minibroker.broker.apis.repeated_fetch import RepeatedFetch
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.parked import Parked
+from minibroker.broker.pending import Pending
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, Request, decode_request, encode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 
@@ -40,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 Body = Any
 Encoded = list[Any] | None
-Handler = Callable[[Request, Client], Body | Parked[Body] | Coroutine[Any, Any, Body]]
+Handler = Callable[[Request, Client], Body | Pending[Body]]
 Failure = Callable[[Request, KafkaError], Body]
 
 
@@ -119,66 +117,31 @@ class ApiRegistry:
         self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         metadata.served = list(self.apis.values())
 
-    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]:
-        """The encoded response, None when there is none; when the request has to wait, a Parked or a coroutine.
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+        """The encoded response, None where the request wants none; a Pending of it when the request has to wait.
 
-        Raises KafkaProtocolError and CloseConnectionError, which close the connection.
+        Raises KafkaProtocolError and CloseConnectionError, which close the connection; so does a Pending.
         """
-        repeated = client.repeated_fetch
-        if repeated is not None and (answer := repeated.answer(frame)) is not None:
-            return [answer]
         request = decode_request(frame, self.apis)
         client.client_id = request.client_id
-        try:
-            body = self._table[request.api_key][0](request, client)
-        except (KafkaProtocolError, CloseConnectionError):
-            raise
-        except Exception as error:
-            body = self._failed(request, client, error)
-        if type(body) is Parked:
-            return Parked(body.operation, partial(self._finish_parked, request, client, body.finish))
-        if type(body) is CoroutineType:
-            return self._finish_later(request, client, body)
-        response = self.encoded(request, client, body)
-        if client.rows_at_end is not None and response is not None:
-            client.repeated_fetch = RepeatedFetch(frame, client.rows_at_end, response[0])
-            client.rows_at_end = None
-        return response
+        body = self.answer(request, client)
+        if isinstance(body, Pending):
+            return body.then(partial(self.encoded, request, client))
+        return self.encoded(request, client, body)
 
-    async def body_of(self, request: Request, client: Client) -> Body:
-        """The answer before it is `encoded`, waited for: for who changes it (faults/). Raises as `dispatch`."""
+    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """The response before it is `encoded`, also where the whole request fails. Raises as `dispatch`."""
         try:
             body = self._table[request.api_key][0](request, client)
-            if type(body) is Parked:
-                await body.operation.wait()
-                return body.finish()
-            return await body if type(body) is CoroutineType else body
-        except (KafkaProtocolError, CloseConnectionError):
-            raise
         except Exception as error:
             return self._failed(request, client, error)
+        if isinstance(body, Pending):
+            return body.then(same, partial(self._failed, request, client))
+        return body
 
     def failure_of(self, request: Request, error: KafkaError) -> Body:
         """What is answered when the whole request fails; None where there is no answer."""
         return self._table[request.api_key][1](request, error)
-
-    def _finish_parked(self, request: Request, client: Client, finish: Callable[[], Body]) -> Encoded:
-        try:
-            body = finish()
-        except (KafkaProtocolError, CloseConnectionError):
-            raise
-        except Exception as error:
-            body = self._failed(request, client, error)
-        return self.encoded(request, client, body)
-
-    async def _finish_later(self, request: Request, client: Client, waiting: Coroutine[Any, Any, Body]) -> Encoded:
-        try:
-            body = await waiting
-        except (KafkaProtocolError, CloseConnectionError):
-            raise
-        except Exception as error:
-            body = self._failed(request, client, error)
-        return self.encoded(request, client, body)
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
         known = None if body is None else self._known_errors.said(request.api_key, body)
@@ -186,6 +149,8 @@ class ApiRegistry:
 
     def _failed(self, request: Request, client: Client, error: Exception) -> Body:
         """What is answered when the whole request failed."""
+        if isinstance(error, KafkaProtocolError | CloseConnectionError):
+            raise error
         if isinstance(error, KafkaError):
             refusal = error
             logger.info("%s: %s", describe(request, client), error)
@@ -199,6 +164,10 @@ class ApiRegistry:
         if body is None:
             raise CloseConnectionError(f"{describe(request, client)} failed and has no response to say so")
         return body
+
+
+def same(body: Body) -> Body:
+    return body
 
 
 def offered(table: Iterable[int], profile: Profile) -> dict[int, Api]:

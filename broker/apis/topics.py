@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client
@@ -23,13 +23,8 @@ from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER,
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
-from minibroker.broker.replica.delete_records import (
-    DeleteRecordsResult,
-    DeleteRecordsResults,
-    delete_records_of,
-    failed_deletion,
-    wait_for_deletion,
-)
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -187,26 +182,26 @@ class TopicApis:
 
     # -- DeleteRecords ----------------------------------------------------------------------------------------
 
-    def delete_records(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
-        """A coroutine comes back when live followers have to delete as well."""
+    def delete_records(self, request: Request, client: Client) -> Body | Pending[Body]:
         # As Kafka's map: of a partition named twice the last offset counts, and it is answered once.
         offsets = {
             TopicPartition(topic.name, partition): offset
             for topic in request.body.topics
             for partition, offset in topic.partitions
         }
-        results = {each: self._delete_records_of(each, offset) for each, offset in offsets.items()}
-        if any(result.is_open for result in results.values()):
-            return self._delete_records_later(results, request.body.timeout_ms)
-        return delete_records_answer(results)
+        refused = {each: failed_deletion(ErrorCode.INVALID_TOPIC_EXCEPTION) for each in offsets if self._is_kept(each)}
+        outcome = self._replica_manager.delete_records(
+            {each: offset for each, offset in offsets.items() if each not in refused}, request.body.timeout_ms
+        )
 
-    def _delete_records_of(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsResult:
-        if topic_partition.topic in INTERNAL_TOPICS and topic_partition in self._replica_manager.partitions:
-            return failed_deletion(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        return delete_records_of(self._replica_manager, topic_partition, offset)
+        def answer(results: DeleteRecordsResults) -> Body:
+            all_results = results | refused
+            return delete_records_answer({each: all_results[each] for each in offsets})
 
-    async def _delete_records_later(self, results: DeleteRecordsResults, timeout_ms: int) -> Body:
-        return delete_records_answer(await wait_for_deletion(self._replica_manager, results, timeout_ms))
+        return then(outcome, answer)
+
+    def _is_kept(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition.topic in INTERNAL_TOPICS and topic_partition in self._replica_manager.partitions
 
 
 def failed_row(name: str, error: KafkaError) -> Body:

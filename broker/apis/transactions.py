@@ -8,16 +8,16 @@ v2; TxnOffsetCommit v3 knows the member that read what is committed (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
-from minibroker.broker.transaction.later import Later, and_then, answered
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from minibroker.protocol.api import Request
@@ -58,7 +58,7 @@ class TransactionApis:
         self._metadata_cache = metadata_cache
         self._clock = clock
 
-    def init_producer_id(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def init_producer_id(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
         if expected == NO_PRODUCER:
@@ -72,9 +72,9 @@ class TransactionApis:
             return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
 
         outcome = self._coordinator.initialize(body.transactional_id, body.transaction_timeout_ms, expected)
-        return answered(outcome, answer)
+        return then(outcome, answer)
 
-    def add_partitions_to_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def add_partitions_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         partitions = partitions_of(body.topics)
         refused = {each: error for each in partitions if (error := self._refusal(each)) is not None}
@@ -87,7 +87,7 @@ class TransactionApis:
             error = fenced_for_version(error, request.api_version, FIRST_WITH_PRODUCER_FENCED)
             return AddPartitionsToTxnResponse(topics=rows_of(dict.fromkeys(partitions, error)))
 
-        return answered(outcome, answer)
+        return then(outcome, answer)
 
     def _refusal(self, topic_partition: TopicPartition) -> ErrorCode | None:
         if topic_partition.topic in INTERNAL_TOPICS:
@@ -98,19 +98,19 @@ class TransactionApis:
         topic = self._metadata_cache.topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
 
-    def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         """The offsets of a group are a partition of the transaction: the one of `__consumer_offsets` they live in."""
         body = request.body
         partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
-        return answered(outcome, partial(answer_with, AddOffsetsToTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, AddOffsetsToTxnResponse, request.api_version))
 
-    def end_txn(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def end_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         outcome = self._coordinator.end(body.transactional_id, producer_of(body), is_commit=body.is_commit)
-        return answered(outcome, partial(answer_with, EndTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, EndTxnResponse, request.api_version))
 
-    def txn_offset_commit(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def txn_offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Offsets that count when the transaction is committed; those of partitions there are not, are refused."""
         body = request.body
         now_ms = self._clock.wall_ms()
@@ -139,29 +139,29 @@ class TransactionApis:
             producer_epoch=body.producer_epoch,
             commits=commits,
         )
-        return answered(outcome, answer)
+        return then(outcome, answer)
 
-    def write_txn_markers(self, request: Request, client: Client) -> Body | Coroutine[Any, Any, Body]:
+    def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
         """The markers of another coordinator, one after the other; answered by producer id, as Kafka does.
 
         Raises KafkaError(UNKNOWN_SERVER_ERROR) for a producer there cannot be.
         """
         if any(row.producer_id < 0 or row.producer_epoch < 0 for row in request.body.markers):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker of no producer")
-        outcome: MarkersOfProducer | Later[MarkersOfProducer] = {}
+        outcome: MarkersOfProducer | Pending[MarkersOfProducer] = {}
         for row in request.body.markers:
             partitions = frozenset(partitions_of(row.topics))
             marker = Marker(row.producer_id, row.producer_epoch, row.coordinator_epoch, row.is_commit, partitions)
-            outcome = and_then(outcome, partial(self._write_marker, marker))
-        return answered(outcome, markers_answer)
+            outcome = then(outcome, partial(self._write_marker, marker))
+        return then(outcome, markers_answer)
 
-    def _write_marker(self, marker: Marker, known: MarkersOfProducer) -> MarkersOfProducer | Later[MarkersOfProducer]:
+    def _write_marker(self, marker: Marker, known: MarkersOfProducer) -> MarkersOfProducer | Pending[MarkersOfProducer]:
         def add(errors: Errors) -> MarkersOfProducer:
             if errors:
                 known.setdefault(marker.producer_id, {}).update(errors)
             return known
 
-        return and_then(self._markers.write(marker), add)
+        return then(self._markers.write(marker), add)
 
 
 def fenced_for_version(error: ErrorCode, version: int, first_that_knows: int) -> ErrorCode:

@@ -24,6 +24,7 @@ from minibroker.broker.faults.rows import (
     only,
     with_failed_topics,
 )
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -68,7 +69,7 @@ class Failing:
     async def answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """Raises CloseConnectionError where there is no answer that could say so."""
         if not faults or request.body is None:  # ApiVersions of a version nobody knows
-            return await self._registry.body_of(request, client)
+            return await answered(self._registry, request, client)
         if request.api_key == ApiKey.FETCH:
             return await self._fetch(request, client, faults)
         if request.api_key == ApiKey.METADATA:
@@ -83,7 +84,7 @@ class Failing:
 
     async def _as_a_whole(self, request: Request, client: Client, fault: Fault) -> Body:
         if fault.when is When.AFTER:
-            await self._registry.body_of(request, client)
+            await answered(self._registry, request, client)
         return self._failed(request, fault)
 
     async def _in_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
@@ -93,7 +94,7 @@ class Failing:
             served = self._registry.failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
         else:
             rest = with_body(request, self._only(request, unserved, is_rest=True)) if unserved else request
-            served = await self._registry.body_of(rest, client)
+            served = await answered(self._registry, rest, client)
         for fault, places in by_fault(struck).items():
             failed = self._failed(with_body(request, self._only(request, places)), fault)
             served = merged(request.api_key, served, failed)
@@ -101,11 +102,11 @@ class Failing:
 
     async def _answered_first(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """What asks for everything is struck in what there was to answer."""
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         return self._with_failures(request, served, assigned(answered_places(request.api_key, served), faults))
 
     async def _metadata(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
         struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
         partitions = answered_places(ApiKey.METADATA, served)
@@ -121,7 +122,7 @@ class Failing:
         struck = assigned(self.places(request) or [], [each for each in faults if each.code not in SESSION_ERRORS])
         if struck:
             request = with_body(request, request.body._replace(max_wait_ms=0))
-        served = await self._registry.body_of(request, client)
+        served = await answered(self._registry, request, client)
         if served.error_code in SESSION_ERRORS or not struck:
             return served
         self._forget_what_was_told(served.session_id, struck)
@@ -157,6 +158,12 @@ class Failing:
         if body is None:
             raise CloseConnectionError(f"a fault of a test: {fault.code.name}, and no answer to say so")
         return body
+
+
+async def answered(registry: ApiRegistry, request: Request, client: Client) -> Body:
+    """The answer of the registry, waited for."""
+    body = registry.answer(request, client)
+    return await body.wait() if isinstance(body, Pending) else body
 
 
 def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:

@@ -2,14 +2,15 @@
 
 A request that no fault fits goes straight through. What strikes one that fits, in this order: delays, a connection
 closed before the request is served, errors and wrong CRCs in its answer; then what keeps the answer from arriving
-whole or in time. It is a coroutine from beginning to end: its connection waits for it, which keeps the order of its
-answers, and no other does. Faults are for requests that arrive after they were made; a fetch that waits is not woken.
+whole or in time. All of it is one task in the background, which only its own connection waits for: that keeps the
+order of its answers. Faults are for requests that arrive after they were made; a fetch that waits is not woken.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -22,9 +23,10 @@ from minibroker.broker.faults.failing import Failing
 from minibroker.broker.faults.fault import Asked, Fault, Kind, When
 from minibroker.broker.faults.parsing import FaultParser
 from minibroker.broker.network.connection import Encoded
-from minibroker.broker.network.response import Trickled
-from minibroker.broker.parked import Parked
+from minibroker.broker.network.response import ThrottledResponse
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetch_session import FetchSessionCache
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.api import Request, decode_request
 from minibroker.protocol.errors import KafkaProtocolError
 
@@ -42,8 +44,10 @@ class FaultInjector:
         registry: ApiRegistry,
         fetch_sessions: FetchSessionCache,
         open_clients: Callable[[], Iterable[Client]],
+        background: Background,
     ) -> None:
         self._registry = registry
+        self._background = background
         self._open_clients = open_clients
         self._parser = FaultParser(registry.apis, registry.profile)
         self._failing = Failing(registry, fetch_sessions)
@@ -64,7 +68,7 @@ class FaultInjector:
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]:
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """As the registry's, which does the work."""
         if client not in self._connections:
             self._connections_seen += 1
@@ -76,7 +80,7 @@ class FaultInjector:
         if not faults:
             return self._registry.dispatch(frame, client)
         client.client_id = request.client_id
-        return self._answer(request, client, faults)
+        return self._background.promise(partial(self._answer, request, client, faults))
 
     def _fitting(self, request: Request, client: Client) -> list[Fault]:
         self._active = [fault for fault in self._active if fault.is_active]
@@ -98,7 +102,6 @@ class FaultInjector:
         await hold(faults, When.BEFORE)
         disconnect(faults, When.BEFORE)
         body = await self._failing.answer(request, client, of_kind(faults, Kind.ERROR))
-        client.rows_at_end = None  # the registry's, which has not answered
         encoded = self._registry.encoded(request, client, with_wrong_crcs(body, of_kind(faults, Kind.WRONG_CRC)))
         await hold(faults, When.AFTER)
         disconnect(faults, When.AFTER)
@@ -184,5 +187,5 @@ def sent(encoded: list[Any], faults: Sequence[Fault]) -> Encoded:
             raise CloseConnectionError("a fault of a test: torn frame", first_half(encoded))
     for fault in of_kind(faults, Kind.SLOW):
         if fault.strikes():
-            return Trickled(encoded, fault.bytes_per_second, fault.lifted)
+            return ThrottledResponse(encoded, fault.bytes_per_second, fault.lifted)
     return encoded

@@ -1,6 +1,6 @@
 """The coordinator of groups: what there is of it, how it starts and stops, and what administrators ask of groups.
 
-`membership` serves those who join, `committing` those who keep offsets. All groups are loaded when it starts, before
+`membership` serves those who join, `offsets` those who keep offsets. All groups are loaded when it starts, before
 the first request; the sessions of their members begin anew then. When it stops, whoever waits is told to look for
 another coordinator, and finds this broker when it is back.
 """
@@ -8,21 +8,21 @@ another coordinator, and finds this broker when it is back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.committing import Commits, Committing, Errors
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.membership import Membership
+from minibroker.broker.group.offset_manager import Commits, Errors, OffsetManager
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, java_hash
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer
@@ -62,7 +62,6 @@ class GroupCoordinator:
         config: KafkaConfig,
         clock: Clock,
         timer: Timer,
-        background: Background,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -74,10 +73,9 @@ class GroupCoordinator:
             initial_delay_ms=config.group_initial_rebalance_delay_ms,
             clock=clock,
             timer=timer,
-            background=background,
         )
         self.membership = Membership(self._groups, self._rebalances, config=config, clock=clock, timer=timer)
-        self.committing = Committing(self._groups, store, config=config, clock=clock, background=background)
+        self.offsets = OffsetManager(self._groups, store, config=config, clock=clock)
 
     def start(self) -> None:
         """Load every group; from now on requests are served."""
@@ -116,16 +114,16 @@ class GroupCoordinator:
         producer_id: int,
         producer_epoch: int,
         commits: Commits,
-    ) -> Errors | Coroutine[Any, Any, Errors]:
-        """An error for each partition, or a coroutine for them. The offsets count once the transaction is committed."""
+    ) -> Errors | Pending[Errors]:
+        """An error for each partition, or a Pending of them. The offsets count once the transaction is committed."""
         identity = MemberIdentity(member_id, group_instance_id, generation_id)
-        return self.committing.commit_transactional(
+        return self.offsets.commit_transactional(
             group_id, identity, commits, producer_id=producer_id, producer_epoch=producer_epoch
         )
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """The transaction's markers are in these partitions of `__consumer_offsets`."""
-        self.committing.on_transaction_completed(producer_id, offsets_partitions, is_commit=is_commit)
+        self.offsets.on_transaction_completed(producer_id, offsets_partitions, is_commit=is_commit)
 
     # -- for the controller -----------------------------------------------------------------------------------
 
@@ -134,7 +132,7 @@ class GroupCoordinator:
         if any(each.topic == GROUP_METADATA_TOPIC for each in topic_partitions):
             self._dismiss_all()
         else:
-            self.committing.on_partitions_deleted(topic_partitions)
+            self.offsets.on_partitions_deleted(topic_partitions)
 
     # -- for administrators -----------------------------------------------------------------------------------
 
@@ -180,5 +178,5 @@ class GroupCoordinator:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        self.committing.delete_group(group)
+        self.offsets.delete_group(group)
         return ErrorCode.NONE

@@ -1,59 +1,17 @@
-"""What waits in a group: requests for their answer, a rebalance for its members, a member's deadline for its heartbeat.
+"""What waits in a group besides requests: a rebalance for its members, a member's deadline for its heartbeat.
 
-A request waits as a `ParkedReply`, an object its connection's task is parked on. A rebalance waits in a purgatory as
-a `DelayedJoin` under its group's id. A deadline is one entry in the timing wheel a member, however often it moves.
+A rebalance waits in a purgatory as a `DelayedJoin` under its group's id. A deadline is one entry in the timing wheel a
+member, however often it moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar
-
-import trio
+from collections.abc import Callable
 
 from minibroker.broker.group.group import Group
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
-
-Result = TypeVar("Result")
-
-
-class ParkedReply(Generic[Result]):
-    """The answer to one request: given at once, or while a task is parked on it.
-
-    A client that goes away only takes its task from here; the answer is kept, and nobody reads it.
-    """
-
-    __slots__ = ("_result", "_task")
-
-    def __init__(self) -> None:
-        self._result: Result | None = None
-        self._task: trio.lowlevel.Task | None = None
-
-    def answer(self, result: Result) -> None:
-        """Give the answer. Only the first counts."""
-        if self._result is not None:
-            return
-        self._result = result
-        task, self._task = self._task, None
-        if task is not None:
-            trio.lowlevel.reschedule(task)
-
-    def outcome(self) -> Result | Coroutine[Any, Any, Result]:
-        """The answer if it was given, else a coroutine that waits for it."""
-        return self._wait() if self._result is None else self._result
-
-    async def _wait(self) -> Result:
-        def leave(_: object) -> trio.lowlevel.Abort:
-            self._task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        if self._result is None:
-            self._task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(leave)
-        assert self._result is not None
-        return self._result
 
 
 class DelayedJoin(DelayedOperation):

@@ -1,7 +1,7 @@
 """A member of a group: who it is, which protocols it speaks, which of its requests waits for an answer.
 
-What joins or syncs and has to wait leaves a `Reply` with its member; whoever completes the rebalance answers it. A
-reply whose client is gone takes its answer all the same.
+A request that joins or syncs and has to wait leaves a `Reply` with its member; what completes the rebalance resolves
+it. A reply whose client is gone takes its answer all the same.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ Answer = TypeVar("Answer", contravariant=True)
 
 
 class Reply(Protocol[Answer]):
-    """Somebody waits for this answer; it is given once."""
+    """The answer that a request of the member waits for; the first counts."""
 
-    def answer(self, result: Answer) -> None: ...
+    def resolve(self, value: Answer, /) -> None: ...
 
 
 class Heartbeat(Protocol):
@@ -170,14 +170,14 @@ class Member:
         """Answer its JoinGroup, if one waits."""
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
-            reply.answer(result)
+            reply.resolve(result)
 
     def answer_sync(self, result: SyncResult) -> bool:
         """Answer its SyncGroup; False if none waits."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is None:
             return False
-        reply.answer(result)
+        reply.resolve(result)
         return True
 
     def expect_heartbeat(self, now_ms: int, within_ms: int | None = None) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.delayed_join import DelayedHeartbeat, ParkedReply
+from minibroker.broker.group.delayed_join import DelayedHeartbeat
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import JoinResult, Member, MemberIdentity, Protocols, Reply, SyncResult
 from minibroker.broker.group.rebalance import Rebalances
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import LONGEST_STRING_BYTES
@@ -70,13 +71,13 @@ class Membership:
 
     # -- JoinGroup --------------------------------------------------------------------------------------------
 
-    def join(self, request: JoinRequest) -> JoinResult | Coroutine[Any, Any, JoinResult]:
+    def join(self, request: JoinRequest) -> JoinResult | Pending[JoinResult]:
         """Answered when the rebalance that it sets off, or comes into, is complete."""
         refusal = self._refuse_join(request)
         if refusal is not ErrorCode.NONE:
             return JoinResult(refusal, request.member_id)
         group = self._groups.get_or_add(request.group_id)
-        reply: ParkedReply[JoinResult] = ParkedReply()
+        reply: Pending[JoinResult] = Pending()
         self._join(group, request, reply)
         self._rebalances.check(group)
         return reply.outcome()
@@ -97,15 +98,15 @@ class Membership:
     def _join(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
         member_id, instance_id = request.member_id, request.group_instance_id
         if not group.supports(request.protocol_type, request.protocols):
-            reply.answer(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            reply.resolve(JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
             self._join_anew(group, request, reply)
         elif member_id in group.pending_members and instance_id is None:
             self._add_member(group, member_id, request, reply)
         elif group.is_fenced(member_id, instance_id):
-            reply.answer(JoinResult(ErrorCode.FENCED_INSTANCE_ID, member_id))
+            reply.resolve(JoinResult(ErrorCode.FENCED_INSTANCE_ID, member_id))
         elif member_id not in group.members or (instance_id is not None and group.static_member(instance_id) is None):
-            reply.answer(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+            reply.resolve(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         else:
             self._join_again(group, group.members[member_id], request.protocols, reply)
 
@@ -116,7 +117,7 @@ class Membership:
             self._replace_static_member(group, static, member_id, request.protocols, reply)
         elif request.must_know_member_id:
             self._await_member(group, member_id, request.session_timeout_ms)
-            reply.answer(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            reply.resolve(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add_member(group, member_id, request, reply)
 
@@ -159,9 +160,9 @@ class Membership:
         """Nothing changes if it asks for what it is part of already: its last answer may have been lost."""
         is_leader, is_same = group.is_leader(member.member_id), member.speaks(protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and is_same:
-            reply.answer(group.join_result(member.member_id, with_members=is_leader))
+            reply.resolve(group.join_result(member.member_id, with_members=is_leader))
         elif group.state is GroupState.STABLE and is_same and not is_leader:
-            reply.answer(group.join_result(member.member_id, with_members=False))
+            reply.resolve(group.join_result(member.member_id, with_members=False))
         else:
             # The leader may join to have partitions assigned anew that no metadata tells of: topics have changed.
             self._park_join(group, member, protocols, reply)
@@ -195,13 +196,13 @@ class Membership:
                 group.rename(member, old_id)
                 group.update_protocols(member, old_protocols)
             told = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
-            reply.answer(told._replace(error=error, leader=old_leader or ""))
+            reply.resolve(told._replace(error=error, leader=old_leader or ""))
 
-        self._rebalances.store(group, group.record(), on_stored)
+        then(self._rebalances.store(group, group.record()), on_stored)
 
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
-    def sync(self, request: SyncRequest) -> SyncResult | Coroutine[Any, Any, SyncResult]:
+    def sync(self, request: SyncRequest) -> SyncResult | Pending[SyncResult]:
         """Answered when the leader has given its assignment, and it is stored."""
         refusal = self._groups.check(request.group_id)
         if refusal is not ErrorCode.NONE:
@@ -217,7 +218,7 @@ class Membership:
             member.expect_heartbeat(self._clock.monotonic_ms())
             return group.sync_result(member)
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # of a connection before
-        reply: ParkedReply[SyncResult] = ParkedReply()
+        reply: Pending[SyncResult] = Pending()
         member.sync_reply = reply
         if group.is_leader(member.member_id):
             self._rebalances.assign(group, request.assignments)

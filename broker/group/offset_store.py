@@ -7,13 +7,12 @@ counts once its append is acknowledged; one of a transaction, once the transacti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.offset_loader import LoadedGroup as LoadedGroup
-from minibroker.broker.group.offset_loader import OffsetLoader
+from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
 from minibroker.broker.group.offsets import Commits, GroupOffsets
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.compression import Codec
@@ -32,7 +31,7 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-Outcome = ErrorCode | Coroutine[Any, Any, ErrorCode]
+Outcome = ErrorCode | Pending[ErrorCode]
 Finish = Callable[[ErrorCode, int], ErrorCode]  # from an append's error to the answer's
 Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a record
 
@@ -238,21 +237,9 @@ class OffsetStore:
                 is_transactional=producer_id != NO_PRODUCER_ID,
             )
         outcome = self._log.append(partition, data)
-        if isinstance(outcome, ErrorCode):
-            return finish(outcome, appended_at)
-        if on_written is not None:
+        if on_written is not None and isinstance(outcome, Pending):
             on_written(appended_at)
-        return finish_later(outcome, finish, appended_at)
-
-
-async def finish_later(waiting: Coroutine[Any, Any, ErrorCode], finish: Finish, appended_at: int) -> ErrorCode:
-    """Wait until the append is acknowledged; whoever stops waiting has had a timeout."""
-    error = ErrorCode.REQUEST_TIMED_OUT
-    try:
-        error = await waiting
-    finally:
-        answer = finish(error, appended_at)
-    return answer
+        return then(outcome, lambda error: finish(error, appended_at))
 
 
 def records_of(contents: Iterable[Contents], now_ms: int) -> list[Record]:

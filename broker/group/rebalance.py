@@ -6,35 +6,29 @@ prepare -> [members join] -> _complete_join -> [the leader syncs] -> assign -> s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from minibroker.broker.group.delayed_join import DelayedJoin, InitialDelayedJoin
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.member import JoinResult, SyncResult
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.upkeep.background import Background
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
-OnStored = Callable[[ErrorCode], None]
-
 
 class Rebalances:
     """The rebalances of all groups. `initial_delay_ms`: how long a new group waits for more members."""
 
-    def __init__(
-        self, store: OffsetStore, *, initial_delay_ms: int, clock: Clock, timer: Timer, background: Background
-    ) -> None:
+    def __init__(self, store: OffsetStore, *, initial_delay_ms: int, clock: Clock, timer: Timer) -> None:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._clock = clock
-        self._background = background
         self._joins = Purgatory("Rebalance", timer)
 
     def maybe_prepare(self, group: Group, why: str) -> None:
@@ -95,7 +89,7 @@ class Rebalances:
                 logger.warning("group %s is empty, which could not be stored: %s", group.group_id, error.name)
 
         logger.info("group %s: empty in generation %d", group.group_id, group.generation_id)
-        self.store(group, group.record(), on_stored)
+        then(self.store(group, group.record()), on_stored)
 
     def _answer_joins(self, group: Group) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -125,7 +119,7 @@ class Rebalances:
             self._answer_syncs(group)
             group.become(GroupState.STABLE, self._clock.wall_ms())
 
-        self.store(group, group.record(complete), on_stored)
+        then(self.store(group, group.record(complete)), on_stored)
 
     def _answer_syncs(self, group: Group, error: ErrorCode = ErrorCode.NONE) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -139,20 +133,9 @@ class Rebalances:
             member.assignment = b""
         self._answer_syncs(group, error)
 
-    def store(self, group: Group, record: GroupRecord, on_stored: OnStored) -> None:
-        """Write the group down; `on_stored` is told how that went, at once if nothing must be waited for."""
-        outcome = self._store.store_group(group.group_id, record)
-        if isinstance(outcome, ErrorCode):
-            on_stored(outcome)
-        else:
-            self._background.start(self._finish_store(outcome, on_stored))
-
-    async def _finish_store(self, storing: Coroutine[Any, Any, ErrorCode], on_stored: OnStored) -> None:
-        try:
-            error = await storing
-        except KafkaError as refused:
-            error = refused.code
-        on_stored(error)
+    def store(self, group: Group, record: GroupRecord) -> ErrorCode | Pending[ErrorCode]:
+        """Append the group's record; the error is one to answer with."""
+        return self._store.store_group(group.group_id, record)
 
     # -- the end ----------------------------------------------------------------------------------------------
 

@@ -5,19 +5,19 @@ all requests that one read brought are joined into one send. What was answered b
 sent before the wait begins.
 
 The task sleeps while there is nothing for it to do: a request that can be answered, and whose answer fits into the
-socket, is served in the poller's call (`on_readable`), and a parked one in the call of what completes it
-(`on_parked_ready`). What is left over, a handler's coroutine, a slice of a file, a full socket, an end, is the task's:
+socket, is served in the poller's call (`on_readable`), and one that waited in the call of what resolves its Pending
+(`on_pending_known`). What is left over, a slice of a file, a full socket, a throttled response, an end, is the task's:
 it is woken, and until it sleeps again those calls leave everything to it.
 
-A parked client that disconnects is noticed when its answer is due, as in Kafka, where its channel is muted.
+A client that disconnects while its request waits is noticed when its answer is due, as in Kafka, where its channel is
+muted.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Coroutine
-from types import CoroutineType
+from collections.abc import Callable
 from typing import Any
 
 import outcome
@@ -29,12 +29,12 @@ from minibroker.broker.network.response import (
     READ_INSTEAD_BYTES,
     Chunk,
     PeerGoneError,
-    Trickled,
+    ThrottledResponse,
     send_chunks,
     send_now,
     send_slowly,
 )
-from minibroker.broker.parked import Parked
+from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
@@ -49,7 +49,7 @@ JOINED_SEND_BYTES = 64 * 1024
 READS_PER_TURN = 16
 
 Encoded = list[Chunk] | None
-Dispatch = Callable[[bytearray, "Client"], Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]]
+Dispatch = Callable[[bytearray, Client], Encoded | Pending[Encoded]]
 
 
 class Connection(TimerTask):
@@ -65,13 +65,13 @@ class Connection(TimerTask):
         "_now_ms",
         "_out",
         "_out_bytes",
-        "_parked",
+        "_pending",
         "_poller",
         "_receive_buffer",
         "_sleeper",
         "_sock",
+        "_throttled",
         "_timer",
-        "_waiting",
         "cancel_scope",
         "client",
         "ended_by",
@@ -109,9 +109,9 @@ class Connection(TimerTask):
         self.cancel_scope = trio.CancelScope()
         self._must_read_to_end = False
         self._must_send_slices = False
-        self._waiting: Coroutine[Any, Any, Encoded] | None = None  # the request in hand, if the task has to wait for it
-        self._parked: Parked[Encoded] | None = None  # the request in hand, if nothing has to be done until it is ready
-        self._may_have_more = False  # something may have arrived behind the parked request
+        self._pending: Pending[Encoded] | None = None  # the answer to the request in hand, if that waits
+        self._throttled: ThrottledResponse | None = None  # a response that the task sends a little at a time
+        self._may_have_more = False  # something may have arrived behind the request that waits
         self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
         self.has_ended = False  # the client closed its side
         self.ended_by = ""  # what ended it, if that was not the client or the broker's end
@@ -150,8 +150,8 @@ class Connection(TimerTask):
             self.ended_by = str(error)
             logger.warning("closing the connection of %s: %s", self.client.address, error)
         finally:
-            if self._parked is not None:
-                self._parked.operation.abandon()
+            if self._pending is not None:
+                self._pending.abandon()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
             self._sock.close()
@@ -168,7 +168,7 @@ class Connection(TimerTask):
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True
-        if self._sleeper is not None and self._parked is None:
+        if self._sleeper is not None and self._pending is None:
             self.cancel_scope.cancel()
 
     def on_readable(self, is_end: bool) -> None:
@@ -177,15 +177,15 @@ class Connection(TimerTask):
         `is_end`: behind what has arrived is the end of the stream, of which there will be no further word.
         """
         self._must_read_to_end = self._must_read_to_end or is_end
-        if self._parked is not None:
+        if self._pending is not None:
             self._may_have_more = True
         elif self._sleeper is not None:  # else the task is at work, and reads before it sleeps again
             self._attempt(self._serve_without_waiting)
 
-    def on_parked_ready(self) -> None:
-        """Answer the parked request, in the call of what it waited for; wake the task for what is left over."""
+    def on_pending_known(self) -> None:
+        """Answer the request that waited, in the call of what ended the wait; wake the task for what is left over."""
         if self._sleeper is not None:
-            self._attempt(self._answer_parked)
+            self._attempt(self._answer_pending)
         # Else the task is sending what was answered before, and comes to this when that is done.
 
     def _attempt(self, step: Callable[[], bool]) -> None:
@@ -218,47 +218,49 @@ class Connection(TimerTask):
         await trio.lowlevel.wait_task_rescheduled(wake_cancelled)
 
     async def _finish(self) -> None:
-        """Do what had to wait: the request in hand, then the send."""
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            answer = await self._after_flush(waiting)
-            if type(answer) is Trickled:
-                await send_slowly(self._sock, answer)
-            else:
-                self._keep(answer)
+        """Send what could not be sent at once."""
         if self._out:
             await self._flush()
         else:
             await trio.lowlevel.checkpoint()
+        if self._throttled is not None:
+            throttled, self._throttled = self._throttled, None
+            await send_slowly(self._sock, throttled)
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. False when the task has to go on."""
-        if self._parked is not None and not self._take_parked():
+        if self._pending is not None and not self._take_pending():
             return True
+        if self._throttled is not None:
+            return False
         for _ in range(READS_PER_TURN):
             may_be_more = self._receive()
             if not self._answer_frames():
                 return False
-            if self._parked is not None or not may_be_more:
+            if self._pending is not None or not may_be_more:
                 self._may_have_more = may_be_more
                 self.last_active_ms = self._now_ms()
-                return self._send_at_once() and (self._parked is not None or not self.has_ended)
+                return self._send_at_once() and (self._pending is not None or not self.has_ended)
         return False
 
-    def _take_parked(self) -> bool:
-        """Have the parked request's answer among those to send, if it is ready."""
-        parked = self._parked
-        if parked is None or not parked.operation.is_completed:
+    def _take_pending(self) -> bool:
+        """Have the answer that was waited for among those to send, if it is known. Raises what the wait ended with."""
+        pending = self._pending
+        if pending is None or not pending.is_known:
             return False
-        self._parked = None
-        self._keep(parked.finish())
+        self._pending = None
+        answer = pending.result()
+        if type(answer) is ThrottledResponse:
+            self._throttled = answer
+        else:
+            self._keep(answer)
         return True
 
-    def _answer_parked(self) -> bool:
-        """Send the parked request's answer. What came behind it is the task's: no call goes deeper for it."""
-        self._take_parked()
+    def _answer_pending(self) -> bool:
+        """Send the answer that was waited for. What came behind it is the task's: no call goes deeper for it."""
+        self._take_pending()
         self.last_active_ms = self._now_ms()
-        is_all = not (self._may_have_more or self._decoder.has_buffered or self.is_stopping)
+        is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)
         return self._send_at_once() and is_all
 
     def _receive(self) -> bool:
@@ -283,14 +285,13 @@ class Connection(TimerTask):
         """Answer every whole frame. False when one has to wait, or when there is enough to send."""
         while (frame := self._decoder.next_frame()) is not NEED_DATA:
             answer = self._dispatch(frame, self.client)
-            if type(answer) is CoroutineType:  # isinstance would look for an abstract class, at every request
-                self._waiting = answer
-                return False
-            if type(answer) is Parked:
-                self._parked = answer
-                answer.operation.on_ready = self.on_parked_ready
+            if isinstance(answer, Pending):
+                self._pending = answer
+                if answer.is_known:
+                    return False
+                answer.when_known(self.on_pending_known)
                 return True
-            self._keep(answer)  # type: ignore[arg-type]
+            self._keep(answer)
             if self._out_bytes > JOINED_SEND_BYTES:
                 return False
         return True
@@ -331,19 +332,6 @@ class Connection(TimerTask):
             self._out.append(memoryview(data)[sent:])  # type: ignore[arg-type]
             return False
         return True
-
-    async def _after_flush(self, waiting: Coroutine[Any, Any, Encoded]) -> Encoded:
-        """The request in hand waits: what was answered before it must not."""
-        if self._out:
-            try:
-                await self._flush()
-            except trio.Cancelled:
-                waiting.close()
-                raise
-            except BaseException:
-                await waiting  # what it has begun must be finished, whoever hears of it
-                raise
-        return await waiting
 
     async def _flush(self) -> None:
         chunks, self._out, self._out_bytes, self._must_send_slices = self._out, [], 0, False

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.connection import Dispatch, Encoded
-from minibroker.broker.parked import Parked
+from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 
 if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
-
-Answer = Encoded | Parked[Encoded] | Coroutine[Any, Any, Encoded]
 
 
 class Recording:
@@ -33,27 +30,19 @@ class Recording:
     def closed(self, client: Client, reason: str) -> None:
         self._recorder.closed(self._connections.pop(client), reason)
 
-    def dispatch(self, frame: bytearray, client: Client) -> Answer:
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """As the dispatch below. The request is recorded first: an append changes the frame."""
         number = self._connections[client]
         self._recorder.request(number, frame)
         with self._noting_refusal(number):
             answer = self._dispatch(frame, client)
-        if type(answer) is Parked:
-            return Parked(answer.operation, partial(self._finish, number, answer.finish))
-        if type(answer) is CoroutineType:
-            return self._finish_later(number, answer)
-        return self._recorder.answered(number, answer)  # type: ignore[arg-type]
-
-    def _finish(self, number: int, finish: Callable[[], Encoded]) -> Encoded:
-        with self._noting_refusal(number):
-            answer = finish()
+        if isinstance(answer, Pending):
+            return answer.then(partial(self._recorder.answered, number), partial(self._refused, number))
         return self._recorder.answered(number, answer)
 
-    async def _finish_later(self, number: int, waiting: Coroutine[Any, Any, Encoded]) -> Encoded:
+    def _refused(self, number: int, error: Exception) -> Encoded:
         with self._noting_refusal(number):
-            answer = await waiting
-        return self._recorder.answered(number, answer)
+            raise error
 
     @contextmanager
     def _noting_refusal(self, number: int) -> Iterator[None]:

@@ -37,7 +37,7 @@ class PeerGoneError(Exception):
     """The other side of a connection no longer takes what we send."""
 
 
-class Trickled(list[Chunk]):
+class ThrottledResponse(list[Chunk]):
     """A response that leaves at `bytes_per_second`, until `hurry` is set: what is left of it goes at once then."""
 
     def __init__(self, chunks: Iterable[Chunk], bytes_per_second: int, hurry: trio.Event) -> None:
@@ -91,7 +91,7 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk], give_way: Gi
         await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
 
 
-async def send_slowly(sock: socket.socket, response: Trickled) -> None:
+async def send_slowly(sock: socket.socket, response: ThrottledResponse) -> None:
     """Send all of a response, a piece and then the time that it takes. Raises as `send_chunks`."""
     rate = response.bytes_per_second
     rest = memoryview(b"".join(chunk.read() if isinstance(chunk, Slice) else chunk for chunk in response))

@@ -7,21 +7,17 @@ and the sequence numbers of a transactional commit are not asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
-from minibroker.broker.replica.append_result import AppendResult, failed_append, with_errors
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.batches import BatchView, scan_batches
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import LONG_NAME
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.log.log import Log
 
-Results = dict[TopicPartition, AppendResult]
-
-ACKS_ALL = -1
 LOAD_BYTES = 5 * 1024 * 1024  # read at a time
 NAMES_REMEMBERED = 1024  # groups and transactional ids of which the hash is known
 
@@ -40,50 +36,6 @@ def _java_hash(text: str) -> int:
 
 
 _remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
-
-
-def append_own(
-    replica_manager: ReplicaManager,
-    entries: Mapping[TopicPartition, bytearray],
-    *,
-    required_acks: int,
-    timeout_ms: int,
-) -> Results | Coroutine[Any, Any, Results]:
-    """Append what this broker itself has to say, offsets stamped in place, and wake who waits for it.
-
-    The results, or a coroutine for them when an fsync or other replicas must be waited for. A replica that does not
-    follow in time is REQUEST_TIMED_OUT in its partition's result.
-    """
-    views = {topic_partition: memoryview(records) for topic_partition, records in entries.items()}
-    results = replica_manager.append_records(views, required_acks=required_acks, is_from_client=False)
-    logs = replica_manager.logs_to_flush(results)
-    if logs:
-        return _finish_own(replica_manager, results, logs, required_acks, timeout_ms)
-    if required_acks == ACKS_ALL and not replica_manager.are_replicated(results):
-        delayed = replica_manager.delayed_produce(results, timeout_ms)
-        if not delayed.try_complete():
-            return _wait_own(replica_manager, results, delayed)
-        return with_errors(results, delayed.errors)
-    return results
-
-
-async def _finish_own(
-    replica_manager: ReplicaManager, results: Results, logs: Any, required_acks: int, timeout_ms: int
-) -> Results:
-    try:
-        await replica_manager.flush(logs)
-    except KafkaError as error:
-        return {topic_partition: failed_append(error.code) for topic_partition in results}
-    replica_manager.after_flush(results)
-    if required_acks != ACKS_ALL:
-        return results
-    return await _wait_own(replica_manager, results, replica_manager.delayed_produce(results, timeout_ms))
-
-
-async def _wait_own(replica_manager: ReplicaManager, results: Results, delayed: Any) -> Results:
-    replica_manager.park_produce(delayed, list(results))
-    await delayed.wait()
-    return with_errors(results, delayed.errors)
 
 
 class CoordinatorLog:
@@ -126,21 +78,16 @@ class CoordinatorLog:
         """The partition's log: its format, and where the next append goes. Raises KafkaError."""
         return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).log
 
-    def append(self, partition: int, records: bytearray) -> ErrorCode | Coroutine[Any, Any, ErrorCode]:
-        """Append one batch or more. The outcome, or a coroutine for it when it must be waited for."""
+    def append(self, partition: int, records: bytearray) -> ErrorCode | Pending[ErrorCode]:
+        """Append one batch or more; the outcome, once it is as durable and as replicated as this log asks."""
         topic_partition = TopicPartition(self.topic, partition)
-        results = append_own(
-            self._replica_manager,
-            {topic_partition: records},
+        results = self._replica_manager.append(
+            {topic_partition: memoryview(records)},
             required_acks=self._required_acks,
             timeout_ms=self._timeout_ms,
+            is_from_client=False,
         )
-        if isinstance(results, dict):
-            return results[topic_partition].error
-        return self._outcome(topic_partition, results)
-
-    async def _outcome(self, topic_partition: TopicPartition, waiting: Coroutine[Any, Any, Results]) -> ErrorCode:
-        return (await waiting)[topic_partition].error
+        return then(results, lambda results: results[topic_partition].error)
 
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES

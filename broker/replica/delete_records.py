@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from minibroker.broker.parked import ParkedOperation
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.partition import NO_OFFSET
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.storage_errors import map_storage_errors
 
 if TYPE_CHECKING:
@@ -36,21 +37,22 @@ class DeleteRecordsResult(NamedTuple):
 DeleteRecordsResults = dict[TopicPartition, DeleteRecordsResult]
 
 
-class DelayedDeleteRecords(ParkedOperation):
-    """A deletion that waits for followers. `results` are right in the end: REQUEST_TIMED_OUT for what is still open."""
+class DelayedDeleteRecords(DelayedOperation):
+    """A deletion that waits for followers. `pending` gets the results: REQUEST_TIMED_OUT for what is still open."""
 
-    __slots__ = ("_replica_manager", "results")
+    __slots__ = ("_replica_manager", "_results", "pending")
 
     def __init__(self, delay_ms: int, results: DeleteRecordsResults, replica_manager: ReplicaManager) -> None:
         super().__init__(delay_ms)
-        self.results = results
+        self.pending: Pending[DeleteRecordsResults] = Pending(self)
+        self._results = results
         self._replica_manager = replica_manager
 
     def try_complete(self) -> bool:
-        for topic_partition, result in self.results.items():
+        for topic_partition, result in self._results.items():
             if result.is_open:
-                self.results[topic_partition] = self._seen_now(topic_partition, result)
-        return not any(result.is_open for result in self.results.values()) and self.force_complete()
+                self._results[topic_partition] = self._seen_now(topic_partition, result)
+        return not any(result.is_open for result in self._results.values()) and self.force_complete()
 
     def _seen_now(self, topic_partition: TopicPartition, result: DeleteRecordsResult) -> DeleteRecordsResult:
         try:
@@ -60,10 +62,10 @@ class DelayedDeleteRecords(ParkedOperation):
         return result._replace(low_watermark=low_watermark)
 
     def on_complete(self) -> None:
-        for topic_partition, result in self.results.items():
+        for topic_partition, result in self._results.items():
             if result.is_open:
-                self.results[topic_partition] = result._replace(error=ErrorCode.REQUEST_TIMED_OUT)
-        super().on_complete()
+                self._results[topic_partition] = result._replace(error=ErrorCode.REQUEST_TIMED_OUT)
+        self.pending.resolve(self._results)
 
 
 def delete_records_of(
@@ -91,13 +93,3 @@ def low_watermark_of(replica_manager: ReplicaManager, topic_partition: TopicPart
 
 def failed_deletion(error: ErrorCode) -> DeleteRecordsResult:
     return DeleteRecordsResult(NO_OFFSET, error, NO_OFFSET)
-
-
-async def wait_for_deletion(
-    replica_manager: ReplicaManager, results: DeleteRecordsResults, timeout_ms: int
-) -> DeleteRecordsResults:
-    """Park until all live replicas have followed what is open in `results`, `timeout_ms` at most."""
-    operation = DelayedDeleteRecords(timeout_ms, dict(results), replica_manager)
-    replica_manager.watch(operation, replica_manager.delete_records_purgatory, list(results))
-    await operation.wait()
-    return operation.results

@@ -2,14 +2,14 @@
 
     session id  epoch  context       the request                            its answer
     any         0      Full          begins a session, ends the one named   all partitions, the new id or 0
-    any         -1     None          ends the one named, if any             all partitions, id 0
+    any         -1     Sessionless        ends the one named, if any             all partitions, id 0
     known       its    Incremental   changes the session                    what has changed, the id
-    known       its    None          takes its last partition away          all partitions, id 0
+    known       its    Sessionless        takes its last partition away          all partitions, id 0
     known       other  SessionError  INVALID_FETCH_SESSION_EPOCH            the error, id 0
     unknown     other  SessionError  FETCH_SESSION_ID_NOT_FOUND             the error, id 0
 
 A context lives from the request to its answer, over the wait between them. It gives the rows to read and takes
-what was read. Without a session there is no context: the rows are the request's, and all of them are answered.
+what was read. "None" is the Sessionless one: the rows are the request's, and all of them are answered.
 
 As kafka 2.0.1 FetchContext and FetchManager. Clients can tell what later releases changed, so it is as 2.0.1 has it:
 being used does not keep a session (KAFKA-9137, see `_incremental`), and whatever is answered of a partition, records
@@ -33,7 +33,7 @@ from minibroker.broker.replica.fetch_session import (
     next_epoch,
 )
 from minibroker.broker.replica.partition import FetchedPartition
-from minibroker.broker.replica.replica_manager import FetchRow
+from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 
@@ -46,6 +46,22 @@ class FetchAnswer(NamedTuple):
     error: ErrorCode
     session_id: int
     partitions: Sequence[FetchedPartition]
+
+
+class SessionlessContext:
+    """A request that is answered in full, and neither begins a session nor goes on with one."""
+
+    __slots__ = ("_requested",)
+
+    def __init__(self, rows: Mapping[TopicPartition, FetchRow]) -> None:
+        self._requested = rows
+
+    @property
+    def rows(self) -> Iterable[FetchRow]:
+        return self._requested.values()
+
+    def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
 
 class FullFetchContext:
@@ -119,7 +135,7 @@ class SessionErrorContext:
         return FetchAnswer(self._error, NO_SESSION_ID, ())
 
 
-FetchContext = FullFetchContext | IncrementalFetchContext | SessionErrorContext
+FetchContext = SessionlessContext | FullFetchContext | IncrementalFetchContext | SessionErrorContext
 
 
 class FetchManager:
@@ -136,14 +152,14 @@ class FetchManager:
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
         is_from_follower: bool,
-    ) -> FetchContext | None:
+    ) -> FetchContext:
         """What the request is to its session, which is changed or ended at once. `rows` are those it names."""
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(session_id, epoch, rows, forgotten)
         if session_id != NO_SESSION_ID:
             self._cache.remove(session_id)
         if epoch == FINAL_EPOCH:
-            return None
+            return SessionlessContext(rows)
         return FullFetchContext(rows, self._cache, is_from_follower=is_from_follower)
 
     def _incremental(
@@ -152,7 +168,7 @@ class FetchManager:
         epoch: int,
         rows: Mapping[TopicPartition, FetchRow],
         forgotten: Iterable[TopicPartition],
-    ) -> FetchContext | None:
+    ) -> FetchContext:
         session = self._cache.get(session_id)
         if session is None:
             return SessionErrorContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -161,7 +177,7 @@ class FetchManager:
         session.update(rows, forgotten)
         if not session.partitions:
             self._cache.remove(session.id)
-            return None
+            return SessionlessContext(rows)
         if len(session.partitions) != session.cached_size:
             # As 2.0.1 (KAFKA-9137): being used is noted only when the size changes, and then with the old time.
             # So a session is stale two minutes after it began, however much it is used, and until then makes

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from minibroker.broker.replica.partition import NO_RECORDS, FetchedPartition, Partition
-from minibroker.broker.replica.reading import FetchRow
+from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.broker.replica.replica import UNKNOWN_END
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition

@@ -26,7 +26,6 @@ READ_COMMITTED = 1
 NO_OFFSET = -1
 NO_RECORDS = b""
 NO_EPOCH = -1
-NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 ZSTD = "zstd"
 
 FetchedRecords = FileSlice | ConvertedSlice | bytes
@@ -50,29 +49,6 @@ class FetchedPartition(NamedTuple):
         return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
 
 
-# partition, error code, high watermark, last stable offset, log start offset, aborted transactions,
-# preferred read replica, records, diverging epoch
-FetchResponseRow = tuple[
-    int, ErrorCode, int, int, int, list[tuple[int, int]] | None, int, FetchedRecords, EpochEndOffset | None
-]
-
-
-def response_row(result: FetchedPartition, error: ErrorCode) -> FetchResponseRow:
-    """One partition as a Fetch response has it, in the order of the schema's fields."""
-    aborted = result.aborted_transactions
-    return (
-        result.topic_partition[1],
-        error,
-        result.high_watermark,
-        result.last_stable_offset,
-        result.log_start_offset,
-        None if aborted is None else [(txn.producer_id, txn.first_offset) for txn in aborted],
-        NO_PREFERRED_REPLICA,
-        result.records,
-        result.diverging_epoch,
-    )
-
-
 class Partition:
     """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included; `Followers` changes it.
 
@@ -82,7 +58,6 @@ class Partition:
     __slots__ = (
         "_answer_at_end",
         "_max_lag_ms",
-        "_row_at_end",
         "broker_id",
         "high_watermark",
         "in_sync_replicas",
@@ -117,7 +92,6 @@ class Partition:
         self.in_sync_replicas = list(in_sync_replicas)
         self._max_lag_ms = max_lag_ms
         self._answer_at_end: FetchedPartition | None = None
-        self._row_at_end: FetchResponseRow | None = None
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
     def append_as_leader(
@@ -286,7 +260,7 @@ class Partition:
             or answer.log_start_offset != log.log_start_offset
         ):
             if log.config.compression_type == ZSTD:
-                return None  # it depends on the client: see `reading.py`
+                return None  # it depends on the client: see `partition_read.py`
             answer = self._answer_at_end = FetchedPartition(
                 self.topic_partition,
                 ErrorCode.NONE,
@@ -297,12 +271,7 @@ class Partition:
                 NO_RECORDS,
                 end,
             )
-            self._row_at_end = response_row(answer, answer.error)
         return answer
-
-    def row_at_end(self, fetch_offset: int) -> FetchResponseRow | None:
-        """`answer_at_end` as the response has it."""
-        return None if self.answer_at_end(fetch_offset) is None else self._row_at_end
 
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
         """Where a read_committed reader must stop: the first open transaction, or the high watermark."""

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from minibroker.broker.cluster.metadata_cache import TRANSACTION_STATE_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.later import Later, and_then
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import (
     ONGOING,
@@ -98,7 +98,7 @@ class TransactionCoordinator:
 
     def initialize(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Initialized | Later[Initialized]:
+    ) -> Initialized | Pending[Initialized]:
         """An identity for a producer; without a transactional id always a new one.
 
         Shuts out who had the id before. If that left a transaction open it is aborted first, and the answer is
@@ -113,7 +113,7 @@ class TransactionCoordinator:
 
     def _initialize(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> Initialized | Later[Initialized]:
+    ) -> Initialized | Pending[Initialized]:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
@@ -127,13 +127,13 @@ class TransactionCoordinator:
         transaction.check_initialize(expected)
         if transaction.state is ONGOING:
             transaction.prepare_fence(now_ms)
-            return and_then(self._write_decision(transaction), come_again)
+            return then(self._write_decision(transaction), come_again)
         transaction.prepare_identity(timeout_ms, expected, self._next_producer_id, now_ms)
-        return and_then(self._write_down(transaction), partial(initialized, transaction))
+        return then(self._write_down(transaction), partial(initialized, transaction))
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Set[TopicPartition]
-    ) -> ErrorCode | Later[ErrorCode]:
+    ) -> ErrorCode | Pending[ErrorCode]:
         """Have the transaction hold these partitions; begin it with the first."""
         try:
             transaction = self._known(transactional_id)
@@ -145,7 +145,7 @@ class TransactionCoordinator:
 
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool
-    ) -> ErrorCode | Later[ErrorCode]:
+    ) -> ErrorCode | Pending[ErrorCode]:
         """Commit or abort. NONE once that is decided and written down."""
         try:
             transaction = self._known(transactional_id)
@@ -192,7 +192,7 @@ class TransactionCoordinator:
         for transaction in expired:
             transaction.prepare_dead()
         written = self._log.append_tombstones(partition, [each.transactional_id for each in expired])
-        and_then(written, partial(self._on_forgotten, expired))
+        then(written, partial(self._on_forgotten, expired))
 
     def _on_forgotten(self, expired: list[Transaction], error: ErrorCode) -> None:
         for transaction in expired:
@@ -208,7 +208,7 @@ class TransactionCoordinator:
 
     # -- writing down, and what follows -----------------------------------------------------------------------
 
-    def _write_down(self, transaction: Transaction) -> ErrorCode | Later[ErrorCode]:
+    def _write_down(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
         """Append what is pending. It counts, or is given up, before anybody hears of the outcome."""
 
         def on_written(error: ErrorCode) -> ErrorCode:
@@ -219,9 +219,9 @@ class TransactionCoordinator:
             return error
 
         assert transaction.pending is not None
-        return and_then(self._log.append(transaction.transactional_id, transaction.pending), on_written)
+        return then(self._log.append(transaction.transactional_id, transaction.pending), on_written)
 
-    def _write_decision(self, transaction: Transaction) -> ErrorCode | Later[ErrorCode]:
+    def _write_decision(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
         """Append a pending PrepareCommit or PrepareAbort; then the transaction is completed, come what may."""
 
         def on_written(error: ErrorCode) -> ErrorCode:
@@ -229,7 +229,7 @@ class TransactionCoordinator:
                 self._write_markers(transaction)
             return error
 
-        return and_then(self._write_down(transaction), on_written)
+        return then(self._write_down(transaction), on_written)
 
     def _write_markers(self, transaction: Transaction) -> None:
         metadata = transaction.metadata
@@ -245,7 +245,7 @@ class TransactionCoordinator:
             metadata.state is PREPARE_COMMIT,
             metadata.partitions,
         )
-        and_then(self._markers.write(marker), partial(self._on_markers, transaction))
+        then(self._markers.write(marker), partial(self._on_markers, transaction))
 
     def _on_markers(self, transaction: Transaction, errors: Errors) -> None:
         missing = {each: error for each, error in errors.items() if error not in MARKER_IS_DONE}
@@ -271,7 +271,7 @@ class TransactionCoordinator:
                 self._retry(transaction, self._write_completion, error)
 
         transaction.prepare_complete(self._clock.wall_ms())
-        and_then(self._write_down(transaction), on_written)
+        then(self._write_down(transaction), on_written)
 
     def _retry(self, transaction: Transaction, action: Callable[[Transaction], None], error: ErrorCode) -> None:
         logger.info("%s: %s, trying again", transaction.transactional_id, error.name)

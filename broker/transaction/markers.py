@@ -12,12 +12,10 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
-from minibroker.broker.replica.append_result import AppendResult
-from minibroker.broker.replica.coordinator_log import ACKS_ALL, append_own
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.replica.append import ACKS_ALL, AppendResults
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.later import Later, and_then, in_background
-from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -52,27 +50,25 @@ class MarkerWriter:
         clock: Clock,
         *,
         complete_offsets: OffsetsCompletion,
-        background: Background,
     ) -> None:
         self._replica_manager = replica_manager
         self._clock = clock
         self._complete_offsets = complete_offsets
-        self._background = background
 
-    def write(self, marker: Marker) -> Errors | Later[Errors]:
-        """Append the marker to each partition; the errors by partition, or the promise of them.
+    def write(self, marker: Marker) -> Errors | Pending[Errors]:
+        """Append the marker to each partition; the errors by partition, or a Pending of them.
 
         UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_PRODUCER_EPOCH,
         TRANSACTION_COORDINATOR_FENCED, and whatever else an append with acks=all may meet.
         """
         batch = self._batch(marker)
-        results = append_own(
-            self._replica_manager,
-            {topic_partition: bytearray(batch) for topic_partition in marker.partitions},
+        results = self._replica_manager.append(
+            {topic_partition: memoryview(bytearray(batch)) for topic_partition in marker.partitions},
             required_acks=ACKS_ALL,
             timeout_ms=APPEND_TIMEOUT_MS,
+            is_from_client=False,
         )
-        return and_then(in_background(self._background.start, results), partial(self._on_appended, marker))
+        return then(results, partial(self._on_appended, marker))
 
     def _batch(self, marker: Marker) -> bytearray:
         return build_end_txn_marker(
@@ -83,7 +79,7 @@ class MarkerWriter:
             timestamp_ms=self._clock.wall_ms(),
         )
 
-    def _on_appended(self, marker: Marker, results: dict[TopicPartition, AppendResult]) -> Errors:
+    def _on_appended(self, marker: Marker, results: AppendResults) -> Errors:
         errors = {topic_partition: result.error for topic_partition, result in results.items()}
         offsets_partitions = [
             topic_partition.partition

@@ -9,11 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.transaction.later import Later, and_then, in_background
 from minibroker.broker.transaction.transaction import TransactionMetadata, TransactionState
-from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.batches import iter_all_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
@@ -46,11 +45,10 @@ COORDINATOR_ERRORS = {
 class TransactionLog:
     """The one writer of `__transaction_state`; `load_bytes` are read at a time when loading."""
 
-    def __init__(self, log: CoordinatorLog, clock: Clock, background: Background, *, load_bytes: int) -> None:
+    def __init__(self, log: CoordinatorLog, clock: Clock, *, load_bytes: int) -> None:
         self._log = log
         self._load_bytes = load_bytes
         self._clock = clock
-        self._background = background
 
     @property
     def has_topic(self) -> bool:
@@ -71,22 +69,21 @@ class TransactionLog:
         """The leader epoch of the id's partition: greater with every start, so that older markers are told apart."""
         return self._log.leader_epoch(self.partition_for(transactional_id))
 
-    def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Later[ErrorCode]:
+    def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Pending[ErrorCode]:
         """Write the state of an id down."""
         partition = self._log.partition_for(transactional_id)
         if partition is None:
             return ErrorCode.NOT_COORDINATOR
         return self._append(partition, [(encode_key(transactional_id), encode_value(record_of(metadata)))])
 
-    def append_tombstones(self, partition: int, transactional_ids: Iterable[str]) -> ErrorCode | Later[ErrorCode]:
+    def append_tombstones(self, partition: int, transactional_ids: Iterable[str]) -> ErrorCode | Pending[ErrorCode]:
         """Write down that these ids of one partition are no more."""
         return self._append(partition, [(encode_key(each), None) for each in transactional_ids])
 
-    def _append(self, partition: int, rows: list[tuple[bytes, bytes | None]]) -> ErrorCode | Later[ErrorCode]:
+    def _append(self, partition: int, rows: list[tuple[bytes, bytes | None]]) -> ErrorCode | Pending[ErrorCode]:
         now_ms = self._clock.wall_ms()
         records = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(rows)]
-        outcome = in_background(self._background.start, self._log.append(partition, build_batch(records)))
-        return and_then(outcome, coordinator_error)
+        return then(self._log.append(partition, build_batch(records)), coordinator_error)
 
     def load(self) -> dict[str, TransactionMetadata]:
         """The newest state of every id there is. What cannot be read is told of, and passed over."""

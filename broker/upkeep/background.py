@@ -1,48 +1,70 @@
-"""Work that no request waits for: what a coordinator begins when a timer fires, or for several clients at once.
+"""Work that goes on beside the requests: an fsync in a thread, a request that a fault holds back.
 
-Plain functions hand over a coroutine; one task runs each in a task of its own. What is left when the broker stops is
-closed unfinished: its records were appended before, and closing the logs flushes them.
+Plain functions hand it over; one task runs each piece in a task of its own. What has not begun when the broker stops
+never does: its records were appended before, and closing the logs flushes them.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 
+from minibroker.broker.pending import Pending
+
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work = Callable[[], Awaitable[None]]
+
+
+class Cancellation:
+    """The source of a Pending that a task brings: abandoning it cancels the task."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+
+    def abandon(self) -> None:
+        self.scope.cancel()
 
 
 class Background:
-    """Runs what it is handed, while `run` runs."""
+    """Runs the work it is handed, while `run` runs."""
 
     def __init__(self) -> None:
-        self._hand_over, self._handed_over = trio.open_memory_channel[Coroutine[Any, Any, None]](math.inf)
+        self._hand_over, self._handed_over = trio.open_memory_channel[Work](math.inf)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have `work` done soon. An exception it raises is logged, and ends nothing else."""
+    def start(self, work: Work) -> None:
+        """Have `work` done soon. The log gets an exception that it raises; other work goes on."""
         self._hand_over.send_nowait(work)
 
-    async def run(self) -> None:
-        try:
-            async with trio.open_nursery() as nursery:
-                async for work in self._handed_over:
-                    nursery.start_soon(self._do, work)
-        finally:
-            self._close_waiting()
+    def promise(self, work: Callable[[], Awaitable[T]]) -> Pending[T]:
+        """Have `work` done soon; what it returns or raises is the Pending's. Abandoning that cancels it."""
+        cancellation = Cancellation()
+        pending: Pending[T] = Pending(cancellation)
 
-    async def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        async def bring() -> None:
+            with cancellation.scope:
+                try:
+                    value = await work()
+                except Exception as error:
+                    pending.fail(error)
+                else:
+                    pending.resolve(value)
+
+        self.start(bring)
+        return pending
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for work in self._handed_over:
+                nursery.start_soon(self._do, work)
+
+    async def _do(self, work: Work) -> None:
         try:
-            await work
+            await work()
         except Exception:
             logger.exception("background work failed: a defect of minibroker")
-
-    def _close_waiting(self) -> None:
-        while True:
-            try:
-                self._handed_over.receive_nowait().close()
-            except trio.WouldBlock:
-                return

@@ -1,4 +1,4 @@
-"""The command's door: `serve` goes straight to the broker, everything else to the command line client."""
+"""The entry point of the command: runs `serve` in the broker, every other command in the client."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 
 import minibroker
 
-# The extra `cli`: a broker alone does without it.
+# The packages of the extra `cli`, which `serve` does not need.
 CLI_PACKAGES = ("typer", "rich", "kafka")
 
 
 def main() -> int:
-    """Run `minibroker ...`; the exit status."""
+    """Run `minibroker ...`; return the exit status."""
     if len(sys.argv) > 1 and sys.argv[1] == "serve":
-        gc.disable()  # until the broker is ready, which enables it: nothing of a start is garbage
+        gc.disable()  # the broker enables it when it is ready: a start leaves no garbage
         try:
             from minibroker.broker.__main__ import serve
-        except KeyboardInterrupt:  # before the broker could see to signals: there is nothing to stop yet
+        except KeyboardInterrupt:  # before the broker handles signals: there is nothing to stop yet
             return 0
         return serve(sys.argv[2:])
     if sys.argv[1:] == ["--version"]:
@@ -26,7 +26,7 @@ def main() -> int:
     try:
         from minibroker.cli.app import main as cli_main
 
-        return cli_main()  # which imports the rest when a command needs it
+        return cli_main()  # imports the rest when a command needs it
     except ModuleNotFoundError as missing:
         if missing.name not in CLI_PACKAGES:
             raise

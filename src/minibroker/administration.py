@@ -1,8 +1,8 @@
-"""What tests ask of their broker besides messages: making topics, and emptying the broker between tests.
+"""Creates topics for tests, and empties the broker between tests.
 
-By Kafka's protocol over one connection of its own, closed when it is done, and without a client library: nothing but
-the base installation is needed. The oldest version of each request that says enough is sent, so that a broker which
-acts as an old release answers as well. Every refusal is a KafkaError with Kafka's code.
+It speaks Kafka's protocol over one connection of its own, without a client library, so that the base installation is
+enough. It sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as
+well. Every refusal is a KafkaError with Kafka's code.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ANSWER_SECONDS = 30.0
 ANSWER_MAX_BYTES = 100 * 1024 * 1024
 RECEIVE_BYTES = 256 * 1024
 CLIENT_ID = "minibroker-tests"
-VERSIONS = {ApiKey.METADATA: 1}  # the first that tells internal topics, and where no list of names means all
+VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a null list of names means all
 TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
 BROKERS_DEFAULT = -1
 FIRST_VERSION_WITH_DEFAULTS = 4
 
 
 class Connection:
-    """One request at a time, each answered before the next."""
+    """Sends one request at a time, and waits for its response."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -36,7 +36,7 @@ class Connection:
         self._correlation_id = 0
 
     def ask(self, api_key: ApiKey, version: int | None = None, /, **body: Any) -> Any:
-        """The decoded answer. Raises OSError when the connection fails, also because the broker closes it."""
+        """The decoded response. Raises OSError when the connection fails or the broker closes it."""
         version = VERSIONS.get(api_key, 0) if version is None else version
         self._correlation_id += 1
         request = API_TABLE[api_key].request(**body)
@@ -51,14 +51,14 @@ class Connection:
 
 @contextmanager
 def connected(bootstrap_servers: str) -> Iterator[Connection]:
-    """Raises OSError when nobody listens there."""
+    """Raises OSError when no broker listens there."""
     with socket.create_connection(parse_address(bootstrap_servers), timeout=ANSWER_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield Connection(connection)
 
 
 def create_topic(connection: Connection, name: str, *, partitions: int | None, configs: Mapping[str, str]) -> None:
-    """Make a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError."""
+    """Create a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError."""
     topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
         name=name,
         num_partitions=BROKERS_DEFAULT if partitions is None else partitions,
@@ -72,7 +72,7 @@ def create_topic(connection: Connection, name: str, *, partitions: int | None, c
 
 
 def empty(connection: Connection) -> None:
-    """Delete every topic that is not the broker's own, and every group, whose members are put out. Raises KafkaError.
+    """Delete all topics but internal ones, and all groups, after removing their members. Raises KafkaError.
 
     A broker that acts as a release without DeleteGroups keeps its groups.
     """
@@ -104,7 +104,7 @@ def delete_groups(connection: Connection) -> None:
 
 
 def refuse_unless_done(code: int, what: str, message: str | None = None, *, gone: ErrorCode = ErrorCode.NONE) -> None:
-    """Raises KafkaError, unless it is done, or was done by somebody else."""
+    """Raises KafkaError unless `code` is success, or `gone`: another client was faster."""
     if code not in (ErrorCode.NONE, gone):
         error = ErrorCode(code)
         raise KafkaError(error, f"cannot {what}: {error.name}" + (f", {message}" if message else ""))

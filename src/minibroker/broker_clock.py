@@ -1,6 +1,6 @@
-"""A broker's clock, as a test turns it: time passes for the broker, not for its clients.
+"""The clock of a broker under test: time passes for the broker, not for its clients.
 
-Only what has reached the broker has a deadline there: a long poll that a client is about to send, is not yet waiting.
+Only what has reached the broker has a deadline there: a long poll that a client is about to send does not wait yet.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class BrokerClock:
         self._control = control
 
     def advance(self, seconds: float | timedelta) -> None:
-        """Let time pass for the broker at once; return when all that was due has happened there.
+        """Let time pass for the broker at once; return when everything due in it has happened.
 
         Long polls, sessions, rebalances, transactions, retention and the rest come in the order of their deadlines.
-        Raises BrokerError for less than nothing, and for more than 100 years in all.
+        Raises BrokerError for a negative time, and beyond 100 years in all.
         """
         self._control.call(
             "clock.advance", seconds=seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         )
 
     def now(self) -> datetime:
-        """What the broker's clock shows, in UTC; real time plus all that it was turned by since its start."""
+        """The broker's time in UTC: real time plus all it was advanced by since its start."""
         return datetime.fromtimestamp(self._control.call("clock.now") / 1000, UTC)

@@ -1,12 +1,12 @@
-"""Faults from Python: what a broker that is started with `Broker(control=True)` shall do wrong, to whom, how often.
+"""Faults from Python: errors, delays and closed connections that a `Broker(control=True)` makes for chosen requests.
 
     broker.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0, times=3)
     with broker.faults.delay(0.5, api="fetch", client_id="slow") as fault:
         ...
     assert fault.count > 0
 
-A fault strikes from the call that makes it until it has struck `times` times, is lifted, or its `with` ends; what it
-holds back then goes on at once. Several at a time are fine. They go with the broker's process.
+A fault strikes requests from the call that makes it until it has struck `times` requests, is lifted, or its `with`
+ends; the requests it holds back then go on at once. There may be several. They end with the broker's process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ POLL_SECONDS = 0.005
 When = Literal["before", "after"]
 
 
-class Whose(TypedDict, total=False):
-    """Which requests are struck: those that all of this fits. What is left out fits every request."""
+class RequestFilter(TypedDict, total=False):
+    """Chooses the requests to strike: those that match every given key."""
 
     client_id: str
     connection: int | str  # its number in `connections()`, or the client's host:port
@@ -36,24 +36,24 @@ class Whose(TypedDict, total=False):
 
 
 class HowOften(TypedDict, total=False):
-    """Of the requests that fit, the first `skip` pass and the next `times` are struck; without `times`, all."""
+    """Of the matching requests the first `skip` pass, and the next `times` are struck; without `times`, all others."""
 
     times: int
     skip: int
 
 
-class OptionsOfFetch(Whose, HowOften):
-    """What every fault takes, as keywords; one that only Fetch can have takes no more."""
+class OptionsOfFetch(RequestFilter, HowOften):
+    """The keywords of every fault; a fault that only Fetch can have takes no others."""
 
 
 class Options(OptionsOfFetch, total=False):
-    """The same for a fault that any request can have."""
+    """The keywords of a fault that any request can have."""
 
     api: str | Sequence[str]  # Kafka's name in any spelling: "produce", "LIST_OFFSETS", "ListOffsets"; or several
 
 
 class ClientConnection(NamedTuple):
-    """An open connection. They are numbered from 1 by their first request."""
+    """An open connection, numbered from 1 in the order of first requests."""
 
     number: int
     address: str  # the client's host:port
@@ -61,7 +61,7 @@ class ClientConnection(NamedTuple):
 
 
 class Fault:
-    """One fault; `with` lifts it at the end of the block."""
+    """One fault; in a `with`, the end of the block lifts it."""
 
     def __init__(self, control: Control, fault_id: int) -> None:
         self._control = control
@@ -69,7 +69,7 @@ class Fault:
 
     @property
     def count(self) -> int:
-        """How many requests it has struck; can be asked after it was lifted, too. Raises BrokerError."""
+        """How many requests it has struck, also after it was lifted. Raises BrokerError."""
         count: int = self._described()["count"]
         return count
 
@@ -79,15 +79,15 @@ class Fault:
         return bool(self._described()["is_active"])
 
     def lift(self) -> None:
-        """End it; what it holds back goes on at once. One that has ended is left alone. Raises BrokerError."""
+        """End the fault, if it has not ended; the requests it holds back go on at once. Raises BrokerError."""
         self._control.call("faults.lift", fault_id=self._id)
 
     def wait(self, count: int = 1, *, timeout_seconds: float = STRIKE_TIMEOUT_SECONDS) -> None:
-        """Wait until it has struck `count` requests. Raises BrokerError, also if it has not in that time."""
+        """Wait until it has struck `count` requests. Raises BrokerError, also when the time is over."""
         deadline = time.monotonic() + timeout_seconds
         while self.count < count:
             if time.monotonic() > deadline:
-                raise BrokerError(f"waited {timeout_seconds:g} s for {count} to be struck by {self}")
+                raise BrokerError(f"{self}; waited {timeout_seconds:g} s until it has struck {count}")
             time.sleep(POLL_SECONDS)
 
     def __enter__(self) -> Fault:
@@ -96,7 +96,7 @@ class Fault:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with contextlib.suppress(BrokerError):  # a broker that has ended meanwhile has no faults; whoever asks is told
+        with contextlib.suppress(BrokerError):  # a broker that has ended has no faults; other calls raise
             self.lift()
 
     def __eq__(self, other: object) -> bool:
@@ -106,11 +106,11 @@ class Fault:
         return self._id
 
     def __str__(self) -> str:
-        """What it does to whom, and how often it has, in words."""
+        """A description of the fault, the requests it matches, and its count."""
         return str(self._described()["text"])
 
     def __repr__(self) -> str:
-        """The same, so that a list of faults can be read; a broker that has ended cannot be asked."""
+        """The same, for lists of faults; only the number once the broker has ended."""
         try:
             return f"<Fault: {self}>"
         except BrokerError:
@@ -122,10 +122,10 @@ class Fault:
 
 
 class Faults:
-    """Makes faults. Each method raises BrokerError, with the choices, for what cannot be.
+    """Makes faults. Each method raises BrokerError for a fault that is not possible, with the choices.
 
-    The keywords all of them take are those of `Options`: `api`, `client_id`, `connection`, `topic`, `partition`;
-    `times` and `skip`. `when` is "before" or "after" the broker has done what was asked.
+    All take the keywords of `Options`: `api`, `client_id`, `connection`, `topic`, `partition`; `times` and `skip`.
+    `when` is "before" or "after" the broker has served the request.
     """
 
     def __init__(self, control: Control) -> None:
@@ -134,22 +134,22 @@ class Faults:
     def error(self, error: str, *, when: When = "before", **options: Unpack[Options]) -> Fault:
         """Answer with an error code of Kafka's, such as "NOT_LEADER_FOR_PARTITION"; `api` must be given.
 
-        With `topic` (and `partition`) it is told for that one alone, and the rest of the request is served; without,
-        for all the request asks. "before": what is struck is not done, no record is appended. "after": it is, but the
-        client is told the error; an idempotent producer that tries again is recognised.
+        With `topic` (and `partition`) only that one gets the error, and the rest of the request is served; without,
+        the whole request gets it. "before": what is struck is not done, no record is appended. "after": it is done,
+        but the client gets the error; the broker recognises an idempotent producer that tries again.
         """
         return self._add("error", error=error, when=when, **options)
 
     def delay(self, seconds: float, *, when: When = "before", **options: Unpack[Options]) -> Fault:
-        """Hold requests back before they are served, or their answers. Other connections are not held up.
+        """Hold requests back before they are served, or their answers. Other connections do not wait.
 
-        A connection's answers keep their order, so requests behind the one that is held wait with it. It is the
-        broker's clock that runs: `broker.clock.advance` shortens the wait.
+        A connection's answers keep their order, so later requests wait with the one that is held. The delay follows the
+        broker's clock: `broker.clock.advance` shortens it.
         """
         return self._add("delay", seconds=seconds, when=when, **options)
 
     def disconnect(self, *, when: When = "before", **options: Unpack[Options]) -> Fault:
-        """Close the connection instead of answering; "after": with the request served, the records appended."""
+        """Close the connection instead of answering; "after": when it is served and its records appended."""
         return self._add("disconnect", when=when, **options)
 
     def torn_frame(self, **options: Unpack[Options]) -> Fault:
@@ -157,19 +157,19 @@ class Faults:
         return self._add("torn_frame", **options)
 
     def wrong_crc(self, **options: Unpack[OptionsOfFetch]) -> Fault:
-        """Give the record batches that a Fetch answers wrong CRCs. The log is not touched: read again, it is right."""
+        """Return record batches with wrong CRCs from Fetch. The log itself keeps the right ones."""
         return self._add("wrong_crc", **options)
 
     def slow(self, bytes_per_second: int, **options: Unpack[Options]) -> Fault:
-        """Send the answer at this rate. Lifted, what is left of it goes at once."""
+        """Send the answer at this rate. Lifting the fault sends the rest at once."""
         return self._add("slow", bytes_per_second=bytes_per_second, **options)
 
     def active(self) -> list[Fault]:
-        """Those that can strike, in the order in which they were made: of several errors the first wins."""
+        """The faults that can still strike, in the order in which they were made: of several errors the first wins."""
         return [Fault(self._control, each) for each in self._control.call("faults.active")]
 
     def lift_all(self) -> None:
-        """End all there are."""
+        """End all faults."""
         self._control.call("faults.lift_all")
 
     def connections(self) -> list[ClientConnection]:

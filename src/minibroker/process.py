@@ -1,7 +1,7 @@
-"""A broker process of one's own: started, addressed, stopped, killed, started again.
+"""A broker in a process of its own: start it, stop it, kill it, start it again.
 
-Never in this process: what a test does to its own interpreter (signals, forks, gevent) cannot hurt the broker, and
-a broker killed with -9 is a broker killed. It ends with the process that started it, even if that one is killed.
+It never runs in the caller's process: signals, forks or gevent in a test cannot hurt it, and `kill` is a real
+`kill -9`. It ends with the process that started it, even if that one is killed.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ LOG_LINES_SHOWN = 20
 
 
 class BrokerError(RuntimeError):
-    """The broker's process did not start or has ended; the message holds its last log lines."""
+    """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines."""
 
 
 class Broker:
     """A broker process; `start` and `close` it, or use it in a `with`.
 
-    `data_dir=None` uses a temporary directory that goes with `close`; any other is kept. `settings` are Kafka's
-    broker settings by their names: `{"num.partitions": 3}`. `act_as` is the release of Apache Kafka it shall be for
-    its clients: "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None has all it can do. `environment` has settings
-    as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` win over it, its listeners are
-    left to `listen`, and this process's own KAFKA_* variables have no part in it. `log_file`, if given, is kept.
-    `control=True` has it listen to what tests ask of it besides Kafka's protocol: `clock`, `faults`.
-    `transcript=True`, or a file's path, records what clients send and are answered: `transcript`.
-    Stopped or killed, it can be started again: on the same data and at the same address. One thread at a time.
+    `data_dir=None` uses a temporary directory, which `close` removes; any other is kept. `settings` are Kafka's
+    broker settings by name: `{"num.partitions": 3}`. `act_as` is the release of Apache Kafka that clients see: "0.10",
+    "0.11", "1.1" or "2.0" (docs/profiles.md); None offers everything. `environment` has settings as the apache/kafka
+    image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` override it, its listeners are ignored in favour of
+    `listen`, and so are the KAFKA_* variables of this process. `log_file`, if given, is kept. `control=True` opens the
+    control socket behind `clock` and `faults`. `transcript=True`, or a path, records requests and responses:
+    `transcript`. After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not
+    thread-safe.
     """
 
     def __init__(
@@ -67,27 +67,27 @@ class Broker:
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self.data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
         self.log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
-        self.bootstrap_servers = ""  # host:port, once started
+        self.bootstrap_servers = ""  # host:port, after `start`
         self._listen = listen
         self._settings = dict(settings or {})
         self._act_as = act_as
         self._environment = dict(environment or {})
         self._control_path = self._work_dir / "control" if control else None
         self._transcript_path = self._transcript_file(transcript)
-        self._was_ended = False  # by us
+        self._was_ended = False  # by one of our methods
         self._process: subprocess.Popen[bytes] | None = None
         self._owner_pid = os.getpid()
         atexit.register(self.close)
 
     def start(self, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> Broker:
-        """Start and wait until requests are answered. Raises BrokerError.
+        """Start the process and wait until it answers requests. Raises BrokerError.
 
-        Starting includes recovery: after `kill`, of what was written since the last checkpoint.
+        This includes recovery: after `kill`, of everything written since the last checkpoint.
         """
         if self.is_running:
-            raise BrokerError(f"the broker runs already, at {self.bootstrap_servers}")
+            raise BrokerError(f"the broker is already running at {self.bootstrap_servers}")
         if not self._work_dir.exists():
-            raise BrokerError("the broker was closed, and what was temporary is gone; make another Broker")
+            raise BrokerError("the broker was closed, and its temporary files are removed; make a new Broker")
         ready_file = self._work_dir / "ready"
         ready_file.unlink(missing_ok=True)
         self._was_ended = False
@@ -100,12 +100,12 @@ class Broker:
         except BaseException:
             self.kill()
             raise
-        # Started again, it keeps its address, as clients that know it expect.
+        # A restart keeps the address, which clients know.
         self._listen = self.bootstrap_servers
         return self
 
     def stop(self) -> int:
-        """Stop in order (SIGTERM); the exit status, 0 when all went well. Raises BrokerError if it does not stop."""
+        """Stop in order (SIGTERM); return the exit status, 0 for success. Raises BrokerError if it does not stop."""
         if self._process is None:
             return 0
         self._was_ended = True
@@ -126,9 +126,9 @@ class Broker:
             self._process.wait()
 
     def close(self) -> None:
-        """Stop, and remove what was temporary: the log, and the data if no directory was given.
+        """Stop, and remove temporary files: the log, and the data unless a directory was given.
 
-        Done when the interpreter ends, too. In a fork of the process that started it, it does nothing.
+        The end of the interpreter calls it, too. In a fork of the process that started the broker it does nothing.
         """
         if os.getpid() != self._owner_pid:
             return
@@ -144,21 +144,21 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """The broker's process. Raises BrokerError before `start`."""
+        """The process id. Raises BrokerError before `start`."""
         if self._process is None:
             raise BrokerError("the broker was not started; call start(), or use it in a `with`")
         return self._process.pid
 
     @property
     def has_died(self) -> bool:
-        """Whether its process has ended though nobody called `stop`, `kill` or `close`."""
+        """Whether the process has ended without `stop`, `kill` or `close`."""
         return self._process is not None and not self._was_ended and self._process.poll() is not None
 
     def obituary(self) -> str:
-        """How it ended, and its last log lines."""
+        """How the broker ended, and its last log lines."""
         status = None if self._process is None else self._process.poll()
         if status is None:
-            return "the broker runs" if self._process is not None else "the broker was not started"
+            return "the broker is running" if self._process is not None else "the broker was not started"
         how = f"ended with status {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
         return f"the broker at {self.bootstrap_servers} (process {self.pid}) {how}; its last log lines:\n" + (
             self.last_log_lines() or "(nothing was logged)"
@@ -174,41 +174,40 @@ class Broker:
             create_topic(connection, name, partitions=partitions, configs=configs or {})
 
     def reset(self) -> None:
-        """Delete all topics and groups: milliseconds, where a new broker takes a third of a second. Raises BrokerError.
+        """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
 
-        A member that a test has left in a group is put out of it. Settings that were changed while the broker ran
-        stay, and so do transactional ids and what its clock was turned by; clients that still run may make their
-        topics again. Faults are lifted.
+        It removes members that tests have left in groups, and lifts all faults. Settings changed at run time stay,
+        and so do transactional ids and the advance of the clock; clients that still run may create their topics again.
         """
         from minibroker.administration import empty
 
         if self.has_control:
-            self.faults.lift_all()  # they would strike what follows, too
+            self.faults.lift_all()  # they would strike the following requests, too
         with self._administered() as connection:
             empty(connection)
 
     @property
     def has_control(self) -> bool:
-        """Whether it was made with `control=True`: there is a `clock` to turn, and `faults` to set."""
+        """Whether it was made with `control=True`, and so has `clock` and `faults`."""
         return self._control_path is not None
 
     @property
     def clock(self) -> BrokerClock:
-        """Its clock, to be turned. Raises BrokerError unless it was made with `control=True`."""
+        """The broker's clock. Raises BrokerError unless made with `control=True`."""
         from minibroker.broker_clock import BrokerClock
 
         return BrokerClock(self._control)
 
     @property
     def faults(self) -> Faults:
-        """What it shall do wrong, and to whom. Raises BrokerError unless it was made with `control=True`."""
+        """Makes faults in the broker. Raises BrokerError unless made with `control=True`."""
         from minibroker.faults import Faults
 
         return Faults(self._control)
 
     @property
     def transcript(self) -> Transcript:
-        """What clients have sent and were answered until now. Raises BrokerError if that is not recorded."""
+        """The requests and responses until now. Raises BrokerError unless made with `transcript`."""
         from minibroker.transcript.exchanges import Transcript
 
         if self._transcript_path is None:
@@ -216,7 +215,7 @@ class Broker:
         return Transcript(self._transcript_path)
 
     def get_bootstrap_server(self) -> str:
-        """`host:port`, by the name testcontainers gives it."""
+        """`host:port`; the name is that of testcontainers."""
         return self.bootstrap_servers
 
     def last_log_lines(self) -> str:
@@ -235,7 +234,7 @@ class Broker:
 
     @contextlib.contextmanager
     def _administered(self) -> Iterator[Connection]:
-        """A connection for administration. Raises BrokerError, also for what it refuses."""
+        """A connection for administration. Raises BrokerError, also for refusals."""
         from minibroker.administration import connected
         from minibroker.protocol.errors import KafkaError
 
@@ -245,24 +244,24 @@ class Broker:
             with connected(self.bootstrap_servers) as connection:
                 yield connection
         except KafkaError as error:
-            raise BrokerError(f"the broker refuses: {error.message}") from error
+            raise BrokerError(f"the broker refused: {error.message}") from error
         except OSError as error:
             raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
 
     @property
     def _control(self) -> Control:
-        """Through which what is no part of Kafka's protocol is asked of it. Raises BrokerError if it has none."""
+        """The client of the control socket. Raises BrokerError unless made with `control=True`."""
         from minibroker.control import Control
 
         if self._control_path is None:
             raise BrokerError(
-                "its clock cannot be turned nor faults be set; start it with Broker(control=True), pytest's "
-                "with minibroker_control = true in the ini file"
+                "this broker has no clock and no faults; start it with Broker(control=True), or set "
+                "minibroker_control = true in pytest's ini file"
             )
         return Control(self._control_path, self._how_it_ended)
 
     def _how_it_ended(self) -> str | None:
-        """Its obituary, if it is no more: a connection breaks a moment before the process is gone."""
+        """Its obituary if it has ended; a connection breaks a moment before the process ends."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(DEATH_SECONDS)
@@ -281,14 +280,14 @@ class Broker:
             raise BrokerError(f"cannot write the broker's log to {self.log_file}: {error.strerror}") from error
 
     def _variables(self) -> dict[str, str]:
-        """The process's environment: ours, and of KAFKA_* only what was given."""
+        """The process's environment: ours, with only the given KAFKA_* variables."""
         if not self._environment:
             return dict(os.environ)
         ours = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
         return ours | {name: value for name, value in self._environment.items() if name not in OF_ITS_ADDRESS}
 
     def _command(self, ready_file: Path) -> list[str]:
-        # -P: a `minibroker` or `json.py` in the current directory is not ours.
+        # -P: a module in the current directory, such as `json.py`, must not shadow ours.
         command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
         command += ["--listen", self._listen, "--data-dir", str(self.data_dir), "--ready-file", str(ready_file)]
         if self._act_as is not None:

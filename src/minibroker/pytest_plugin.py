@@ -1,11 +1,11 @@
-"""The pytest plugin, there as soon as minibroker is installed: a broker for the tests of a session.
+"""The pytest plugin, active once minibroker is installed: a broker for the tests of a session.
 
-A test asks for `minibroker` and has a broker, a process of its own, started when the first test asks and stopped with
-the session; under pytest-xdist each worker has one. A test during which a broker dies fails, with the broker's last
-log lines, and the next test finds the session's broker started again. What a broker logs while a test runs is a
-section of that test's report if it fails.
+The fixture `minibroker` is a broker in a process of its own, started for the first test that requests it and stopped
+with the session; under pytest-xdist each worker has one. When a broker dies during a test, that test fails with the
+broker's last log lines, and the next test gets the session's broker restarted. The report of a failed test has a
+section with everything its brokers logged.
 
-Imports little: every pytest run of an installation passes through here, whether it wants a broker or not.
+It imports little, because every pytest run of the installation loads it, with or without a broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BROKER_FIXTURES = {"minibroker", "minibroker_factory"}
 
 
 class Brokers:
-    """The brokers that run for tests: the session's, and those that a test has made."""
+    """The brokers of the tests: the session's, and those of the present test."""
 
     def __init__(self, log_dir: Path | None, worker: str) -> None:
         self.log_dir = log_dir
@@ -38,7 +38,7 @@ class Brokers:
         self._count = 0
 
     def make(self, **arguments: Any) -> Broker:
-        """A broker that is not started yet; its log is kept where --minibroker-log says."""
+        """Make a broker without starting it; --minibroker-log keeps its log."""
         from minibroker.process import Broker
 
         if self.log_dir is not None:
@@ -51,7 +51,7 @@ class Brokers:
         return [*([self.of_session] if self.of_session is not None else []), *self.of_test]
 
     def begin_test(self) -> None:
-        """Have the session's broker run, without the faults of the test before; note where the logs are now."""
+        """Restart the session's broker if it has ended, lift the faults of the last test, note the ends of the logs."""
         if self.of_session is not None:
             if not self.of_session.is_running:
                 self.of_session.start()
@@ -60,7 +60,7 @@ class Brokers:
         self._logged_bytes = {each.log_file: log_size(each.log_file) for each in self.all()}
 
     def logged(self, broker: Broker) -> str:
-        """What it has logged since the test began."""
+        """The broker's log since the test began."""
         with broker.log_file.open("rb") as log:
             log.seek(self._logged_bytes.get(broker.log_file, 0))
             return log.read().decode(errors="replace")
@@ -78,13 +78,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--minibroker-log",
         metavar="DIR",
         type=Path,
-        help="keep the logs of the brokers that tests use in this directory, a file for each broker",
+        help="keep the logs of the tests' brokers in this directory, one file per broker",
     )
     parser.addini(
         "minibroker_control",
         type="bool",
         default=False,
-        help="have the session's broker take what tests do to minibroker.clock and minibroker.faults",
+        help="start the session's broker with minibroker.clock and minibroker.faults",
     )
 
 
@@ -111,14 +111,14 @@ def minibroker(pytestconfig: pytest.Config) -> Iterator[Broker]:
 
 @pytest.fixture
 def minibroker_clean(minibroker: Broker) -> Broker:
-    """The session's broker without any topic or group, whatever tests before have left."""
+    """The session's broker, emptied of all topics and groups."""
     minibroker.reset()
     return minibroker
 
 
 @pytest.fixture
 def minibroker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
-    """Starts brokers of the test's own, with the arguments of `minibroker.Broker`; they are closed after the test."""
+    """A function that starts a broker for this test alone, with the arguments of `minibroker.Broker`."""
     brokers = pytestconfig.stash[BROKERS]
 
     def start(**arguments: Any) -> Broker:
@@ -133,7 +133,7 @@ def minibroker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Br
 
 @pytest.fixture
 def minibroker_unique(request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Makes names that nobody else uses, for topics and groups: `minibroker_unique("orders")`."""
+    """A function that makes unique names for topics and groups: `minibroker_unique("orders")`."""
 
     def unique(prefix: str = request.node.name) -> str:
         import uuid
@@ -178,7 +178,7 @@ def uses_brokers(item: pytest.Item) -> bool:
 
 
 def blame(report: pytest.TestReport, obituary: str) -> None:
-    """Fail the test for its broker's death, which stands before whatever else went wrong."""
+    """Fail the test because its broker died, and put this before any other failure."""
     before = f"\n\n{report.longreprtext}" if report.failed else ""
     report.outcome = "failed"
     report.longrepr = f"While this test ran, {obituary}{before}"

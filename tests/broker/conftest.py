@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.app import BrokerApp
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.parked import Parked
+from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
@@ -57,10 +56,7 @@ class InMemoryBroker:
     async def answer(self, frame: bytes) -> bytes | None:
         """The response frame without its size; None when there is none."""
         outcome = self.registry.dispatch(bytearray(frame), self.client)
-        if isinstance(outcome, Parked):
-            await outcome.operation.wait()
-            outcome = outcome.finish()
-        chunks = await outcome if inspect.iscoroutine(outcome) else outcome
+        chunks = await outcome.wait() if isinstance(outcome, Pending) else outcome
         if chunks is None:
             return None
         joined = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in chunks)

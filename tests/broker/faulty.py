@@ -21,7 +21,9 @@ class Faulty:
     def __init__(self, broker: InMemoryBroker) -> None:
         self.broker = broker
         self.clients = [broker.client]
-        self.injector = FaultInjector(broker.registry, broker.app.fetch_sessions, lambda: self.clients)
+        self.injector = FaultInjector(
+            broker.registry, broker.app.fetch_sessions, lambda: self.clients, broker.app.background
+        )
         broker.registry = self.injector  # type: ignore[assignment]
 
     def add(self, kind: str, **arguments: Any) -> Fault:

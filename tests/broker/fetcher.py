@@ -12,7 +12,7 @@ from minibroker.broker.replica.fetch_session import (
     FetchSessionCache,
 )
 from minibroker.broker.replica.partition import FetchedPartition
-from minibroker.broker.replica.replica_manager import FetchRow
+from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.records_file import FileSlice
@@ -49,15 +49,14 @@ class Fetcher:
         offset: int = 0,
         forget: tuple[TopicPartition, ...] = (),
         is_from_follower: bool = False,
-    ) -> FetchContext | None:
+    ) -> FetchContext:
         rows = {each: row(each, offset) for each in topic_partitions}
         return self.manager.new_context(
             session_id, epoch, rows=rows, forgotten=forget, is_from_follower=is_from_follower
         )
 
-    def answer(self, context: FetchContext | None, *results: FetchedPartition) -> FetchAnswer:
+    def answer(self, context: FetchContext, *results: FetchedPartition) -> FetchAnswer:
         """Answer a context; what is not in `results` has not changed."""
-        assert context is not None
         given = {result.topic_partition: result for result in results}
         all_results = [given.get(each.topic_partition, read(each.topic_partition)) for each in context.rows]
         return context.answer(all_results, self.now_ms)

@@ -28,7 +28,7 @@ class Asked:
 class GroupClient:
     """Asks in the newest versions, unless told otherwise."""
 
-    def __init__(self, broker: InMemoryBroker, nursery: trio.Nursery, group_id: str = GROUP) -> None:
+    def __init__(self, broker: InMemoryBroker, nursery: trio.Nursery | None, group_id: str = GROUP) -> None:
         self.broker = broker
         self.group_id = group_id
         self._nursery = nursery
@@ -69,13 +69,13 @@ class GroupClient:
 
     async def heartbeat(self, joined: Any, version: int = 2, **body: Any) -> int:
         given = {"group_id": self.group_id, "generation_id": joined.generation_id, "member_id": joined.member_id}
-        return (await self.broker.call(ApiKey.HEARTBEAT, version, **given | body)).error_code
+        return int((await self.broker.call(ApiKey.HEARTBEAT, version, **given | body)).error_code)
 
     async def leave(self, *member_ids: str, version: int = 2) -> int:
         body: dict[str, Any] = (
             {"member_id": member_ids[0]} if version < 3 else {"members": [(m, None) for m in member_ids]}
         )
-        return (await self.broker.call(ApiKey.LEAVE_GROUP, version, group_id=self.group_id, **body)).error_code
+        return int((await self.broker.call(ApiKey.LEAVE_GROUP, version, group_id=self.group_id, **body)).error_code)
 
     async def commit(self, *rows: tuple[str, int, int], joined: Any = None, version: int = 7, **body: Any) -> list[int]:
         """Rows of (topic, partition, offset); the error of each."""
@@ -114,6 +114,7 @@ class GroupClient:
         async def ask() -> None:
             asked.answer = await self.broker.call(key, version, **body)
 
+        assert self._nursery is not None, "a client of no nursery cannot wait"
         self._nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
         return asked

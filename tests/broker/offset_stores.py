@@ -6,10 +6,12 @@ from pathlib import Path
 
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.group.offset_store import LoadedGroup, OffsetStore
+from minibroker.broker.group.offset_loader import LoadedGroup
+from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
@@ -82,8 +84,13 @@ class StoreOnDisk:
             topic_overrides={GROUP_METADATA_TOPIC: {"cleanup.policy": "compact", **(topic_configs or {})}},
         )
         self.log_manager.load(NOW_MS)
+        self.background = Background()
         self.replica_manager = ReplicaManager(
-            config=self.config, log_manager=self.log_manager, timer=Timer(start_ms=0), clock=self.clock
+            config=self.config,
+            log_manager=self.log_manager,
+            timer=Timer(start_ms=0),
+            clock=self.clock,
+            background=self.background,
         )
         for partition in range(partitions):
             self.replica_manager.become_leader(partition_of(partition), leader_epoch=0, replicas=[0])

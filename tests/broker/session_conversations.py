@@ -201,7 +201,7 @@ def requests_that_overlap() -> Conversation:
     yield create("a", 2)
     begun = yield fetch("begins", NEW, ("a", 0, 0), ("a", 1, 0))
     one = begun.session_id
-    waits = {"kind": "send", "connection": "other", "max_wait_ms": MAX_WAIT_MS}
+    waits: dict[str, Any] = {"kind": "send", "connection": "other", "max_wait_ms": MAX_WAIT_MS}
     yield fetch("waits", (one, 1), **waits)
     yield fetch("sent again", (one, 1))
     yield produce("a", 0, b"wakes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,13 @@ from minibroker.broker.apis.cluster import election
 from minibroker.broker.cluster.metadata_cache import PartitionState
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 
 PREFERRED, UNCLEAN = 0, 1
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_the_cluster_is_this_broker(make_broker, version) -> None:
+async def test_the_cluster_is_this_broker(make_broker: MakeBroker, version: int) -> None:
     broker = make_broker(broker_rack="r1")
 
     answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True)
@@ -26,7 +28,7 @@ async def test_the_cluster_is_this_broker(make_broker, version) -> None:
     assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
 
 
-async def test_operations_are_told_when_asked_for(broker) -> None:
+async def test_operations_are_told_when_asked_for(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, 0)
 
     assert answer.cluster_authorized_operations == -(2**31)
@@ -35,7 +37,7 @@ async def test_operations_are_told_when_asked_for(broker) -> None:
 @pytest.mark.parametrize(
     ("endpoint_type", "code"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)]
 )
-async def test_controllers_are_not_described_here(broker, endpoint_type, code) -> None:
+async def test_controllers_are_not_described_here(broker: InMemoryBroker, endpoint_type: int, code: ErrorCode) -> None:
     answer = await broker.call(ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
 
     assert (answer.error_code, list(answer.brokers)) == (code, [])
@@ -43,7 +45,7 @@ async def test_controllers_are_not_described_here(broker, endpoint_type, code) -
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_log_directories_are_told_with_the_size_of_each_log(broker, version) -> None:
+async def test_log_directories_are_told_with_the_size_of_each_log(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
     await broker.create_topic("u")
     await broker.produce("t", [b"x" * 100], partition=1)
@@ -58,7 +60,7 @@ async def test_log_directories_are_told_with_the_size_of_each_log(broker, versio
     assert {(row.offset_lag, row.is_future_key) for _, rows in directory.topics for row in rows} == {(0, False)}
 
 
-async def test_only_named_partitions_that_are_here_are_told(broker) -> None:
+async def test_only_named_partitions_that_are_here_are_told(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
 
     answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=[("t", [1, 9, 1]), ("nope", [0])])
@@ -67,7 +69,7 @@ async def test_only_named_partitions_that_are_here_are_told(broker) -> None:
     assert [(name, [row.partition for row in rows]) for name, rows in directory.topics] == [("t", [1])]
 
 
-async def test_the_size_of_the_disk_is_told_from_v4(broker) -> None:
+async def test_the_size_of_the_disk_is_told_from_v4(broker: InMemoryBroker) -> None:
     disk = os.statvfs(broker.app._log_manager.log_dir)
 
     answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 4, topics=[])
@@ -76,7 +78,7 @@ async def test_the_size_of_the_disk_is_told_from_v4(broker) -> None:
     assert 0 < answer.results[0].usable_bytes < answer.results[0].total_bytes
 
 
-async def test_a_failed_directory_is_told_as_such(broker, monkeypatch) -> None:
+async def test_a_failed_directory_is_told_as_such(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
     with monkeypatch.context() as failed:
         failed.setattr(broker.app._log_manager, "is_offline", True)
@@ -98,7 +100,9 @@ async def test_a_failed_directory_is_told_as_such(broker, monkeypatch) -> None:
         (False, "nope", ErrorCode.LOG_DIR_NOT_FOUND),
     ],
 )
-async def test_there_is_one_directory_to_move_replicas_to(broker, is_here, topic, code) -> None:
+async def test_there_is_one_directory_to_move_replicas_to(
+    broker: InMemoryBroker, is_here: bool, topic: str, code: ErrorCode
+) -> None:
     await broker.create_topic("t")
     path = str(broker.app._log_manager.log_dir) if is_here else "/nowhere"
 
@@ -118,7 +122,9 @@ async def test_there_is_one_directory_to_move_replicas_to(broker, is_here, topic
         (-1, [5], True, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
     ],
 )
-def test_an_election_is_not_needed_or_cannot_be(leader, replicas, is_unclean, code) -> None:
+def test_an_election_is_not_needed_or_cannot_be(
+    leader: int, replicas: list[int], is_unclean: bool, code: ErrorCode
+) -> None:
     state = PartitionState(leader, 0, replicas, [])
 
     outcome, message = election(state, 0, is_unclean=is_unclean)
@@ -128,7 +134,7 @@ def test_an_election_is_not_needed_or_cannot_be(leader, replicas, is_unclean, co
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_elections_are_answered_by_partition(broker, version) -> None:
+async def test_elections_are_answered_by_partition(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(
@@ -143,7 +149,7 @@ async def test_elections_are_answered_by_partition(broker, version) -> None:
     }
 
 
-async def test_who_asks_for_all_elections_is_told_those_that_failed(broker) -> None:
+async def test_who_asks_for_all_elections_is_told_those_that_failed(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("u", -1, -1, [(0, [5, 0]), (1, [5, 6])], [])], timeout_ms=1000)
 
@@ -153,7 +159,7 @@ async def test_who_asks_for_all_elections_is_told_those_that_failed(broker) -> N
     assert answer.topics[0].partitions[0].error_code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-async def test_an_unknown_kind_of_election_is_refused(broker) -> None:
+async def test_an_unknown_kind_of_election_is_refused(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.ELECT_LEADERS, 2, election_type=7, topic_partitions=[("t", [0])], timeout_ms=1)
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -161,7 +167,7 @@ async def test_an_unknown_kind_of_election_is_refused(broker) -> None:
 
 
 @pytest.mark.parametrize("topics", [None, [("t", [0])]])
-async def test_no_partition_is_being_reassigned(broker, topics) -> None:
+async def test_no_partition_is_being_reassigned(broker: InMemoryBroker, topics: list[Any] | None) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, topics=topics, timeout_ms=1000)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.config_requests import BROKER, OK, TOPIC, alter, alter_some, described
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -23,7 +25,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_a_topics_configs_count_in_its_live_logs(broker, version) -> None:
+async def test_a_topics_configs_count_in_its_live_logs(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
 
     assert await alter(broker, TOPIC, "t", {"segment.bytes": "1000", "retention.ms": "7"}, version=version) == OK
@@ -32,7 +34,7 @@ async def test_a_topics_configs_count_in_its_live_logs(broker, version) -> None:
     assert broker.log_of("t").config.retention_ms == 7
 
 
-async def test_altered_configs_replace_all_there_were(broker) -> None:
+async def test_altered_configs_replace_all_there_were(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", segment_bytes=1000)
 
     await alter(broker, TOPIC, "t", {"retention.ms": "7"})
@@ -44,7 +46,7 @@ async def test_altered_configs_replace_all_there_were(broker) -> None:
     }
 
 
-async def test_a_smaller_limit_refuses_the_next_batch(broker) -> None:
+async def test_a_smaller_limit_refuses_the_next_batch(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     assert (await broker.produce("t", [b"x" * 500])).error_code == ErrorCode.NONE
 
@@ -53,7 +55,7 @@ async def test_a_smaller_limit_refuses_the_next_batch(broker) -> None:
     assert (await broker.produce("t", [b"x" * 500])).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-async def test_more_insync_replicas_refuse_the_next_acks_all(broker) -> None:
+async def test_more_insync_replicas_refuse_the_next_acks_all(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     await alter(broker, TOPIC, "t", {"min.insync.replicas": "2"})
@@ -61,7 +63,7 @@ async def test_more_insync_replicas_refuse_the_next_acks_all(broker) -> None:
     assert (await broker.produce("t", [b"x"], acks=-1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def test_a_topics_configs_outlive_a_restart(make_broker, tmp_path) -> None:
+async def test_a_topics_configs_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await alter(broker, TOPIC, "t", {"segment.bytes": "1000"})
@@ -73,7 +75,7 @@ async def test_a_topics_configs_outlive_a_restart(make_broker, tmp_path) -> None
     assert await described(broker, TOPIC, "t", "segment.bytes") == {"segment.bytes": ("1000", 1)}
 
 
-async def test_validation_alone_alters_nothing(broker) -> None:
+async def test_validation_alone_alters_nothing(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     assert await alter(broker, TOPIC, "t", {"segment.bytes": "1000"}, validate_only=True) == OK
@@ -102,7 +104,9 @@ async def test_validation_alone_alters_nothing(broker) -> None:
         ({"retention.ms": None}, ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms"),
     ],
 )
-async def test_wrong_configs_alter_nothing(broker, configs, code, message) -> None:
+async def test_wrong_configs_alter_nothing(
+    broker: InMemoryBroker, configs: dict[str, Any], code: ErrorCode, message: str
+) -> None:
     await broker.create_topic("t", segment_bytes=1000)
 
     assert await alter(broker, TOPIC, "t", configs) == (code, message)
@@ -125,12 +129,14 @@ async def test_wrong_configs_alter_nothing(broker, configs, code, message) -> No
         (99, "t", ErrorCode.INVALID_REQUEST, "Unexpected resource type UNKNOWN"),
     ],
 )
-async def test_what_is_not_there_is_not_altered(broker, kind, name, code, message) -> None:
+async def test_what_is_not_there_is_not_altered(
+    broker: InMemoryBroker, kind: int, name: str, code: ErrorCode, message: str
+) -> None:
     assert await alter(broker, kind, name, {}) == (code, message)
     assert await alter_some(broker, kind, name) == (code, message)
 
 
-async def test_a_failing_disk_alters_nothing(broker, monkeypatch) -> None:
+async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
 
     def fail() -> None:
@@ -148,7 +154,7 @@ async def test_a_failing_disk_alters_nothing(broker, monkeypatch) -> None:
 # -- the broker -----------------------------------------------------------------------------------------------
 
 
-async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broker) -> None:
+async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broker: InMemoryBroker) -> None:
     await broker.create_topic("own", segment_bytes=1000)
     await broker.create_topic("t")
 
@@ -160,7 +166,7 @@ async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broke
     assert broker.log_of("later").config.segment_bytes == 5000
 
 
-async def test_one_brokers_settings_win_over_those_of_all(broker) -> None:
+async def test_one_brokers_settings_win_over_those_of_all(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     await alter(broker, BROKER, "", {"log.segment.bytes": "5000", "log.retention.bytes": "9"})
@@ -178,7 +184,7 @@ async def test_one_brokers_settings_win_over_those_of_all(broker) -> None:
     }
 
 
-async def test_settings_taken_back_are_as_the_broker_was_started(make_broker) -> None:
+async def test_settings_taken_back_are_as_the_broker_was_started(make_broker: MakeBroker) -> None:
     broker = make_broker(log_retention_ms=100_000)
     await broker.create_topic("t")
     await alter(broker, BROKER, "0", {"log.retention.ms": "5", "log.segment.bytes": "5000"})
@@ -190,7 +196,7 @@ async def test_settings_taken_back_are_as_the_broker_was_started(make_broker) ->
     assert await described(broker, BROKER, "0", "log.retention.ms") == {"log.retention.ms": ("100000", 4)}
 
 
-async def test_a_brokers_settings_outlive_a_restart(make_broker, tmp_path) -> None:
+async def test_a_brokers_settings_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "plugin.key": "secret"})
@@ -208,7 +214,9 @@ async def test_a_brokers_settings_outlive_a_restart(make_broker, tmp_path) -> No
     }
 
 
-async def test_a_stored_setting_that_is_no_longer_right_is_ignored(make_broker, tmp_path, caplog) -> None:
+async def test_a_stored_setting_that_is_no_longer_right_is_ignored(
+    make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = make_broker(tmp_path / "shared")
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "log.retention.bytes": "9"})
     broker.app.close()
@@ -224,14 +232,14 @@ async def test_a_stored_setting_that_is_no_longer_right_is_ignored(make_broker, 
     }
 
 
-async def test_what_clients_are_told_to_connect_to_may_change(broker) -> None:
+async def test_what_clients_are_told_to_connect_to_may_change(broker: InMemoryBroker) -> None:
     assert await alter(broker, BROKER, "0", {"advertised.listeners": "PLAINTEXT://elsewhere:1234"}) == OK
 
     answer = await broker.call(ApiKey.METADATA, 1, topics=[])
     assert [(row.host, row.port) for row in answer.brokers] == [("elsewhere", 1234)]
 
 
-async def test_secrets_are_not_written_down(broker, tmp_path) -> None:
+async def test_secrets_are_not_written_down(broker: InMemoryBroker, tmp_path: Path) -> None:
     code, message = await alter(broker, BROKER, "0", {"listener.name.x.ssl.keystore.password": "hunter2"})
 
     assert (code, message) == (
@@ -239,10 +247,10 @@ async def test_secrets_are_not_written_down(broker, tmp_path) -> None:
         "Invalid config value for resource ConfigResource(type=BROKER, name='0'): "
         "Password encoder secret not configured",
     )
-    assert all("hunter2" not in path.read_text() for path in tmp_path.rglob("minibroker.json"))
+    assert all("hunter2" not in path.read_text() for path in tmp_path.rglob("minibroker.json"))  # noqa: ASYNC240
 
 
-async def test_of_a_resource_given_twice_the_last_counts(broker) -> None:
+async def test_of_a_resource_given_twice_the_last_counts(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(
@@ -260,7 +268,7 @@ async def test_of_a_resource_given_twice_the_last_counts(broker) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_types_and_documentation_are_told_from_v3(broker, version) -> None:
+async def test_types_and_documentation_are_told_from_v3(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(
@@ -279,13 +287,13 @@ async def test_types_and_documentation_are_told_from_v3(broker, version) -> None
     assert all(row.documentation for row in rows)
 
 
-async def test_documentation_is_told_when_asked_for(broker) -> None:
+async def test_documentation_is_told_when_asked_for(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 3, resources=[(BROKER, "0", ["log.segment.bytes"])])
 
     assert [row.documentation for row in answer.results[0].configs] == [None]
 
 
-async def test_the_file_of_topics_holds_the_changed_settings(make_broker, tmp_path) -> None:
+async def test_the_file_of_topics_holds_the_changed_settings(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "data")
 
     await alter(broker, BROKER, "", {"log.retention.bytes": "9"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from minibroker.broker.app import BrokerApp
@@ -13,16 +15,19 @@ from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from tests.broker.conftest import MakeBroker
+
+Parts = tuple[Controller, MetadataCache, TopicStore, list[Sequence[TopicPartition]]]
 
 
 @pytest.fixture
-def parts(make_broker):
+def parts(make_broker: MakeBroker) -> Parts:
     """A controller on the parts of a broker, its cache, its store, and the deletions it tells of."""
     app: BrokerApp = make_broker().app
     config = KafkaConfig({"broker.id": "0"})
     store: TopicStore = app._store
     cache = MetadataCache(0, store.cluster_id)
-    deleted: list[list[TopicPartition]] = []
+    deleted: list[Sequence[TopicPartition]] = []
     controller = Controller(
         config=config,
         dynamic_config=DynamicConfig(config),
@@ -55,7 +60,7 @@ def codes(outcomes: dict[str, TopicState | KafkaError]) -> dict[str, ErrorCode |
     return {name: outcome.code if isinstance(outcome, KafkaError) else None for name, outcome in outcomes.items()}
 
 
-async def test_deletion_is_told_with_every_partition_also_those_not_here(parts) -> None:
+async def test_deletion_is_told_with_every_partition_also_those_not_here(parts: Parts) -> None:
     controller, _, _, deleted = parts
     create_assigned(controller, {0: [0], 1: [5]})
 
@@ -64,7 +69,7 @@ async def test_deletion_is_told_with_every_partition_also_those_not_here(parts) 
     assert deleted == [[TopicPartition("t", 0), TopicPartition("t", 1)]]
 
 
-async def test_a_deletion_that_fails_is_not_told(parts, monkeypatch) -> None:
+async def test_a_deletion_that_fails_is_not_told(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, deleted = parts
     make_two_topics(controller)
     monkeypatch.setattr(store, "save", fail)
@@ -80,7 +85,9 @@ async def test_a_deletion_that_fails_is_not_told(parts, monkeypatch) -> None:
     assert cache.topics.keys() == store.topics.keys() == {"t", "u"}
 
 
-async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_made_again(parts, monkeypatch) -> None:
+async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_made_again(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, cache, store, _ = parts
     with monkeypatch.context() as full_disk:
         full_disk.setattr(store, "save", fail)
@@ -95,7 +102,9 @@ async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_ma
     assert codes(make_two_topics(controller)) == {"t": None, "u": None}
 
 
-async def test_partitions_that_could_not_be_written_down_are_not_there(parts, monkeypatch) -> None:
+async def test_partitions_that_could_not_be_written_down_are_not_there(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, cache, store, _ = parts
     make_two_topics(controller)
     monkeypatch.setattr(store, "save", fail)
@@ -106,7 +115,9 @@ async def test_partitions_that_could_not_be_written_down_are_not_there(parts, mo
     assert [len(cache.topics[name].partitions) for name in ("t", "u")] == [1, 1]
 
 
-async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(parts, monkeypatch) -> None:
+async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, cache, store, _ = parts
     seen_at_save: list[list[str]] = []
     monkeypatch.setattr(store, "save", lambda: seen_at_save.append(list(cache.topics)))
@@ -119,7 +130,7 @@ async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(
     assert not cache.topics
 
 
-async def test_nothing_is_written_down_when_nothing_changes(parts, monkeypatch) -> None:
+async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, _, store, _ = parts
     make_two_topics(controller)
     monkeypatch.setattr(store, "save", fail)
@@ -131,7 +142,9 @@ async def test_nothing_is_written_down_when_nothing_changes(parts, monkeypatch) 
     assert codes(controller.delete_topics(["v"])) == {"v": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_in_sync_replicas_are_written_down_before_they_are_seen(parts, monkeypatch) -> None:
+async def test_in_sync_replicas_are_written_down_before_they_are_seen(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     controller, cache, store, _ = parts
     create_assigned(controller, {0: [0, 5]})
     controller.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
@@ -144,7 +157,7 @@ async def test_in_sync_replicas_are_written_down_before_they_are_seen(parts, mon
     assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
 
 
-async def test_partitions_with_and_without_leaders_share_their_states(parts) -> None:
+async def test_partitions_with_and_without_leaders_share_their_states(parts: Parts) -> None:
     controller, cache, _, _ = parts
     create_assigned(controller, {0: [0, 5], 1: [5, 6]})
 
@@ -152,4 +165,6 @@ async def test_partitions_with_and_without_leaders_share_their_states(parts) -> 
 
     assert list(cache.topics["t"].partitions) == [0]
     assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
-    assert list(controller.topic("t").partitions) == [0, 1]
+    topic = controller.topic("t")
+    assert topic is not None
+    assert list(topic.partitions) == [0, 1]

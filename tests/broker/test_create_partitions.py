@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 
 
-async def add(broker, *topics, version: int = 1, timeout_ms: int = 1000, validate_only: bool = False):
+async def add(
+    broker: InMemoryBroker, *topics: Any, version: int = 1, timeout_ms: int = 1000, validate_only: bool = False
+) -> list[Any]:
     """The rows (name, error code, message) of the answer."""
     answer = await broker.call(
         ApiKey.CREATE_PARTITIONS, version, topics=list(topics), timeout_ms=timeout_ms, validate_only=validate_only
@@ -19,13 +23,13 @@ async def add(broker, *topics, version: int = 1, timeout_ms: int = 1000, validat
     return [tuple(row) for row in answer.results]
 
 
-async def count_partitions(broker, name: str) -> int:
+async def count_partitions(broker: InMemoryBroker, name: str) -> int:
     answer = await broker.call(ApiKey.METADATA, 6, topics=by_name(name))
     return len(answer.topics[0].partitions)
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_added_partitions_take_records_at_once(broker, version) -> None:
+async def test_added_partitions_take_records_at_once(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
     await broker.produce("t", [b"before"], partition=1)
 
@@ -36,7 +40,7 @@ async def test_added_partitions_take_records_at_once(broker, version) -> None:
     assert await count_partitions(broker, "t") == 4
 
 
-async def test_added_partitions_outlive_a_restart(make_broker, tmp_path) -> None:
+async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t", retention_ms=-1)
     await add(broker, ("t", 3, None))
@@ -50,7 +54,7 @@ async def test_added_partitions_outlive_a_restart(make_broker, tmp_path) -> None
     assert await count_partitions(broker, "t") == 3
 
 
-async def test_added_partitions_have_the_topics_configs(broker) -> None:
+async def test_added_partitions_have_the_topics_configs(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", segment_bytes=1000)
 
     await add(broker, ("t", 2, None))
@@ -105,7 +109,9 @@ async def test_added_partitions_have_the_topics_configs(broker) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_met_adds_nothing(broker, topic, code, message) -> None:
+async def test_what_cannot_be_met_adds_nothing(
+    broker: InMemoryBroker, topic: tuple[Any, ...], code: ErrorCode, message: str
+) -> None:
     await broker.create_topic("t", 2)
 
     assert await add(broker, topic) == [(topic[0], code, message)]
@@ -113,7 +119,7 @@ async def test_what_cannot_be_met_adds_nothing(broker, topic, code, message) -> 
     assert await count_partitions(broker, "t") == 2
 
 
-async def test_a_topic_named_twice_is_refused_and_the_others_are_served(broker) -> None:
+async def test_a_topic_named_twice_is_refused_and_the_others_are_served(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await broker.create_topic("u")
 
@@ -126,7 +132,7 @@ async def test_a_topic_named_twice_is_refused_and_the_others_are_served(broker) 
     assert await count_partitions(broker, "t") == 1
 
 
-async def test_validation_alone_adds_nothing(broker) -> None:
+async def test_validation_alone_adds_nothing(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     assert await add(broker, ("t", 2, None), validate_only=True) == [("t", ErrorCode.NONE, None)]
@@ -134,7 +140,7 @@ async def test_validation_alone_adds_nothing(broker) -> None:
     assert await count_partitions(broker, "t") == 1
 
 
-async def test_without_time_they_are_added_and_answered_as_too_late(broker) -> None:
+async def test_without_time_they_are_added_and_answered_as_too_late(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     assert await add(broker, ("t", 2, None), timeout_ms=0) == [("t", ErrorCode.REQUEST_TIMED_OUT, None)]
@@ -142,7 +148,7 @@ async def test_without_time_they_are_added_and_answered_as_too_late(broker) -> N
     assert await count_partitions(broker, "t") == 2
 
 
-async def test_more_replicas_than_live_brokers_are_refused(broker) -> None:
+async def test_more_replicas_than_live_brokers_are_refused(broker: InMemoryBroker) -> None:
     await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("t", -1, -1, [(0, [0, 5])], [])], timeout_ms=1000)
 
     by_itself = await add(broker, ("t", 2, None))
@@ -161,7 +167,9 @@ async def test_more_replicas_than_live_brokers_are_refused(broker) -> None:
     ]
 
 
-async def test_partitions_that_cannot_be_written_down_are_not_added(broker, monkeypatch) -> None:
+async def test_partitions_that_cannot_be_written_down_are_not_added(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.create_topic("t")
 
     def fail() -> None:
@@ -177,7 +185,7 @@ async def test_partitions_that_cannot_be_written_down_are_not_added(broker, monk
     assert await add(broker, ("t", 2, None)) == [("t", ErrorCode.NONE, None)]
 
 
-async def test_a_topic_whose_partitions_have_gaps_gets_no_more(make_broker, tmp_path) -> None:
+async def test_a_topic_whose_partitions_have_gaps_gets_no_more(make_broker: MakeBroker, tmp_path: Path) -> None:
     """Read off a directory that another broker wrote in part."""
     (tmp_path / "data" / "t-3").mkdir(parents=True)
     broker = make_broker(tmp_path / "data")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -34,7 +35,7 @@ async def cluster(make_broker: MakeBroker) -> InMemoryBroker:
     return broker
 
 
-async def test_a_follower_that_is_not_up_is_not_waited_for(broker) -> None:
+async def test_a_follower_that_is_not_up_is_not_waited_for(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
     await follow(broker, "t", 3)
@@ -43,7 +44,9 @@ async def test_a_follower_that_is_not_up_is_not_waited_for(broker) -> None:
         assert await delete(broker, ("t", 0, 2)) == [(ErrorCode.NONE, 2)]
 
 
-async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster, autojump_clock, nursery) -> None:
+async def test_a_live_follower_is_waited_for_until_its_log_begins_there(
+    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     waiting = await park(nursery, delete, cluster, ("t", 0, 2))
 
     await follow(cluster, "t", 3, log_start_offset=1)
@@ -55,7 +58,7 @@ async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster,
     assert cluster.log_of("t").log_start_offset == 2
 
 
-async def test_the_timeout_tells_how_far_all_are(cluster, autojump_clock) -> None:
+async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker, autojump_clock: MockClock) -> None:
     await follow(cluster, "t", 3, log_start_offset=1)
     began = trio.current_time()
 
@@ -65,7 +68,9 @@ async def test_the_timeout_tells_how_far_all_are(cluster, autojump_clock) -> Non
     assert TIMEOUT_MS <= (trio.current_time() - began) * 1000 <= TIMEOUT_MS + 100
 
 
-async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluster, autojump_clock, nursery) -> None:
+async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(
+    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     waiting = await park(nursery, delete, cluster, ("nope", 0, 0), ("t", 0, 3))
 
     await follow(cluster, "t", 3, log_start_offset=3)
@@ -73,7 +78,9 @@ async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluste
     assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (ErrorCode.NONE, 3)]
 
 
-async def test_a_topic_that_is_deleted_ends_the_wait(cluster, autojump_clock, nursery) -> None:
+async def test_a_topic_that_is_deleted_ends_the_wait(
+    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     waiting = await park(nursery, delete, cluster, ("t", 0, 2))
 
     await cluster.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
@@ -81,13 +88,13 @@ async def test_a_topic_that_is_deleted_ends_the_wait(cluster, autojump_clock, nu
     assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-async def test_internal_topics_keep_their_records(broker) -> None:
+async def test_internal_topics_keep_their_records(broker: InMemoryBroker) -> None:
     await broker.create_topic("__consumer_offsets")
 
     assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
 
 
-async def test_an_offset_below_zero_is_out_of_range_whatever_the_policy(broker) -> None:
+async def test_an_offset_below_zero_is_out_of_range_whatever_the_policy(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", cleanup_policy="compact")
 
     assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]

@@ -5,6 +5,8 @@ The messages are what it answered (tests/conformance/scripts/reconfiguring.py ho
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minibroker.broker.config.dynamic_config import DynamicConfig
@@ -84,7 +86,7 @@ def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> 
         ),
     ],
 )
-def test_a_change_that_is_not_allowed_is_refused_in_kafkas_words(changes, message) -> None:
+def test_a_change_that_is_not_allowed_is_refused_in_kafkas_words(changes: dict[str, Any], message: str) -> None:
     config = KafkaConfig({})
 
     with pytest.raises(InvalidDynamicConfig) as raised:
@@ -95,7 +97,7 @@ def test_a_change_that_is_not_allowed_is_refused_in_kafkas_words(changes, messag
 
 
 @pytest.mark.parametrize("name", ["advertised.listeners", "listener.name.x.ssl.keystore.location"])
-def test_what_belongs_to_one_broker_is_refused_for_all(name) -> None:
+def test_what_belongs_to_one_broker_is_refused_for_all(name: str) -> None:
     with pytest.raises(InvalidDynamicConfig) as raised:
         DynamicConfig(KafkaConfig({})).changed("", {name: "x"})
 

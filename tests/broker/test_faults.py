@@ -87,26 +87,6 @@ async def test_the_error_of_a_session_is_the_answers_own(faulty: Faulty) -> None
     assert (answer.error_code, list(answer.topics)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
 
 
-async def test_a_fetch_that_is_repeated_byte_for_byte_is_struck(faulty: Faulty) -> None:
-    for _ in range(3):
-        await faulty.broker.fetch(("orders", 0, 0))
-    assert faulty.broker.client.repeated_fetch is not None
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", times=1)
-
-    answers = [await faulty.broker.fetch(("orders", 0, 0)) for _ in range(2)]
-
-    assert [errors_of(answer)["orders", 0] for answer in answers] == [NOT_LEADER, 0]
-
-
-async def test_a_struck_fetch_leaves_nothing_for_the_next_request(faulty: Faulty) -> None:
-    faulty.add("delay", seconds=0.001, api="fetch", times=1)
-
-    await faulty.broker.fetch(("orders", 0, 0))
-    await produce_to(faulty.broker, ("payments", 0))
-
-    assert faulty.broker.client.repeated_fetch is None
-
-
 @pytest.mark.parametrize("version", [2, 3, 8, 12])
 async def test_a_wrong_crc_is_in_a_copy_of_the_records(faulty: Faulty, version: int) -> None:
     await faulty.broker.produce("orders", [b"a", b"b"])

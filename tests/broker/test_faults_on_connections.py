@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.response import Trickled
-from tests.broker.test_connection import Peer, echo, framed, peer_of
+from minibroker.broker.network.connection import Dispatch
+from minibroker.broker.network.response import ThrottledResponse
+from minibroker.broker.pending import Pending
+from tests.broker.test_connection import Peer, PeerOf, echo, framed, peer_of
 
 __all__ = ["peer_of"]
 
 ANSWER = framed(bytes(range(96)))
 
 
-def trickling(bytes_per_second: int, hurry: trio.Event):
+def trickling(bytes_per_second: int, hurry: trio.Event) -> Dispatch:
     """Answers `slow` with 100 bytes at that rate, and anything else with itself."""
 
-    def dispatch(frame: bytearray, client: Client):
-        async def slowly() -> Trickled:
-            return Trickled([ANSWER[:50], ANSWER[50:]], bytes_per_second, hurry)
-
-        return slowly() if frame == b"slow" else echo(frame, client)
+    def dispatch(frame: bytearray, client: Client) -> Any:
+        if frame != b"slow":
+            return echo(frame, client)
+        pending: Pending[ThrottledResponse] = Pending()
+        pending.resolve(ThrottledResponse([ANSWER[:50], ANSWER[50:]], bytes_per_second, hurry))
+        return pending
 
     return dispatch
 
 
 @pytest.mark.parametrize("bytes_per_second", [1, 7, 40, 1000])
-async def test_a_slow_answer_leaves_at_its_rate(peer_of, nursery, autojump_clock, bytes_per_second: int) -> None:
+async def test_a_slow_answer_leaves_at_its_rate(
+    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock, bytes_per_second: int
+) -> None:
     peer = peer_of(trickling(bytes_per_second, trio.Event()))
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"slow") + framed(b"next"))
@@ -42,7 +49,9 @@ async def test_a_slow_answer_leaves_at_its_rate(peer_of, nursery, autojump_clock
     assert trio.current_time() - began == pytest.approx(len(ANSWER) / bytes_per_second)
 
 
-async def test_a_slow_answer_is_nowhere_early(peer_of, nursery, autojump_clock) -> None:
+async def test_a_slow_answer_is_nowhere_early(
+    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     peer = peer_of(trickling(10, trio.Event()))
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"slow"))
@@ -52,7 +61,9 @@ async def test_a_slow_answer_is_nowhere_early(peer_of, nursery, autojump_clock) 
     assert len(peer.sock.recv(1000)) == math.ceil(50.5)
 
 
-async def test_a_slow_answer_that_may_hurry_goes_at_once(peer_of, nursery, autojump_clock) -> None:
+async def test_a_slow_answer_that_may_hurry_goes_at_once(
+    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     hurry = trio.Event()
     peer = peer_of(trickling(1, hurry))
     nursery.start_soon(peer.run)
@@ -67,7 +78,9 @@ async def test_a_slow_answer_that_may_hurry_goes_at_once(peer_of, nursery, autoj
     assert trio.current_time() == began
 
 
-async def test_other_connections_do_not_wait_for_a_slow_one(peer_of, nursery, autojump_clock) -> None:
+async def test_other_connections_do_not_wait_for_a_slow_one(
+    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     slow, other = peer_of(trickling(1, trio.Event())), peer_of(echo)
     for peer in (slow, other):
         nursery.start_soon(peer.run)
@@ -81,8 +94,8 @@ async def test_other_connections_do_not_wait_for_a_slow_one(peer_of, nursery, au
     assert trio.current_time() == began
 
 
-async def test_a_torn_answer_ends_the_connection_behind_its_last_bytes(peer_of) -> None:
-    def dispatch(frame: bytearray, client: Client):
+async def test_a_torn_answer_ends_the_connection_behind_its_last_bytes(peer_of: PeerOf) -> None:
+    def dispatch(frame: bytearray, client: Client) -> Any:
         if frame == b"tear":
             raise CloseConnectionError("torn", b"half")
         return echo(frame, client)

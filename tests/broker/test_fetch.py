@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS
+from tests.broker.conftest import NOW_MS, InMemoryBroker
 
 
-def rows(answer) -> list:
+def rows(answer: Any) -> list[Any]:
     return [(topic.topic, row) for topic in answer.topics for row in topic.partitions]
 
 
-async def test_every_version_of_fetch_is_answered(broker) -> None:
+async def test_every_version_of_fetch_is_answered(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a", b"b"])
 
@@ -29,7 +32,7 @@ async def test_every_version_of_fetch_is_answered(broker) -> None:
         assert b"a" in bytes(row.records)
 
 
-async def test_partitions_are_answered_in_request_order_and_unknown_ones_last(broker) -> None:
+async def test_partitions_are_answered_in_request_order_and_unknown_ones_last(broker: InMemoryBroker) -> None:
     await broker.create_topic("a", 3)
     await broker.create_topic("b")
 
@@ -44,7 +47,7 @@ async def test_partitions_are_answered_in_request_order_and_unknown_ones_last(br
     ]
 
 
-async def test_an_error_row_has_no_offsets_no_aborted_list_and_no_records(broker) -> None:
+async def test_an_error_row_has_no_offsets_no_aborted_list_and_no_records(broker: InMemoryBroker) -> None:
     ((_, row),) = rows(await broker.fetch(("nope", 0, 0)))
 
     assert (row.high_watermark, row.last_stable_offset, row.log_start_offset) == (-1, -1, -1)
@@ -52,7 +55,7 @@ async def test_an_error_row_has_no_offsets_no_aborted_list_and_no_records(broker
     assert bytes(row.records) == b""
 
 
-async def test_the_end_of_the_log_is_no_error_and_one_beyond_is(broker) -> None:
+async def test_the_end_of_the_log_is_no_error_and_one_beyond_is(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a", b"b"])
 
@@ -61,7 +64,7 @@ async def test_the_end_of_the_log_is_no_error_and_one_beyond_is(broker) -> None:
     assert codes == [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE, ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-async def test_the_first_batch_may_exceed_every_limit_and_later_ones_may_not(broker) -> None:
+async def test_the_first_batch_may_exceed_every_limit_and_later_ones_may_not(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     for partition in (0, 1):
         await broker.produce("t", [b"x" * 1000], partition=partition)
@@ -73,7 +76,7 @@ async def test_the_first_batch_may_exceed_every_limit_and_later_ones_may_not(bro
     assert sizes[1] == 0
 
 
-async def test_old_versions_take_the_limit_literally(broker) -> None:
+async def test_old_versions_take_the_limit_literally(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_format_version="0.9.0")
     await broker.produce("t", [b"x" * 1000])
 
@@ -82,7 +85,7 @@ async def test_old_versions_take_the_limit_literally(broker) -> None:
     assert len(row.records) == 100
 
 
-async def test_several_batches_come_at_once_and_the_last_may_be_cut(broker) -> None:
+async def test_several_batches_come_at_once_and_the_last_may_be_cut(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     for _ in range(3):
         await broker.produce("t", [b"x" * 100])
@@ -93,7 +96,7 @@ async def test_several_batches_come_at_once_and_the_last_may_be_cut(broker) -> N
     assert len(row.records) == whole - 1
 
 
-async def test_max_wait_zero_is_answered_at_once(broker) -> None:
+async def test_max_wait_zero_is_answered_at_once(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     with trio.move_on_after(0) as scope:
@@ -102,7 +105,7 @@ async def test_max_wait_zero_is_answered_at_once(broker) -> None:
     assert not scope.cancelled_caught
 
 
-async def test_a_fetch_without_enough_waits_for_max_wait(broker, autojump_clock) -> None:
+async def test_a_fetch_without_enough_waits_for_max_wait(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     await broker.create_topic("t")
     started = trio.current_time()
 
@@ -112,7 +115,9 @@ async def test_a_fetch_without_enough_waits_for_max_wait(broker, autojump_clock)
     assert rows(answer)[0][1].error_code == ErrorCode.NONE
 
 
-async def test_new_data_wakes_a_waiting_fetch(broker, autojump_clock, nursery) -> None:
+async def test_new_data_wakes_a_waiting_fetch(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     answers = []
 
@@ -128,7 +133,9 @@ async def test_new_data_wakes_a_waiting_fetch(broker, autojump_clock, nursery) -
     assert b"woken" in bytes(rows(answer)[0][1].records)
 
 
-async def test_data_below_min_bytes_does_not_wake_and_adds_up(broker, autojump_clock, nursery) -> None:
+async def test_data_below_min_bytes_does_not_wake_and_adds_up(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     answers = []
 
@@ -146,7 +153,9 @@ async def test_data_below_min_bytes_does_not_wake_and_adds_up(broker, autojump_c
     assert [len(row.records) > 1000 for _, row in rows(answers[0])] == [True, True]
 
 
-async def test_a_produce_to_another_partition_wakes_nobody(broker, autojump_clock, nursery) -> None:
+async def test_a_produce_to_another_partition_wakes_nobody(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     nursery.start_soon(lambda: broker.fetch(("t", 0, 0), max_wait_ms=60_000))
     await trio.testing.wait_all_tasks_blocked()
@@ -157,7 +166,9 @@ async def test_a_produce_to_another_partition_wakes_nobody(broker, autojump_cloc
     assert broker.app.replica_manager.fetch_purgatory.statistics().delayed == 1
 
 
-async def test_case_b_a_deleted_topic_ends_the_wait(broker, autojump_clock, nursery) -> None:
+async def test_case_b_a_deleted_topic_ends_the_wait(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     answers = []
 
@@ -173,7 +184,9 @@ async def test_case_b_a_deleted_topic_ends_the_wait(broker, autojump_clock, nurs
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_case_c_a_rolled_segment_ends_the_wait(broker, autojump_clock, nursery) -> None:
+async def test_case_c_a_rolled_segment_ends_the_wait(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", segment_bytes=1000)
     await broker.produce("t", [b"x" * 800])
     answers = []
@@ -191,7 +204,7 @@ async def test_case_c_a_rolled_segment_ends_the_wait(broker, autojump_clock, nur
     assert b"x" * 800 in bytes(row.records)
 
 
-async def test_an_error_in_one_partition_is_not_waited_with(broker, autojump_clock) -> None:
+async def test_an_error_in_one_partition_is_not_waited_with(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     await broker.create_topic("t", 2)
     started = trio.current_time()
 
@@ -200,7 +213,9 @@ async def test_an_error_in_one_partition_is_not_waited_with(broker, autojump_clo
     assert trio.current_time() == started
 
 
-async def test_an_unknown_partition_does_not_cut_the_wait_of_others(broker, autojump_clock) -> None:
+async def test_an_unknown_partition_does_not_cut_the_wait_of_others(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t")
     started = trio.current_time()
 
@@ -209,7 +224,7 @@ async def test_an_unknown_partition_does_not_cut_the_wait_of_others(broker, auto
     assert trio.current_time() - started >= 0.5
 
 
-async def test_a_session_that_is_not_known_is_refused(broker) -> None:
+async def test_a_session_that_is_not_known_is_refused(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     answer = await broker.fetch(("t", 0, 0), version=7, session_id=7, session_epoch=3)
@@ -218,7 +233,7 @@ async def test_a_session_that_is_not_known_is_refused(broker) -> None:
     assert list(answer.topics) == []
 
 
-async def test_a_topic_may_forbid_down_conversion(broker) -> None:
+async def test_a_topic_may_forbid_down_conversion(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_downconversion_enable="false")
     await broker.produce("t", [b"a"])
 
@@ -227,7 +242,7 @@ async def test_a_topic_may_forbid_down_conversion(broker) -> None:
     assert codes == [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE]
 
 
-async def test_a_topic_that_packs_with_zstd_is_refused_to_who_does_not_know_it(broker) -> None:
+async def test_a_topic_that_packs_with_zstd_is_refused_to_who_does_not_know_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", compression_type="zstd")
     await broker.produce("t", [b"a" * 1000])
 
@@ -237,7 +252,7 @@ async def test_a_topic_that_packs_with_zstd_is_refused_to_who_does_not_know_it(b
         assert codes == [expected] * 2, version
 
 
-async def test_zstd_that_a_producer_chose_cannot_be_converted_for_old_clients(broker) -> None:
+async def test_zstd_that_a_producer_chose_cannot_be_converted_for_old_clients(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = build_batch([Record(0, NOW_MS, None, b"a" * 1000, ())], codec=Codec.ZSTD)
     await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
@@ -249,7 +264,7 @@ async def test_zstd_that_a_producer_chose_cannot_be_converted_for_old_clients(br
     }
 
 
-async def test_consumers_are_never_sent_to_another_replica(broker) -> None:
+async def test_consumers_are_never_sent_to_another_replica(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a"])
 

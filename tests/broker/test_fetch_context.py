@@ -10,11 +10,14 @@ from minibroker.broker.replica.fetch_context import (
     FullFetchContext,
     IncrementalFetchContext,
     SessionErrorContext,
+    SessionlessContext,
 )
 from minibroker.broker.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, MAX_EPOCH, NO_SESSION_ID, next_epoch
-from minibroker.broker.replica.replica_manager import failed_fetch
+from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.partition_read import failed_fetch
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from tests.broker.conftest import InMemoryBroker
 from tests.broker.fetcher import A0, A1, A2, B0, START_MS, Fetcher, read
 
 
@@ -27,16 +30,15 @@ def names(answer: FetchAnswer) -> list[TopicPartition]:
     return [result.topic_partition for result in answer.partitions]
 
 
-def rows_of(context: FetchContext | None) -> list[TopicPartition]:
-    assert context is not None
+def rows_of(context: FetchContext) -> list[TopicPartition]:
     return [each.topic_partition for each in context.rows]
 
 
-def test_row_35_no_id_and_epoch_minus_one_is_no_session(fetcher) -> None:
-    assert fetcher.open(NO_SESSION_ID, FINAL_EPOCH, A0) is None
+def test_row_35_no_id_and_epoch_minus_one_is_no_session(fetcher: Fetcher) -> None:
+    assert isinstance(fetcher.open(NO_SESSION_ID, FINAL_EPOCH, A0), SessionlessContext)
 
 
-async def test_row_35_versions_before_7_begin_no_session(broker) -> None:
+async def test_row_35_versions_before_7_begin_no_session(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
 
     for version in range(9):
@@ -46,7 +48,7 @@ async def test_row_35_versions_before_7_begin_no_session(broker) -> None:
     assert broker.app.fetch_sessions.statistics().sessions == 0
 
 
-def test_row_36_a_session_begins_when_its_answer_is_built(fetcher) -> None:
+def test_row_36_a_session_begins_when_its_answer_is_built(fetcher: Fetcher) -> None:
     context = fetcher.open(NO_SESSION_ID, INITIAL_EPOCH, A0, A1)
     assert isinstance(context, FullFetchContext)
     assert fetcher.cache.statistics().sessions == 0
@@ -67,7 +69,7 @@ def test_row_36_a_session_that_is_refused_has_id_0_and_all_partitions() -> None:
     assert (answer.error, answer.session_id, names(answer)) == (ErrorCode.NONE, NO_SESSION_ID, [A0, A1])
 
 
-def test_row_36_a_session_knows_what_its_first_answer_said(fetcher) -> None:
+def test_row_36_a_session_knows_what_its_first_answer_said(fetcher: Fetcher) -> None:
     context = fetcher.open(NO_SESSION_ID, INITIAL_EPOCH, A0, A1)
     session_id = fetcher.answer(context, read(A0, high_watermark=7, log_start_offset=3)).session_id
 
@@ -76,15 +78,15 @@ def test_row_36_a_session_knows_what_its_first_answer_said(fetcher) -> None:
     assert names(answer) == []
 
 
-def test_row_37_epoch_minus_one_ends_the_session_without_another(fetcher) -> None:
+def test_row_37_epoch_minus_one_ends_the_session_without_another(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
 
-    assert fetcher.open(session_id, FINAL_EPOCH, A0) is None
+    assert isinstance(fetcher.open(session_id, FINAL_EPOCH, A0), SessionlessContext)
 
     assert fetcher.cache.statistics().sessions == 0
 
 
-def test_row_38_a_full_request_ends_the_session_it_names_before_it_is_answered(fetcher) -> None:
+def test_row_38_a_full_request_ends_the_session_it_names_before_it_is_answered(fetcher: Fetcher) -> None:
     first = fetcher.begin(A0)
 
     context = fetcher.open(first, INITIAL_EPOCH, A1)
@@ -96,7 +98,9 @@ def test_row_38_a_full_request_ends_the_session_it_names_before_it_is_answered(f
 
 
 @pytest.mark.parametrize(("session_id", "epoch"), [(77, 1), (NO_SESSION_ID, 1), (NO_SESSION_ID, -2)])
-def test_row_39_an_unknown_id_is_an_error_with_id_0_and_nothing_to_read(fetcher, session_id, epoch) -> None:
+def test_row_39_an_unknown_id_is_an_error_with_id_0_and_nothing_to_read(
+    fetcher: Fetcher, session_id: int, epoch: int
+) -> None:
     context = fetcher.open(session_id, epoch, A0)
 
     assert isinstance(context, SessionErrorContext)
@@ -105,7 +109,7 @@ def test_row_39_an_unknown_id_is_an_error_with_id_0_and_nothing_to_read(fetcher,
 
 
 @pytest.mark.parametrize("epoch", [2, 3, MAX_EPOCH, -2])
-def test_row_40_another_epoch_is_an_error_and_changes_nothing(fetcher, epoch) -> None:
+def test_row_40_another_epoch_is_an_error_and_changes_nothing(fetcher: Fetcher, epoch: int) -> None:
     session_id = fetcher.begin(A0)
 
     context = fetcher.open(session_id, epoch, A1, forget=(A0,))
@@ -115,7 +119,7 @@ def test_row_40_another_epoch_is_an_error_and_changes_nothing(fetcher, epoch) ->
     assert fetcher.session(session_id).epoch == 1
 
 
-def test_row_40_each_request_has_the_next_epoch(fetcher) -> None:
+def test_row_40_each_request_has_the_next_epoch(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
 
     for epoch in (1, 2, 3):
@@ -124,7 +128,7 @@ def test_row_40_each_request_has_the_next_epoch(fetcher) -> None:
     assert fetcher.session(session_id).epoch == 4
 
 
-def test_row_40_the_largest_epoch_is_followed_by_1(fetcher) -> None:
+def test_row_40_the_largest_epoch_is_followed_by_1(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
     fetcher.session(session_id).epoch = MAX_EPOCH
 
@@ -134,7 +138,7 @@ def test_row_40_the_largest_epoch_is_followed_by_1(fetcher) -> None:
     assert next_epoch(FINAL_EPOCH) == FINAL_EPOCH
 
 
-def test_row_41_a_request_that_was_overtaken_is_an_error_with_the_session_id(fetcher) -> None:
+def test_row_41_a_request_that_was_overtaken_is_an_error_with_the_session_id(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
     overtaken = fetcher.open(session_id, 1)
     fetcher.answer(fetcher.open(session_id, 2))
@@ -145,7 +149,7 @@ def test_row_41_a_request_that_was_overtaken_is_an_error_with_the_session_id(fet
     assert fetcher.session(session_id).partitions[A0].high_watermark == 0
 
 
-def test_row_41_a_session_that_ended_meanwhile_still_answers(fetcher) -> None:
+def test_row_41_a_session_that_ended_meanwhile_still_answers(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
     context = fetcher.open(session_id, 1)
     fetcher.open(session_id, FINAL_EPOCH)
@@ -155,7 +159,7 @@ def test_row_41_a_session_that_ended_meanwhile_still_answers(fetcher) -> None:
     assert (answer.error, answer.session_id, names(answer)) == (ErrorCode.NONE, session_id, [A0])
 
 
-def test_row_42_nothing_changed_is_an_empty_answer_with_the_id(fetcher) -> None:
+def test_row_42_nothing_changed_is_an_empty_answer_with_the_id(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
 
     context = fetcher.open(session_id, 1)
@@ -168,7 +172,7 @@ def test_row_42_nothing_changed_is_an_empty_answer_with_the_id(fetcher) -> None:
 @pytest.mark.parametrize(
     "change", [read(A1, high_watermark=1), read(A1, log_start_offset=1)], ids=["high watermark", "log start"]
 )
-def test_row_42_a_changed_offset_is_told_once(fetcher, change) -> None:
+def test_row_42_a_changed_offset_is_told_once(fetcher: Fetcher, change: FetchedPartition) -> None:
     session_id = fetcher.begin(A0, A1, B0)
 
     answers = [fetcher.answer(fetcher.open(session_id, epoch), change) for epoch in (1, 2)]
@@ -176,7 +180,7 @@ def test_row_42_a_changed_offset_is_told_once(fetcher, change) -> None:
     assert [names(answer) for answer in answers] == [[A1], []]
 
 
-def test_row_42_records_are_sent_however_often(fetcher) -> None:
+def test_row_42_records_are_sent_however_often(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
 
     answers = [fetcher.answer(fetcher.open(session_id, epoch), read(A1, size_bytes=70)) for epoch in (1, 2)]
@@ -184,7 +188,7 @@ def test_row_42_records_are_sent_however_often(fetcher) -> None:
     assert [names(answer) for answer in answers] == [[A1], [A1]]
 
 
-def test_row_42_an_error_is_told_every_time_and_so_is_its_end(fetcher) -> None:
+def test_row_42_an_error_is_told_every_time_and_so_is_its_end(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
     error = failed_fetch(A1, ErrorCode.OFFSET_OUT_OF_RANGE)
 
@@ -196,7 +200,7 @@ def test_row_42_an_error_is_told_every_time_and_so_is_its_end(fetcher) -> None:
     assert [names(answer) for answer in answers] == [[A1], [A1], [A1], []]
 
 
-def test_row_42_an_error_forgets_the_high_watermark_even_if_it_has_one(fetcher) -> None:
+def test_row_42_an_error_forgets_the_high_watermark_even_if_it_has_one(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
     error = read(A0, high_watermark=0)._replace(error=ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -206,44 +210,43 @@ def test_row_42_an_error_forgets_the_high_watermark_even_if_it_has_one(fetcher) 
     assert names(fetcher.answer(fetcher.open(session_id, 2))) == [A0]
 
 
-def test_row_42_a_partition_added_is_told_and_one_changed_is_read_from_its_new_offset(fetcher) -> None:
+def test_row_42_a_partition_added_is_told_and_one_changed_is_read_from_its_new_offset(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
 
     context = fetcher.open(session_id, 1, A0, B0, offset=5)
 
-    assert context is not None
     assert [(each.topic_partition, each.fetch_offset) for each in context.rows] == [(A0, 5), (A1, 0), (B0, 5)]
     assert names(fetcher.answer(context)) == [B0]
 
 
-def test_row_43_forgotten_partitions_are_not_read_and_unknown_ones_are_ignored(fetcher) -> None:
+def test_row_43_forgotten_partitions_are_not_read_and_unknown_ones_are_ignored(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1, B0)
 
     assert rows_of(fetcher.open(session_id, 1, forget=(A1, A2))) == [A0, B0]
 
 
-def test_row_43_a_partition_named_and_forgotten_is_forgotten(fetcher) -> None:
+def test_row_43_a_partition_named_and_forgotten_is_forgotten(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
 
     assert rows_of(fetcher.open(session_id, 1, A1, B0, forget=(A1, B0))) == [A0]
 
 
-def test_row_43_a_session_that_forgot_everything_is_gone(fetcher) -> None:
+def test_row_43_a_session_that_forgot_everything_is_gone(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1)
 
-    assert fetcher.open(session_id, 1, forget=(A0, A1)) is None
+    assert isinstance(fetcher.open(session_id, 1, forget=(A0, A1)), SessionlessContext)
 
     assert fetcher.cache.statistics().sessions == 0
     assert isinstance(fetcher.open(session_id, 2), SessionErrorContext)
 
 
-def test_row_44_partitions_are_read_in_the_order_they_came(fetcher) -> None:
+def test_row_44_partitions_are_read_in_the_order_they_came(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(B0, A2, A0)
 
     assert rows_of(fetcher.open(session_id, 1, A1, A2)) == [B0, A2, A0, A1]
 
 
-def test_row_44_the_first_order_is_that_of_the_answer(fetcher) -> None:
+def test_row_44_the_first_order_is_that_of_the_answer(fetcher: Fetcher) -> None:
     context = fetcher.open(NO_SESSION_ID, INITIAL_EPOCH, A0, A1, B0)
 
     session_id = context.answer([read(A1), read(B0), read(A0)], START_MS).session_id
@@ -251,7 +254,7 @@ def test_row_44_the_first_order_is_that_of_the_answer(fetcher) -> None:
     assert rows_of(fetcher.open(session_id, 1)) == [A1, B0, A0]
 
 
-def test_row_44_answered_partitions_go_to_the_end(fetcher) -> None:
+def test_row_44_answered_partitions_go_to_the_end(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0, A1, A2, B0)
 
     fetcher.answer(fetcher.open(session_id, 1), read(A0, size_bytes=70), read(A2, high_watermark=1))

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.broker.replica.fetch_session import (
     FINAL_EPOCH,
@@ -17,6 +18,7 @@ from minibroker.broker.replica.fetch_session import (
     FetchSessionCache,
 )
 from minibroker.protocol.primitives import TopicPartition
+from tests.broker.conftest import MakeBroker
 from tests.broker.fetcher import A0, A1, A2, B0, START_MS, Fetcher, row
 
 
@@ -34,7 +36,7 @@ def test_row_45_no_slots_no_sessions() -> None:
     assert [fetcher.begin(A0), fetcher.begin(A0, A1, is_from_follower=True)] == [NO_SESSION_ID, NO_SESSION_ID]
 
 
-async def test_row_45_the_number_of_slots_is_a_setting(make_broker) -> None:
+async def test_row_45_the_number_of_slots_is_a_setting(make_broker: MakeBroker) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await broker.create_topic("a")
 
@@ -71,7 +73,9 @@ def test_row_46_a_session_is_as_old_as_its_last_use() -> None:
     assert [cache.get(first.id), cache.get(second.id)] == [None, None]
 
 
-async def test_row_46_two_minutes_pass_while_the_broker_runs(make_broker, autojump_clock) -> None:
+async def test_row_46_two_minutes_pass_while_the_broker_runs(
+    make_broker: MakeBroker, autojump_clock: MockClock
+) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await broker.create_topic("a")
 

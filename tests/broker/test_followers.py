@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
+from trio.testing import MockClock
 
+from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import (
     FOLLOWER,
     answers,
@@ -36,7 +40,7 @@ def one_batch() -> bytearray:
 # -- row 52: what a fetch says of the follower ----------------------------------------------------------------
 
 
-async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broker) -> None:
+async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
 
@@ -46,7 +50,7 @@ async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broke
     assert (replica.log_start_offset, replica.log_end_offset.message_offset) == (1, 2)
 
 
-async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(broker) -> None:
+async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
     await follow(broker, "t", 3)
@@ -58,7 +62,9 @@ async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(brok
     assert await in_sync(broker, "t") == [0, 1]
 
 
-async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_until_it_is_cut(broker) -> None:
+async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_until_it_is_cut(
+    broker: InMemoryBroker,
+) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
     await follow(broker, "t", 2)
@@ -72,7 +78,9 @@ async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_u
     assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == 2
 
 
-async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker, autojump_clock, nursery) -> None:
+async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await assign(broker, "t", [0, 1])
     waiting = await park(nursery, follow, broker, "t", 0, max_wait_ms=LONG_MS)
     replica = partition_of(broker, "t").remote_replicas[FOLLOWER]
@@ -90,7 +98,7 @@ async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker,
 
 @pytest.mark.parametrize("replicas", [[0], [0, 1]])
 async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wait(
-    broker, autojump_clock, replicas: list[int]
+    broker: InMemoryBroker, autojump_clock: MockClock, replicas: list[int]
 ) -> None:
     await assign(broker, "t", replicas)
     await broker.produce("t", THREE)
@@ -106,7 +114,7 @@ async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wai
 
 
 async def test_row_53_what_is_written_does_not_wake_who_is_no_replica_and_waits_below_the_end(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
@@ -119,13 +127,13 @@ async def test_row_53_what_is_written_does_not_wake_who_is_no_replica_and_waits_
     assert (await waiting.seen()).high_watermark == 6
 
 
-async def test_row_53_an_error_stays_an_error_for_who_is_no_replica(broker) -> None:
+async def test_row_53_an_error_stays_an_error_for_who_is_no_replica(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
 
     assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_row_53_a_follower_with_the_leaders_own_id_is_refused_as_a_whole(broker) -> None:
+async def test_row_53_a_follower_with_the_leaders_own_id_is_refused_as_a_whole(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
 
     body = await ask(broker, [("t", [wanted(0, 0)])], replica_id=0)
@@ -136,7 +144,7 @@ async def test_row_53_a_follower_with_the_leaders_own_id_is_refused_as_a_whole(b
 # -- row 54: the high watermark -------------------------------------------------------------------------------
 
 
-async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replicas(broker) -> None:
+async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replicas(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1, 2])
     await follow(broker, "t", 0, replica=1)
     await follow(broker, "t", 0, replica=2)
@@ -150,7 +158,7 @@ async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replica
     assert seen == [0, 2, 3]
 
 
-async def test_row_54_the_answer_has_the_high_watermark_of_before_the_fetch(broker) -> None:
+async def test_row_54_the_answer_has_the_high_watermark_of_before_the_fetch(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -161,7 +169,7 @@ async def test_row_54_the_answer_has_the_high_watermark_of_before_the_fetch(brok
 
 
 async def test_row_54_a_consumer_that_waits_is_woken_by_the_follower_and_not_by_the_producer(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -180,7 +188,7 @@ async def test_row_54_a_consumer_that_waits_is_woken_by_the_follower_and_not_by_
 
 
 async def test_row_54_who_reads_to_the_end_is_woken_before_the_high_watermark_moves(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
@@ -194,7 +202,7 @@ async def test_row_54_who_reads_to_the_end_is_woken_before_the_high_watermark_mo
     assert (await consume(broker, "t", 0)).high_watermark == 6
 
 
-async def test_row_54_who_lags_and_is_not_in_sync_holds_nothing_back(broker) -> None:
+async def test_row_54_who_lags_and_is_not_in_sync_holds_nothing_back(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
     await follow(broker, "t", 1)
@@ -204,7 +212,9 @@ async def test_row_54_who_lags_and_is_not_in_sync_holds_nothing_back(broker) -> 
     assert (await consume(broker, "t", 0)).high_watermark == 6
 
 
-async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_waited_for(broker, monkeypatch) -> None:
+async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_waited_for(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await assign(broker, "t", [0, 1])
 
     def full() -> None:
@@ -220,22 +230,24 @@ async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_
     assert (await consume(broker, "t", 0)).high_watermark == 3
 
 
-async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_the_disk_first(broker) -> None:
+async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_the_disk_first(
+    broker: InMemoryBroker,
+) -> None:
     await assign(broker, "t", [0, 1], flush_messages=1)
     replica_manager = broker.app.replica_manager
     where = TopicPartition("t", 0)
 
-    results = replica_manager.append_records({where: memoryview(one_batch())}, required_acks=1)
+    results = replica_manager.append({where: memoryview(one_batch())}, required_acks=1, timeout_ms=1000)
     await follow(broker, "t", 1)
     assert replica_manager.partitions[where].high_watermark.message_offset == 0
 
-    await replica_manager.flush(replica_manager.logs_to_flush(results))
-    replica_manager.after_flush(results)
+    assert isinstance(results, Pending)
+    await results.wait()
     assert replica_manager.partitions[where].high_watermark.message_offset == 1
 
 
 async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await assign(broker, "t", [0, 1], segment_bytes=1000)
     await broker.produce("t", [b"x" * 800])
@@ -249,7 +261,9 @@ async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behi
     assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
 
 
-async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(broker, autojump_clock, nursery) -> None:
+async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     """As kafka 2.0.1 Partition.appendRecordsToLeader; which is the first is there up to a hash map."""
     await broker.create_topic("t", 2)
     waiting = await park(nursery, broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
@@ -260,23 +274,20 @@ async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(broke
 
 
 async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
-    broker, autojump_clock, nursery, monkeypatch
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t", 2)
     waiting = await park(nursery, broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
-    replica_manager = broker.app.replica_manager
-    read = replica_manager.read_from_local_log
 
-    def fail_once(*args):
-        monkeypatch.setattr(replica_manager, "read_from_local_log", read)
+    def fail(*args: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(replica_manager, "read_from_local_log", fail_once)
+    monkeypatch.setattr("minibroker.broker.replica.fetch.read_rows", fail)
     topics = [("t", [(0, one_batch()), (1, one_batch())])]
     produced = await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
 
     assert [row.error_code for row in produced.topics[0].partitions] == [ErrorCode.NONE, ErrorCode.NONE]
-    assert [bool(each.records) for each in answers(await waiting.seen())] == [True, True]
+    assert {each.error for each in answers(await waiting.seen())} == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 # -- row 57: how far each reads -------------------------------------------------------------------------------
@@ -288,7 +299,7 @@ async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
     ids=["follower", "consumer", "debugging", "future", "nobody"],
 )
 async def test_row_57_followers_read_to_the_end_and_consumers_to_the_high_watermark(
-    broker, replica: int, is_read: bool
+    broker: InMemoryBroker, replica: int, is_read: bool
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -300,7 +311,9 @@ async def test_row_57_followers_read_to_the_end_and_consumers_to_the_high_waterm
     assert bool(answer.records) is is_read
 
 
-async def test_row_57_the_latest_offset_is_the_end_for_a_follower_and_the_high_watermark_for_a_consumer(broker) -> None:
+async def test_row_57_the_latest_offset_is_the_end_for_a_follower_and_the_high_watermark_for_a_consumer(
+    broker: InMemoryBroker,
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -317,7 +330,7 @@ async def test_row_57_the_latest_offset_is_the_end_for_a_follower_and_the_high_w
 
 
 async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_next_start_begins(
-    make_broker, tmp_path
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1])
@@ -334,7 +347,9 @@ async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_n
     assert (await consume(second, "t", 0)).high_watermark == 2
 
 
-async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker, autojump_clock, nursery) -> None:
+async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await assign(broker, "t", [0, 1, 2])
     await follow(broker, "t", 0)
     producing = await park(nursery, broker.produce, "t", THREE, acks=-1)
@@ -352,7 +367,9 @@ async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker, autoju
 # -- sessions (rows 42 to 46) -----------------------------------------------------------------------------------
 
 
-async def test_row_46_a_followers_session_takes_a_consumers_place_and_not_the_other_way_round(make_broker) -> None:
+async def test_row_46_a_followers_session_takes_a_consumers_place_and_not_the_other_way_round(
+    make_broker: MakeBroker,
+) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await assign(broker, "t", [0, 1])
     topics = [("t", [wanted(0, 0)])]
@@ -367,7 +384,9 @@ async def test_row_46_a_followers_session_takes_a_consumers_place_and_not_the_ot
     assert ids[2] == 0
 
 
-async def test_row_42_a_followers_session_tells_it_of_the_high_watermark_when_that_moves(broker) -> None:
+async def test_row_42_a_followers_session_tells_it_of_the_high_watermark_when_that_moves(
+    broker: InMemoryBroker,
+) -> None:
     await assign(broker, "t", [0, 1], [0, 1])
     topics = [("t", [wanted(0, 0), wanted(1, 0)])]
     session = {"replica_id": FOLLOWER}
@@ -383,7 +402,7 @@ async def test_row_42_a_followers_session_tells_it_of_the_high_watermark_when_th
 
 
 async def test_row_52_every_partition_of_a_followers_session_is_fetched_with_each_request(
-    broker, autojump_clock
+    broker: InMemoryBroker, autojump_clock: MockClock
 ) -> None:
     await assign(broker, "t", [0, 1])
     session = {"replica_id": FOLLOWER}

@@ -22,8 +22,8 @@ class Answers:
     def __init__(self) -> None:
         self.given: list[JoinResult | SyncResult] = []
 
-    def answer(self, result: JoinResult | SyncResult) -> None:
-        self.given.append(result)
+    def resolve(self, value: JoinResult | SyncResult, /) -> None:
+        self.given.append(value)
 
 
 def member(member_id: str, *protocols: str, instance_id: str | None = None, metadata: bytes = b"") -> Member:

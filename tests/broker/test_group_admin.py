@@ -7,7 +7,7 @@ import trio
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import MakeBroker
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.group_clients import GroupClient
 
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
@@ -25,7 +25,7 @@ async def delete(client: GroupClient, *group_ids: str) -> list[tuple[str, int]]:
     return [(row.group_id, row.error_code) for row in answer.results]
 
 
-async def test_a_stable_group_is_described_with_what_its_members_have(client) -> None:
+async def test_a_stable_group_is_described_with_what_its_members_have(client: GroupClient) -> None:
     joined = await client.stable()
 
     group = await client.describe()
@@ -36,7 +36,7 @@ async def test_a_stable_group_is_described_with_what_its_members_have(client) ->
     assert (member.member_metadata, member.member_assignment) == (b"metadata", b"all")
 
 
-async def test_while_it_rebalances_only_the_members_are_told(client) -> None:
+async def test_while_it_rebalances_only_the_members_are_told(client: GroupClient) -> None:
     await client.join()
 
     group = await client.describe()
@@ -45,19 +45,19 @@ async def test_while_it_rebalances_only_the_members_are_told(client) -> None:
     assert [(member.member_metadata, member.member_assignment) for member in group.members] == [(b"", b"")]
 
 
-async def test_a_group_that_is_not_there_is_dead(client) -> None:
+async def test_a_group_that_is_not_there_is_dead(client: GroupClient) -> None:
     group = await client.describe()
 
     assert (group.error_code, group.group_state, group.protocol_type, group.members) == (0, "Dead", "", [])
 
 
-async def test_without_a_topic_nothing_can_be_told(broker, nursery) -> None:
+async def test_without_a_topic_nothing_can_be_told(broker: InMemoryBroker, nursery: trio.Nursery) -> None:
     group = await GroupClient(broker, nursery).describe()
 
     assert (group.error_code, group.group_state) == (ErrorCode.NOT_COORDINATOR, "")
 
 
-async def test_groups_are_listed_by_state_from_v4(client) -> None:
+async def test_groups_are_listed_by_state_from_v4(client: GroupClient) -> None:
     await client.stable()
     await client.broker.create_topic("a")
     await GroupClient(client.broker, None, "offsets").commit(("a", 0, 5))
@@ -71,7 +71,7 @@ async def test_groups_are_listed_by_state_from_v4(client) -> None:
     assert [row[:2] for row in old.groups] == [("group", "consumer"), ("offsets", "")]
 
 
-async def test_only_an_empty_group_can_be_deleted(client) -> None:
+async def test_only_an_empty_group_can_be_deleted(client: GroupClient) -> None:
     joined = await client.stable()
 
     refused = await delete(client, "group", "nowhere")
@@ -83,7 +83,7 @@ async def test_only_an_empty_group_can_be_deleted(client) -> None:
     assert (await client.describe()).group_state == "Dead"
 
 
-async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker, nursery) -> None:
+async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
     first = make_broker(**SETTINGS)
     await first.create_topic("a")
     client = GroupClient(first, nursery)
@@ -100,7 +100,7 @@ async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker, nurser
     assert await client.offset("a") == -1
 
 
-async def test_when_the_topic_of_groups_is_deleted_they_are_forgotten(client) -> None:
+async def test_when_the_topic_of_groups_is_deleted_they_are_forgotten(client: GroupClient) -> None:
     first = await client.stable()
     waiting = await client.start_join()
 

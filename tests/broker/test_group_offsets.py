@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import BatchView, scan_batches
@@ -27,7 +30,7 @@ async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
     return client
 
 
-async def test_what_was_committed_is_fetched(client) -> None:
+async def test_what_was_committed_is_fetched(client: GroupClient) -> None:
     errors = await client.commit(("a", 0, 5), ("a", 2, 7), metadata="why")
 
     answer = await client.committed(("a", 0), ("a", 1), ("a", 2))
@@ -37,7 +40,7 @@ async def test_what_was_committed_is_fetched(client) -> None:
     assert rows == [(0, 5, "why", 0), (1, -1, "", 0), (2, 7, "why", 0)]
 
 
-async def test_the_last_commit_counts(client) -> None:
+async def test_the_last_commit_counts(client: GroupClient) -> None:
     for offset in (5, 9, 3):
         await client.commit(("a", 0, offset))
 
@@ -45,12 +48,12 @@ async def test_the_last_commit_counts(client) -> None:
 
 
 @pytest.mark.parametrize("version", range(9))
-async def test_every_version_can_commit(client, version) -> None:
+async def test_every_version_can_commit(client: GroupClient, version: int) -> None:
     assert await client.commit(("a", 0, version), version=version) == [ErrorCode.NONE]
     assert await client.offset("a") == version
 
 
-async def test_a_leader_epoch_is_kept_with_the_offset(client) -> None:
+async def test_a_leader_epoch_is_kept_with_the_offset(client: GroupClient) -> None:
     await client.broker.call(ApiKey.OFFSET_COMMIT, 6, group_id=client.group_id, topics=[("a", [(0, 5, 42, -1, None)])])
 
     row = (await client.committed(("a", 0))).topics[0].partitions[0]
@@ -58,14 +61,14 @@ async def test_a_leader_epoch_is_kept_with_the_offset(client) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_an_unknown_group_has_no_offsets_and_that_is_no_error(client, version) -> None:
+async def test_an_unknown_group_has_no_offsets_and_that_is_no_error(client: GroupClient, version: int) -> None:
     answer = await client.committed(("a", 0), ("nowhere", 1), version=version)
 
     rows = [(row.committed_offset, row.metadata, row.error_code) for t in answer.topics for row in t.partitions]
     assert (answer.error_code, rows) == (ErrorCode.NONE, [(-1, "", 0), (-1, "", 0)])
 
 
-async def test_in_v0_an_offset_that_is_not_there_is_an_error_and_metadata_is_not_told(client) -> None:
+async def test_in_v0_an_offset_that_is_not_there_is_an_error_and_metadata_is_not_told(client: GroupClient) -> None:
     await client.commit(("a", 0, 5), metadata="why")
 
     answer = await client.committed(("a", 0), ("a", 1), ("nowhere", 0), version=0)
@@ -75,7 +78,7 @@ async def test_in_v0_an_offset_that_is_not_there_is_an_error_and_metadata_is_not
     assert rows == [(5, "", 0), unknown, unknown]
 
 
-async def test_all_offsets_are_fetched_at_once_from_v2(client) -> None:
+async def test_all_offsets_are_fetched_at_once_from_v2(client: GroupClient) -> None:
     await client.commit(("a", 0, 5), ("a", 1, 6))
 
     answer = await client.committed(version=2)
@@ -86,27 +89,27 @@ async def test_all_offsets_are_fetched_at_once_from_v2(client) -> None:
         await client.committed(version=1)
 
 
-async def test_an_offset_of_a_topic_that_is_not_there_is_refused_and_the_others_are_kept(client) -> None:
+async def test_an_offset_of_a_topic_that_is_not_there_is_refused_and_the_others_are_kept(client: GroupClient) -> None:
     errors = await client.commit(("a", 0, 5), ("nowhere", 0, 5), ("a", 3, 5))
 
     assert sorted(errors) == [ErrorCode.NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2]
     assert await client.offset("a") == 5
 
 
-async def test_metadata_has_a_limit(client) -> None:
+async def test_metadata_has_a_limit(client: GroupClient) -> None:
     assert await client.commit(("a", 0, 5), metadata="x" * 4096) == [ErrorCode.NONE]
     assert await client.commit(("a", 0, 6), metadata="x" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert await client.offset("a") == 5
 
 
-async def test_the_empty_group_id_may_keep_offsets(client) -> None:
+async def test_the_empty_group_id_may_keep_offsets(client: GroupClient) -> None:
     unnamed = GroupClient(client.broker, None, "")
 
     assert await unnamed.commit(("a", 0, 5)) == [ErrorCode.NONE]
     assert await unnamed.offset("a") == 5
 
 
-async def test_a_generation_of_an_unknown_group_is_refused(client) -> None:
+async def test_a_generation_of_an_unknown_group_is_refused(client: GroupClient) -> None:
     assert await client.commit(("a", 0, 5), generation_id=3, member_id="x") == [ErrorCode.ILLEGAL_GENERATION]
 
 
@@ -120,27 +123,29 @@ async def test_a_generation_of_an_unknown_group_is_refused(client) -> None:
         ({"generation_id": -1, "member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-async def test_only_members_of_the_generation_commit_while_there_are_members(client, body, error) -> None:
+async def test_only_members_of_the_generation_commit_while_there_are_members(
+    client: GroupClient, body: dict[str, Any], error: ErrorCode
+) -> None:
     joined = await client.stable()
     identity = {"generation_id": joined.generation_id, "member_id": joined.member_id}
 
     assert await client.commit(("a", 0, 5), **identity | body) == [error]
 
 
-async def test_before_the_assignment_a_commit_is_told_of_the_rebalance(client) -> None:
+async def test_before_the_assignment_a_commit_is_told_of_the_rebalance(client: GroupClient) -> None:
     joined = await client.join()
 
     assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-async def test_while_members_join_again_the_last_generation_may_still_commit(client) -> None:
+async def test_while_members_join_again_the_last_generation_may_still_commit(client: GroupClient) -> None:
     joined = await client.stable()
     await client.start_join()
 
     assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.NONE]
 
 
-async def test_a_commit_is_a_sign_of_life(client, autojump_clock) -> None:
+async def test_a_commit_is_a_sign_of_life(client: GroupClient, autojump_clock: MockClock) -> None:
     joined = await client.stable()
 
     for offset in range(4):
@@ -148,7 +153,7 @@ async def test_a_commit_is_a_sign_of_life(client, autojump_clock) -> None:
         assert await client.commit(("a", 0, offset), joined=joined) == [ErrorCode.NONE]
 
 
-async def test_a_commit_is_one_append(client) -> None:
+async def test_a_commit_is_one_append(client: GroupClient) -> None:
     log = client.broker.log_of("__consumer_offsets")
     before = log.log_end_offset
 
@@ -167,38 +172,38 @@ def log_batches(log: Log, offset: int) -> list[BatchView]:
 # -- how they go ----------------------------------------------------------------------------------------------
 
 
-async def test_offsets_expire_and_the_group_with_them(client) -> None:
+async def test_offsets_expire_and_the_group_with_them(client: GroupClient) -> None:
     await client.commit(("a", 0, 5))
 
     client.broker.clock.wall_now_ms += 10_080 * MINUTE_MS
-    client.broker.app.groups.committing.expire()
+    client.broker.app.groups.offsets.expire()
     assert await client.offset("a") == 5
     client.broker.clock.wall_now_ms += 1
-    client.broker.app.groups.committing.expire()
+    client.broker.app.groups.offsets.expire()
 
     assert await client.offset("a") == -1
     assert (await client.broker.call(ApiKey.LIST_GROUPS, 0)).groups == []
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-async def test_a_client_up_to_v4_may_say_how_long(client, version) -> None:
+async def test_a_client_up_to_v4_may_say_how_long(client: GroupClient, version: int) -> None:
     await client.commit(("a", 0, 5), version=version, retention_time_ms=MINUTE_MS)
 
     client.broker.clock.wall_now_ms += MINUTE_MS + 1
-    client.broker.app.groups.committing.expire()
+    client.broker.app.groups.offsets.expire()
 
     assert await client.offset("a") == -1
 
 
-async def test_a_time_beyond_all_times_is_the_last_there_is(client) -> None:
+async def test_a_time_beyond_all_times_is_the_last_there_is(client: GroupClient) -> None:
     assert await client.commit(("a", 0, 5), version=2, retention_time_ms=2**63 - 1) == [ErrorCode.NONE]
 
-    client.broker.app.groups.committing.expire()
+    client.broker.app.groups.offsets.expire()
 
     assert await client.offset("a") == 5
 
 
-async def test_offsets_of_a_deleted_topic_go_with_it(client) -> None:
+async def test_offsets_of_a_deleted_topic_go_with_it(client: GroupClient) -> None:
     await client.broker.create_topic("b")
     await client.commit(("a", 0, 5), ("b", 0, 6))
 
@@ -207,7 +212,7 @@ async def test_offsets_of_a_deleted_topic_go_with_it(client) -> None:
     assert (await client.offset("a"), await client.offset("b")) == (5, -1)
 
 
-async def delete_offsets(client: GroupClient, *topics: str, group_id: str | None = None):
+async def delete_offsets(client: GroupClient, *topics: str, group_id: str | None = None) -> Any:
     return await client.broker.call(
         ApiKey.OFFSET_DELETE,
         0,
@@ -216,7 +221,7 @@ async def delete_offsets(client: GroupClient, *topics: str, group_id: str | None
     )
 
 
-async def test_offsets_of_an_empty_group_can_be_deleted(client) -> None:
+async def test_offsets_of_an_empty_group_can_be_deleted(client: GroupClient) -> None:
     await client.commit(("a", 0, 5), ("a", 1, 6))
 
     answer = await delete_offsets(client, "a", "nowhere")
@@ -226,7 +231,7 @@ async def test_offsets_of_an_empty_group_can_be_deleted(client) -> None:
     assert (await client.offset("a", 0), await client.offset("a", 1)) == (-1, 6)
 
 
-async def test_offsets_of_a_topic_that_is_consumed_now_cannot(client) -> None:
+async def test_offsets_of_a_topic_that_is_consumed_now_cannot(client: GroupClient) -> None:
     await client.broker.create_topic("b")
     await client.commit(("a", 0, 5), ("b", 0, 6))
     await client.stable(protocols=[("range", b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff")])
@@ -237,7 +242,7 @@ async def test_offsets_of_a_topic_that_is_consumed_now_cannot(client) -> None:
     assert (await client.offset("a"), await client.offset("b")) == (5, -1)
 
 
-async def test_only_consumers_groups_may_lose_offsets_while_they_run(client) -> None:
+async def test_only_consumers_groups_may_lose_offsets_while_they_run(client: GroupClient) -> None:
     await client.stable(protocol_type="connect")
 
     assert (await delete_offsets(client, "a")).error_code == ErrorCode.NON_EMPTY_GROUP
@@ -248,7 +253,7 @@ async def test_only_consumers_groups_may_lose_offsets_while_they_run(client) -> 
 # -- what is there after a restart ----------------------------------------------------------------------------
 
 
-async def test_offsets_are_there_after_a_restart(make_broker, nursery) -> None:
+async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
     first = make_broker(**SETTINGS)
     await first.create_topic("a")
     client = GroupClient(first, nursery)
@@ -264,7 +269,7 @@ async def test_offsets_are_there_after_a_restart(make_broker, nursery) -> None:
     assert (row.committed_offset, row.committed_leader_epoch) == (6, 3)
 
 
-async def test_transactional_offsets_count_once_the_transaction_is_committed(client) -> None:
+async def test_transactional_offsets_count_once_the_transaction_is_committed(client: GroupClient) -> None:
     groups = client.broker.app.groups
     commits = {TopicPartition("a", 0): OffsetRecord(5, -1, "", client.broker.clock.wall_ms(), None)}
     errors = groups.commit_transactional_offsets("group", producer_id=7, producer_epoch=0, commits=commits)

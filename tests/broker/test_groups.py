@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
-from tests.broker.conftest import MakeBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.group_clients import GroupClient
 
 
@@ -24,7 +26,9 @@ async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
 # -- FindCoordinator ------------------------------------------------------------------------------------------
 
 
-async def test_the_coordinator_is_this_broker_and_its_topic_is_made_when_first_wanted(broker, nursery) -> None:
+async def test_the_coordinator_is_this_broker_and_its_topic_is_made_when_first_wanted(
+    broker: InMemoryBroker, nursery: trio.Nursery
+) -> None:
     answer = await GroupClient(broker, nursery).find()
 
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 0, "127.0.0.1", 9092)
@@ -32,18 +36,18 @@ async def test_the_coordinator_is_this_broker_and_its_topic_is_made_when_first_w
     assert (metadata.topics[0].is_internal, len(metadata.topics[0].partitions)) == (True, 50)
 
 
-async def test_many_coordinators_are_found_at_once(broker) -> None:
+async def test_many_coordinators_are_found_at_once(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["a", "b"])
 
     assert [(row.key, row.error_code, row.port) for row in answer.coordinators] == [("a", 0, 9092), ("b", 0, 9092)]
 
 
-async def test_an_unknown_kind_of_coordinator_closes_the_connection(broker) -> None:
+async def test_an_unknown_kind_of_coordinator_closes_the_connection(broker: InMemoryBroker) -> None:
     with pytest.raises(KafkaProtocolError):
         await broker.call(ApiKey.FIND_COORDINATOR, 1, key="a", key_type=2)
 
 
-async def test_before_there_is_a_topic_nobody_coordinates(broker, nursery) -> None:
+async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker, nursery: trio.Nursery) -> None:
     answer = await GroupClient(broker, nursery).join()
 
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
@@ -52,7 +56,7 @@ async def test_before_there_is_a_topic_nobody_coordinates(broker, nursery) -> No
 # -- JoinGroup ------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_member_leads_and_is_told_the_members(client) -> None:
+async def test_the_first_member_leads_and_is_told_the_members(client: GroupClient) -> None:
     joined = await client.join()
 
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
@@ -60,7 +64,7 @@ async def test_the_first_member_leads_and_is_told_the_members(client) -> None:
     assert [(row.member_id, row.metadata) for row in joined.members] == [(joined.member_id, b"metadata")]
 
 
-async def test_a_member_id_is_the_client_id_and_a_uuid(client) -> None:
+async def test_a_member_id_is_the_client_id_and_a_uuid(client: GroupClient) -> None:
     joined = await client.join()
 
     name, _, suffix = joined.member_id.partition("-")
@@ -68,7 +72,7 @@ async def test_a_member_id_is_the_client_id_and_a_uuid(client) -> None:
 
 
 @pytest.mark.parametrize("version", range(8))
-async def test_every_version_can_join(client, version) -> None:
+async def test_every_version_can_join(client: GroupClient, version: int) -> None:
     joined = await client.join(version=version)
     if version >= 4:
         assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -79,7 +83,7 @@ async def test_every_version_can_join(client, version) -> None:
 
 
 async def test_a_new_group_waits_for_more_members_and_longer_when_one_comes(
-    make_broker, nursery, autojump_clock
+    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1), nursery)
     await client.find()
@@ -97,7 +101,9 @@ async def test_a_new_group_waits_for_more_members_and_longer_when_one_comes(
     assert len(first.answer.members) == 2 and not second.answer.members
 
 
-async def test_the_initial_wait_ends_with_the_rebalance_timeout(make_broker, nursery, autojump_clock) -> None:
+async def test_the_initial_wait_ends_with_the_rebalance_timeout(
+    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1), nursery)
     await client.find()
 
@@ -110,7 +116,7 @@ async def test_the_initial_wait_ends_with_the_rebalance_timeout(make_broker, nur
     assert [each.answer.generation_id for each in joins[:4]] == [1, 1, 1, 1]
 
 
-async def test_a_second_member_makes_the_first_join_again(client) -> None:
+async def test_a_second_member_makes_the_first_join_again(client: GroupClient) -> None:
     first = await client.stable()
 
     second = await client.start_join()
@@ -124,7 +130,9 @@ async def test_a_second_member_makes_the_first_join_again(client) -> None:
     assert {row.member_id for row in again.members} == {first.member_id, second.answer.member_id}
 
 
-async def test_who_does_not_join_again_in_time_is_no_member_any_more(client, autojump_clock) -> None:
+async def test_who_does_not_join_again_in_time_is_no_member_any_more(
+    client: GroupClient, autojump_clock: MockClock
+) -> None:
     first = await client.stable(rebalance_timeout_ms=5000, session_timeout_ms=30_000)
     second = await client.start_join(rebalance_timeout_ms=5000)
 
@@ -134,7 +142,7 @@ async def test_who_does_not_join_again_in_time_is_no_member_any_more(client, aut
     assert await client.heartbeat(first) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_in_v0_the_session_timeout_bounds_the_rebalance(client, autojump_clock) -> None:
+async def test_in_v0_the_session_timeout_bounds_the_rebalance(client: GroupClient, autojump_clock: MockClock) -> None:
     first = await client.stable(version=0, session_timeout_ms=7000)
     second = await client.start_join(version=0, session_timeout_ms=6000)
 
@@ -145,7 +153,7 @@ async def test_in_v0_the_session_timeout_bounds_the_rebalance(client, autojump_c
     assert second.answer.generation_id == 2
 
 
-async def test_a_follower_that_joins_again_unchanged_is_told_its_generation(client) -> None:
+async def test_a_follower_that_joins_again_unchanged_is_told_its_generation(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     await client.join(first.member_id)
@@ -156,7 +164,7 @@ async def test_a_follower_that_joins_again_unchanged_is_told_its_generation(clie
     assert (again.error_code, again.generation_id, again.members) == (ErrorCode.NONE, 2, [])
 
 
-async def test_a_leader_that_joins_again_sets_off_a_rebalance(client) -> None:
+async def test_a_leader_that_joins_again_sets_off_a_rebalance(client: GroupClient) -> None:
     first = await client.stable()
 
     again = await client.join(first.member_id)
@@ -164,7 +172,7 @@ async def test_a_leader_that_joins_again_sets_off_a_rebalance(client) -> None:
     assert (again.error_code, again.generation_id) == (ErrorCode.NONE, 2)
 
 
-async def test_a_member_with_other_metadata_sets_off_a_rebalance(client) -> None:
+async def test_a_member_with_other_metadata_sets_off_a_rebalance(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -189,20 +197,20 @@ async def test_a_member_with_other_metadata_sets_off_a_rebalance(client) -> None
         ({"client_id": "x" * 32_767}, ErrorCode.INVALID_REQUEST),
     ],
 )
-async def test_a_join_that_is_refused(client, body, error) -> None:
+async def test_a_join_that_is_refused(client: GroupClient, body: dict[str, Any], error: ErrorCode) -> None:
     joined = await client.join(**body)
 
     assert (joined.error_code, joined.generation_id, joined.leader, joined.members) == (error, 0, "", [])
 
 
 @pytest.mark.parametrize("name", ["group_id", "protocol_type", "group_instance_id", "member_id"])
-async def test_a_name_that_is_longer_than_a_string_can_be_is_malformed(client, name) -> None:
+async def test_a_name_that_is_longer_than_a_string_can_be_is_malformed(client: GroupClient, name: str) -> None:
     with pytest.raises(KafkaProtocolError, match="string too long"):
         await client.join(**{name: "x" * 32_768}, version=6)
 
 
 @pytest.mark.parametrize("body", [{"protocol_type": "connect"}, {"protocols": [("roundrobin", b"")]}])
-async def test_a_member_that_speaks_another_protocol_is_refused(client, body) -> None:
+async def test_a_member_that_speaks_another_protocol_is_refused(client: GroupClient, body: dict[str, Any]) -> None:
     await client.stable()
 
     assert (await client.join(**body)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -211,7 +219,7 @@ async def test_a_member_that_speaks_another_protocol_is_refused(client, body) ->
 # -- SyncGroup ------------------------------------------------------------------------------------------------
 
 
-async def test_followers_wait_for_the_assignment_of_the_leader(client) -> None:
+async def test_followers_wait_for_the_assignment_of_the_leader(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -226,7 +234,7 @@ async def test_followers_wait_for_the_assignment_of_the_leader(client) -> None:
     assert follower_id in {row.member_id for row in (await client.describe()).members}
 
 
-async def test_a_member_the_leader_forgot_has_nothing_assigned(client) -> None:
+async def test_a_member_the_leader_forgot_has_nothing_assigned(client: GroupClient) -> None:
     joined = await client.join()
 
     synced = await client.sync(joined, [("nobody", b"all")])
@@ -234,7 +242,7 @@ async def test_a_member_the_leader_forgot_has_nothing_assigned(client) -> None:
     assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"")
 
 
-async def test_who_waits_for_an_assignment_is_told_of_the_next_rebalance(client) -> None:
+async def test_who_waits_for_an_assignment_is_told_of_the_next_rebalance(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -257,13 +265,13 @@ async def test_who_waits_for_an_assignment_is_told_of_the_next_rebalance(client)
         ({"protocol_name": "roundrobin", "version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-async def test_a_sync_that_is_refused(client, body, error) -> None:
+async def test_a_sync_that_is_refused(client: GroupClient, body: dict[str, Any], error: ErrorCode) -> None:
     joined = await client.join()
 
     assert (await client.sync(joined, **body)).error_code == error
 
 
-async def test_v5_tells_the_protocol_again(client) -> None:
+async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
     joined = await client.join()
 
     synced = await client.sync(joined, version=5, protocol_type="consumer", protocol_name="range")
@@ -284,20 +292,22 @@ async def test_v5_tells_the_protocol_again(client) -> None:
         ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-async def test_what_a_heartbeat_is_answered(client, body, error) -> None:
+async def test_what_a_heartbeat_is_answered(client: GroupClient, body: dict[str, Any], error: ErrorCode) -> None:
     joined = await client.stable()
 
     assert await client.heartbeat(joined, **body) == error
 
 
-async def test_before_the_assignment_is_there_a_heartbeat_is_told_of_the_rebalance(client) -> None:
+async def test_before_the_assignment_is_there_a_heartbeat_is_told_of_the_rebalance(client: GroupClient) -> None:
     joined = await client.join()
 
     assert await client.heartbeat(joined) == ErrorCode.REBALANCE_IN_PROGRESS
     assert await client.heartbeat(joined, generation_id=7) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(client, autojump_clock) -> None:
+async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(
+    client: GroupClient, autojump_clock: MockClock
+) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -316,7 +326,7 @@ async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(cl
     assert [row.member_id for row in again.members] == [first.member_id]
 
 
-async def test_heartbeats_keep_a_member(client, autojump_clock) -> None:
+async def test_heartbeats_keep_a_member(client: GroupClient, autojump_clock: MockClock) -> None:
     joined = await client.stable()
 
     for _ in range(10):
@@ -327,7 +337,7 @@ async def test_heartbeats_keep_a_member(client, autojump_clock) -> None:
     assert (await client.describe()).group_state == "Empty"
 
 
-async def test_who_waits_is_alive(client, autojump_clock) -> None:
+async def test_who_waits_is_alive(client: GroupClient, autojump_clock: MockClock) -> None:
     first = await client.stable(session_timeout_ms=60_000)
     second = await client.start_join(session_timeout_ms=6000)
     first = await client.join(first.member_id)
@@ -345,7 +355,7 @@ async def test_who_waits_is_alive(client, autojump_clock) -> None:
 # -- LeaveGroup -----------------------------------------------------------------------------------------------
 
 
-async def test_when_the_last_member_leaves_the_group_is_empty(client) -> None:
+async def test_when_the_last_member_leaves_the_group_is_empty(client: GroupClient) -> None:
     joined = await client.stable()
 
     assert await client.leave(joined.member_id) == ErrorCode.NONE
@@ -355,7 +365,7 @@ async def test_when_the_last_member_leaves_the_group_is_empty(client) -> None:
     assert await client.heartbeat(joined) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_the_rest_rebalances_when_one_leaves(client) -> None:
+async def test_the_rest_rebalances_when_one_leaves(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -367,14 +377,14 @@ async def test_the_rest_rebalances_when_one_leaves(client) -> None:
     assert (again.generation_id, again.leader) == (3, second.answer.member_id)
 
 
-async def test_a_stranger_cannot_leave(client) -> None:
+async def test_a_stranger_cannot_leave(client: GroupClient) -> None:
     await client.stable()
 
     assert await client.leave("nobody") == ErrorCode.UNKNOWN_MEMBER_ID
     assert await client.leave("") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_many_leave_at_once_and_each_has_its_error(client) -> None:
+async def test_many_leave_at_once_and_each_has_its_error(client: GroupClient) -> None:
     joined = await client.stable()
 
     answer = await client.broker.call(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minibroker.broker.apis.config_operations import altered
@@ -9,12 +11,13 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from tests.broker.config_requests import APPEND, BROKER, DELETE, OK, SET, SUBTRACT, TOPIC, alter_some
+from tests.broker.conftest import InMemoryBroker
 
 make_row = IncrementalAlterConfigsRequest.row("resources.configs")
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_what_is_not_named_stays(broker, version) -> None:
+async def test_what_is_not_named_stays(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", segment_bytes=1000, retention_ms=7)
 
     outcome = await alter_some(
@@ -26,7 +29,7 @@ async def test_what_is_not_named_stays(broker, version) -> None:
     assert (config.segment_bytes, config.retention_ms, config.max_message_bytes) == (1000, 604_800_000, 9)
 
 
-async def test_lists_are_added_to_and_taken_from(broker) -> None:
+async def test_lists_are_added_to_and_taken_from(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     assert await alter_some(broker, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == OK
@@ -35,7 +38,7 @@ async def test_lists_are_added_to_and_taken_from(broker) -> None:
     assert broker.log_of("t").config.cleanup_policy == ("compact",)
 
 
-async def test_a_brokers_settings_are_altered_one_by_one(broker) -> None:
+async def test_a_brokers_settings_are_altered_one_by_one(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await alter_some(broker, BROKER, "0", ("log.segment.bytes", SET, "5000"))
     await alter_some(broker, BROKER, "0", ("log.retention.bytes", SET, "9"))
@@ -64,7 +67,9 @@ async def test_a_brokers_settings_are_altered_one_by_one(broker) -> None:
         ),
     ],
 )
-async def test_wrong_operations_alter_nothing(broker, rows, message) -> None:
+async def test_wrong_operations_alter_nothing(
+    broker: InMemoryBroker, rows: list[tuple[str, int, str | None]], message: str
+) -> None:
     await broker.create_topic("t", retention_ms=7)
 
     assert await alter_some(broker, TOPIC, "t", *rows) == (ErrorCode.INVALID_REQUEST, message)
@@ -72,7 +77,7 @@ async def test_wrong_operations_alter_nothing(broker, rows, message) -> None:
     assert broker.log_of("t").config.retention_ms == 7
 
 
-async def test_a_resource_is_altered_once_in_a_request(broker) -> None:
+async def test_a_resource_is_altered_once_in_a_request(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(
@@ -98,7 +103,7 @@ async def test_a_resource_is_altered_once_in_a_request(broker) -> None:
         ({}, APPEND, "compact", "delete,compact"),
     ],
 )
-def test_an_element_is_in_a_list_once(current, operation, value, expected) -> None:
+def test_an_element_is_in_a_list_once(current: dict[str, Any], operation: int, value: str, expected: str) -> None:
     configs = altered(current, [make_row(name="cleanup.policy", operation=operation, value=value)], is_topic=True)
 
     assert configs == {"cleanup.policy": expected}

@@ -25,7 +25,8 @@ class Killed(BaseException):
 
 def end_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the broker end after it has given up this many logs."""
-    delete, deleted = LogManager.delete_log, []
+    delete = LogManager.delete_log
+    deleted: list[TopicPartition] = []
 
     def delete_log(self: LogManager, topic_partition: TopicPartition) -> None:
         if len(deleted) == count:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import (
     FOLLOWER,
     ask,
@@ -32,7 +35,9 @@ ACKS_ALL = -1
 
 
 @pytest.mark.parametrize("replicas", [[0, 1], [1, 0]])
-async def test_row_55_a_new_partition_has_the_live_broker_alone_in_sync(broker, replicas: list[int]) -> None:
+async def test_row_55_a_new_partition_has_the_live_broker_alone_in_sync(
+    broker: InMemoryBroker, replicas: list[int]
+) -> None:
     await assign(broker, "t", replicas)
 
     assert await in_sync(broker, "t") == [0]
@@ -40,7 +45,7 @@ async def test_row_55_a_new_partition_has_the_live_broker_alone_in_sync(broker, 
 
 @pytest.mark.parametrize(("version", "error", "replicas"), [(0, 9, [0]), (1, 0, [1, 0])])
 async def test_row_55_who_is_not_up_is_named_from_metadata_v1_on(
-    broker, version: int, error: int, replicas: list[int]
+    broker: InMemoryBroker, version: int, error: int, replicas: list[int]
 ) -> None:
     await assign(broker, "t", [1, 0])
 
@@ -50,7 +55,7 @@ async def test_row_55_who_is_not_up_is_named_from_metadata_v1_on(
     assert (row.error_code, list(row.replica_nodes), list(row.isr_nodes)) == (error, replicas, [0])
 
 
-async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker) -> None:
+async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
 
@@ -62,7 +67,7 @@ async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker) -> 
     assert seen == [[0], [0], [0, 1]]
 
 
-async def test_row_55_a_follower_joins_although_the_leaders_end_is_further(broker) -> None:
+async def test_row_55_a_follower_joins_although_the_leaders_end_is_further(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1, 2])
     await follow(broker, "t", 0, replica=2)
     await broker.produce("t", THREE)
@@ -72,7 +77,9 @@ async def test_row_55_a_follower_joins_although_the_leaders_end_is_further(broke
     assert await in_sync(broker, "t") == [0, 2, 1]
 
 
-async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(make_broker, tmp_path) -> None:
+async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
     first = make_broker(tmp_path / "first")
     await assign(first, "t", [0, 1, 2])
     await follow(first, "t", 0, replica=2)
@@ -89,12 +96,19 @@ async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(make_
     assert seen == [[0, 2], [0, 2], [0, 2, 1]]
 
 
-async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(broker, monkeypatch) -> None:
+async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
     store = broker.app._store
     saves: list[int] = []
     save = store.save
-    monkeypatch.setattr(store, "save", lambda: (saves.append(1), save())[1])
+
+    def counted() -> None:
+        saves.append(1)
+        save()
+
+    monkeypatch.setattr(store, "save", counted)
 
     await ask(broker, [("t", [wanted(number, 0) for number in range(20)])], replica_id=FOLLOWER)
 
@@ -105,7 +119,9 @@ async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(brok
 # -- row 56: leaving --------------------------------------------------------------------------------------------
 
 
-async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(broker, autojump_clock) -> None:
+async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 
@@ -116,7 +132,7 @@ async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(b
     assert (just_before, await in_sync(broker, "t")) == ([0, 1], [0])
 
 
-async def test_row_56_the_lag_is_the_brokers_setting(make_broker, autojump_clock) -> None:
+async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker, autojump_clock: MockClock) -> None:
     broker = make_broker(replica_lag_time_max_ms=1000)
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -126,7 +142,7 @@ async def test_row_56_the_lag_is_the_brokers_setting(make_broker, autojump_clock
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_56_who_fetches_and_has_everything_stays(broker, autojump_clock) -> None:
+async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     await assign(broker, "t", [0, 1])
 
     for _ in range(8):
@@ -136,7 +152,9 @@ async def test_row_56_who_fetches_and_has_everything_stays(broker, autojump_cloc
     assert await in_sync(broker, "t") == [0, 1]
 
 
-async def test_row_56_who_fetches_and_never_catches_up_leaves(broker, autojump_clock) -> None:
+async def test_row_56_who_fetches_and_never_catches_up_leaves(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 
@@ -148,7 +166,9 @@ async def test_row_56_who_fetches_and_never_catches_up_leaves(broker, autojump_c
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(broker, autojump_clock, nursery) -> None:
+async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -159,7 +179,9 @@ async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(broker, aut
     assert (await waiting.seen()).high_watermark == 3
 
 
-async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhile(broker, autojump_clock) -> None:
+async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhile(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -172,7 +194,9 @@ async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhi
     assert (behind, await in_sync(broker, "t")) == ([0], [0, 1])
 
 
-async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(broker, autojump_clock, monkeypatch) -> None:
+async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
+    broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -192,7 +216,7 @@ async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(broker, a
 
 
 async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_to_come_back(
-    make_broker, tmp_path, autojump_clock
+    make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1], [0, 1])
@@ -214,7 +238,9 @@ async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_t
 # -- row 58: acks=all -------------------------------------------------------------------------------------------
 
 
-async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker, autojump_clock, nursery) -> None:
+async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await assign(broker, "t", [0, 1, 2])
     for replica in (1, 2):
         await follow(broker, "t", 0, replica=replica)
@@ -229,7 +255,7 @@ async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker, 
     assert (seen[3].error_code, seen[3].base_offset) == (ErrorCode.NONE, 0)
 
 
-async def test_row_58_acks_all_does_not_wait_for_who_is_not_in_sync(broker) -> None:
+async def test_row_58_acks_all_does_not_wait_for_who_is_not_in_sync(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
 
     with trio.fail_after(0):
@@ -239,7 +265,7 @@ async def test_row_58_acks_all_does_not_wait_for_who_is_not_in_sync(broker) -> N
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-async def test_row_58_other_acks_wait_for_nobody(broker, acks: int) -> None:
+async def test_row_58_other_acks_wait_for_nobody(broker: InMemoryBroker, acks: int) -> None:
     await assign(broker, "t", [0, 1], min_insync_replicas=2)
     await follow(broker, "t", 0)
 
@@ -249,7 +275,7 @@ async def test_row_58_other_acks_wait_for_nobody(broker, acks: int) -> None:
     assert broker.log_of("t").log_end_offset == 3
 
 
-async def test_row_58_too_few_in_sync_replicas_append_nothing(broker) -> None:
+async def test_row_58_too_few_in_sync_replicas_append_nothing(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1], min_insync_replicas=2)
     await broker.produce("t", THREE)
 
@@ -260,7 +286,7 @@ async def test_row_58_too_few_in_sync_replicas_append_nothing(broker) -> None:
 
 
 async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(
-    make_broker, autojump_clock, nursery
+    make_broker: MakeBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     broker = make_broker(replica_lag_time_max_ms=500)
     await assign(broker, "t", [0, 1], min_insync_replicas=2)
@@ -274,7 +300,11 @@ async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(
 
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
 async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
-    broker, autojump_clock, nursery, monkeypatch, is_disk_failed: bool
+    broker: InMemoryBroker,
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    is_disk_failed: bool,
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -288,7 +318,9 @@ async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker
     assert (await waiting.seen()).error_code == expected
 
 
-async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(broker, autojump_clock) -> None:
+async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     began = trio.current_time()

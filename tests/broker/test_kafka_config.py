@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.config.kafka_config import SETTINGS, ConfigError, KafkaConfig, load_config
+from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
 from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
 from minibroker.storage.config import LogConfig
 

@@ -11,13 +11,13 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS
+from tests.broker.conftest import NOW_MS, InMemoryBroker
 
 MAX_TIMESTAMP = -3
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-async def test_list_offsets_by_time_latest_and_earliest(broker, version: int) -> None:
+async def test_list_offsets_by_time_latest_and_earliest(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a", b"b"])
 
@@ -29,7 +29,7 @@ async def test_list_offsets_by_time_latest_and_earliest(broker, version: int) ->
     assert offsets == [0, 2, 0, -1]
 
 
-async def test_a_partition_listed_twice_is_an_invalid_request(broker) -> None:
+async def test_a_partition_listed_twice_is_an_invalid_request(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     answer = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[("t", [(0, -1, -1, 1), (0, -1, -2, 1)])])
@@ -50,7 +50,9 @@ async def of_max_timestamp(broker: Any, version: int = 7) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-async def test_the_largest_timestamp_is_that_of_the_first_of_the_youngest_records(broker, codec: Codec) -> None:
+async def test_the_largest_timestamp_is_that_of_the_first_of_the_youngest_records(
+    broker: InMemoryBroker, codec: Codec
+) -> None:
     await broker.create_topic("t", segment_bytes=100)
     for times_ms in ((5, 7, 6), (9, 30, 20, 30), (30,), (8,)):
         await produce_at(broker, *(NOW_MS + each for each in times_ms), codec=codec)
@@ -59,21 +61,21 @@ async def test_the_largest_timestamp_is_that_of_the_first_of_the_youngest_record
     assert await of_max_timestamp(broker) == (4, NOW_MS + 30)
 
 
-async def test_an_empty_log_has_no_largest_timestamp(broker) -> None:
+async def test_an_empty_log_has_no_largest_timestamp(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     assert await of_max_timestamp(broker) == (-1, -1)
     assert broker.log_of("t").fetch_offset_of_max_timestamp() is None
 
 
-async def test_before_version_7_the_sentinel_is_a_time_like_others(broker) -> None:
+async def test_before_version_7_the_sentinel_is_a_time_like_others(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await produce_at(broker, NOW_MS, NOW_MS + 5)
 
     assert await of_max_timestamp(broker, version=6) == (0, NOW_MS)
 
 
-async def test_records_without_timestamps_have_no_largest_one(broker) -> None:
+async def test_records_without_timestamps_have_no_largest_one(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_format_version="0.9.0")
 
     answer = await broker.call(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[("t", [(0, -1, MAX_TIMESTAMP, 1)])])

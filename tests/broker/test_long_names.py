@@ -8,6 +8,7 @@ import pytest
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import InMemoryBroker
 
 LONG = "\U0001f408" * 8191  # of four bytes each
 TOPIC, BROKER = 2, 4
@@ -53,7 +54,9 @@ CASES = [
 @pytest.mark.parametrize(
     ("key", "version", "body"), CASES, ids=[f"{key.name}-{at}" for at, (key, _, _) in enumerate(CASES)]
 )
-async def test_a_refusal_that_quotes_a_name_as_long_as_it_can_be_is_answered(broker, key, version, body) -> None:
+async def test_a_refusal_that_quotes_a_name_as_long_as_it_can_be_is_answered(
+    broker: InMemoryBroker, key: ApiKey, version: int, body: dict[str, Any]
+) -> None:
     answer = await broker.call(key, version, **body)
 
     (refused,) = next(part for part in answer if isinstance(part, (list, tuple)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +12,10 @@ from minibroker.broker.apis.registry import handlers
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import ZERO_UUID
-from tests.broker.conftest import by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 
 
-async def test_api_versions_lists_exactly_the_handler_table(broker) -> None:
+async def test_api_versions_lists_exactly_the_handler_table(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.API_VERSIONS, 0)
 
     count = len(inspect.signature(handlers).parameters)
@@ -24,30 +26,33 @@ async def test_api_versions_lists_exactly_the_handler_table(broker) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 99, -1])
-async def test_an_unknown_version_of_api_versions_is_answered_in_v0(broker, version: int) -> None:
+async def test_an_unknown_version_of_api_versions_is_answered_in_v0(broker: InMemoryBroker, version: int) -> None:
     frame = bytearray(encode_request(ApiKey.API_VERSIONS, 0, 1, "c", API_TABLE[ApiKey.API_VERSIONS].request())[4:])
     frame[2:4] = version.to_bytes(2, "big", signed=True)
 
     answer = await broker.answer(bytes(frame))
 
+    assert answer is not None
     body = decode_response(ApiKey.API_VERSIONS, 0, answer)[1]
     assert body.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert list(body.api_keys) == []
 
 
 @pytest.mark.parametrize(("key", "version"), [(ApiKey.FETCH, 99), (ApiKey.METADATA, -1), (250, 0), (-5, 0)])
-async def test_other_unknown_apis_and_versions_are_protocol_errors(broker, key: int, version: int) -> None:
+async def test_other_unknown_apis_and_versions_are_protocol_errors(
+    broker: InMemoryBroker, key: int, version: int
+) -> None:
     frame = b"".join(number.to_bytes(2, "big", signed=True) for number in (key, version)) + bytes(4) + b"\xff\xff"
 
     with pytest.raises(KafkaProtocolError):
         await broker.answer(frame)
 
 
-async def test_all_topics_none_and_some(broker) -> None:
+async def test_all_topics_none_and_some(broker: InMemoryBroker) -> None:
     for name in ("a", "b"):
         await broker.create_topic(name, 2)
 
-    async def names(version: int, topics) -> list[str]:
+    async def names(version: int, topics: list[Any] | None) -> list[str]:
         return sorted(topic.name for topic in (await broker.call(ApiKey.METADATA, version, topics=topics)).topics)
 
     assert await names(0, []) == ["a", "b"]
@@ -56,7 +61,7 @@ async def test_all_topics_none_and_some(broker) -> None:
     assert await names(1, by_name("a")) == ["a"]
 
 
-async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broker) -> None:
+async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broker: MakeBroker) -> None:
     broker = make_broker(num_partitions=2)
 
     forbidden = await broker.call(ApiKey.METADATA, 4, topics=by_name("t"), allow_auto_topic_creation=False)
@@ -71,12 +76,12 @@ async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broke
 @pytest.mark.parametrize("settings", [{}, {"auto_create_topics_enable": "false"}])
 @pytest.mark.parametrize(("name", "partitions"), [("__consumer_offsets", 3), ("__transaction_state", 4)])
 async def test_a_coordinators_topic_is_made_as_the_coordinator_wants_it(
-    make_broker, settings, name, partitions
+    make_broker: MakeBroker, settings: dict[str, Any], name: str, partitions: int
 ) -> None:
     """As kafka 2.0.1 (seen), whatever is said of automatic creation: with its partitions, and compacted."""
     counts = {"offsets_topic_num_partitions": "3", "transaction_state_log_num_partitions": "4"}
     broker = make_broker(**counts, **settings)
-    ask = {"topics": by_name(name), "allow_auto_topic_creation": False}
+    ask: dict[str, Any] = {"topics": by_name(name), "allow_auto_topic_creation": False}
 
     first = await broker.call(ApiKey.METADATA, 4, **ask)
     second = await broker.call(ApiKey.METADATA, 4, **ask)
@@ -86,7 +91,9 @@ async def test_a_coordinators_topic_is_made_as_the_coordinator_wants_it(
     assert broker.app._store.topics[name].configs["cleanup.policy"] == "compact"
 
 
-async def test_topics_created_by_one_request_are_written_down_once(broker, monkeypatch) -> None:
+async def test_topics_created_by_one_request_are_written_down_once(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saves: list[int] = []
     monkeypatch.setattr(broker.app._store, "save", lambda: saves.append(1))
 
@@ -100,7 +107,7 @@ async def test_topics_created_by_one_request_are_written_down_once(broker, monke
     assert saves == [1]
 
 
-async def test_automatic_creation_can_be_switched_off(make_broker) -> None:
+async def test_automatic_creation_can_be_switched_off(make_broker: MakeBroker) -> None:
     broker = make_broker(auto_create_topics_enable="false")
 
     answer = await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))
@@ -108,7 +115,7 @@ async def test_automatic_creation_can_be_switched_off(make_broker) -> None:
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_clients_are_told_the_advertised_listener(make_broker) -> None:
+async def test_clients_are_told_the_advertised_listener(make_broker: MakeBroker) -> None:
     broker = make_broker(advertised_listeners="PLAINTEXT://kafka.example:1234")
 
     answer = await broker.call(ApiKey.METADATA, 1, topics=[])
@@ -116,7 +123,9 @@ async def test_clients_are_told_the_advertised_listener(make_broker) -> None:
     assert [(row.host, row.port) for row in answer.brokers] == [("kafka.example", 1234)]
 
 
-async def test_clients_of_a_listener_that_is_not_advertised_are_told_the_address_they_came_to(make_broker) -> None:
+async def test_clients_of_a_listener_that_is_not_advertised_are_told_the_address_they_came_to(
+    make_broker: MakeBroker,
+) -> None:
     """Kafka tells them of no broker at all."""
     broker = make_broker(
         listeners="OUT://:9093,IN://localhost:9092",
@@ -135,7 +144,9 @@ SOME_ID = bytes(range(16))
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_every_version_tells_leaders_and_from_version_10_on_topic_ids(broker, version: int) -> None:
+async def test_every_version_tells_leaders_and_from_version_10_on_topic_ids(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("a", 2)
 
     answer = await broker.call(ApiKey.METADATA, version, topics=by_name("a"))
@@ -146,8 +157,8 @@ async def test_every_version_tells_leaders_and_from_version_10_on_topic_ids(brok
     assert (topic.topic_id != ZERO_UUID) == (version >= 10)
 
 
-async def test_topic_ids_stay_over_a_restart(make_broker, tmp_path) -> None:
-    ids = []
+async def test_topic_ids_stay_over_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
+    ids: list[bytes] = []
     for _ in range(2):
         broker = make_broker(tmp_path / "shared")
         if not ids:
@@ -158,7 +169,7 @@ async def test_topic_ids_stay_over_a_restart(make_broker, tmp_path) -> None:
     assert ids[0] == ids[1] != ZERO_UUID
 
 
-async def test_topics_are_found_by_their_ids_and_unknown_ones_come_first(broker) -> None:
+async def test_topics_are_found_by_their_ids_and_unknown_ones_come_first(broker: InMemoryBroker) -> None:
     for name in ("a", "b"):
         await broker.create_topic(name)
     known = {row.name: row.topic_id for row in (await broker.call(ApiKey.METADATA, 12, topics=None)).topics}
@@ -176,16 +187,18 @@ async def test_topics_are_found_by_their_ids_and_unknown_ones_come_first(broker)
     ("version", "topic"),
     [(10, (SOME_ID, "a")), (11, (SOME_ID, None)), (11, (ZERO_UUID, None)), (12, (ZERO_UUID, None))],
 )
-async def test_ids_before_version_12_and_topics_without_any_name_are_invalid(broker, version: int, topic) -> None:
+async def test_ids_before_version_12_and_topics_without_any_name_are_invalid(
+    broker: InMemoryBroker, version: int, topic: tuple[bytes, str | None]
+) -> None:
     answer = await broker.call(ApiKey.METADATA, version, topics=[topic])
 
     assert [row.error_code for row in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
 
-async def test_without_an_authorizer_everything_is_allowed_and_told_who_asks(broker) -> None:
+async def test_without_an_authorizer_everything_is_allowed_and_told_who_asks(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
 
-    async def told(version: int, **options: bool) -> tuple[int, int]:
+    async def told(version: int, **options: Any) -> tuple[int, int]:
         answer = await broker.call(ApiKey.METADATA, version, topics=by_name("a"), **options)
         return answer.cluster_authorized_operations, answer.topics[0].topic_authorized_operations
 
@@ -196,13 +209,15 @@ async def test_without_an_authorizer_everything_is_allowed_and_told_who_asks(bro
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("my client", "1"), ("client", "-1"), ("client", "1.")])
-async def test_a_client_that_does_not_say_what_it_is_has_an_invalid_request(broker, name: str, version: str) -> None:
+async def test_a_client_that_does_not_say_what_it_is_has_an_invalid_request(
+    broker: InMemoryBroker, name: str, version: str
+) -> None:
     answer = await broker.call(ApiKey.API_VERSIONS, 3, client_software_name=name, client_software_version=version)
 
     assert (answer.error_code, list(answer.api_keys)) == (ErrorCode.INVALID_REQUEST, [])
 
 
-async def test_api_versions_3_is_told_to_who_says_what_it_is(broker) -> None:
+async def test_api_versions_3_is_told_to_who_says_what_it_is(broker: InMemoryBroker) -> None:
     answer = await broker.call(
         ApiKey.API_VERSIONS, 3, client_software_name="apache-kafka-java", client_software_version="3.9.0"
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.group.offset_loader import OffsetLoader
-from minibroker.broker.group.offset_store import LoadedGroup
+from minibroker.broker.group.offset_loader import LoadedGroup, OffsetLoader
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.protocol.batches import BatchView
 from minibroker.protocol.conversion import build_records
@@ -225,7 +224,7 @@ def test_records_of_unknown_versions_are_passed_over_in_one_line(caplog: pytest.
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.getMessage() == (
         "__consumer_offsets-0: passed over 4 records that cannot be read, "
-        "the first at offset 1: OffsetCommitKey of version 9 is not known"
+        "the first at offset 1: unknown version 9 of OffsetCommitKey"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import trio
 
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.pending import Pending
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord, MemberRecord, OffsetRecord, group_key, offset_key
@@ -259,47 +259,45 @@ def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeSto
 # -- what must be waited for ----------------------------------------------------------------------------------
 
 
-async def after_a_while(outcome: ErrorCode) -> ErrorCode:
-    await trio.sleep(1)
-    return outcome
-
-
-async def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, autojump_clock: object) -> None:
-    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk) -> None:
+    acknowledged: Pending[ErrorCode] = Pending()
+    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
 
     waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
     meanwhile = dict(offsets.committed)
-    assert inspect.iscoroutine(waiting)
-    error = await waiting
+    acknowledged.resolve(ErrorCode.NONE)
 
     assert meanwhile == {}
-    assert error is ErrorCode.NONE
+    assert isinstance(waiting, Pending) and waiting.result() is ErrorCode.NONE
     assert offsets.committed == {PARTITION: offset(5)}
 
 
-async def test_a_commit_nobody_waits_for_does_not_count(disk: StoreOnDisk, autojump_clock: object) -> None:
-    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+def test_a_commit_counts_once_it_is_acknowledged_even_if_its_client_has_left(disk: StoreOnDisk) -> None:
+    acknowledged: Pending[ErrorCode] = Pending()
+    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
 
     waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
-    assert inspect.iscoroutine(waiting)
-    with trio.move_on_after(0.5):
-        await waiting
+    assert isinstance(waiting, Pending)
+    waiting.abandon()
+    acknowledged.resolve(ErrorCode.NONE)
 
-    assert offsets.is_empty
+    assert offsets.committed == {PARTITION: offset(5)}
 
 
-async def test_flush_messages_is_waited_for(make_store: MakeStore) -> None:
+async def test_flush_messages_is_waited_for(make_store: MakeStore, nursery: trio.Nursery) -> None:
     disk = make_store(topic_configs={"flush.messages": "1"})
+    nursery.start_soon(disk.background.run)
     offsets = GroupOffsets()
 
     waiting = disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
     meanwhile = dict(offsets.committed)
-    assert inspect.iscoroutine(waiting)
-    error = await waiting
+    assert isinstance(waiting, Pending)
+    error = await waiting.wait()
 
     assert (meanwhile, error) == ({}, ErrorCode.NONE)
     assert offsets.committed == {PARTITION: offset(5)}
     assert disk.log_of().recovery_point == 1
+    nursery.cancel_scope.cancel()
 
 
 # -- transactions ---------------------------------------------------------------------------------------------
@@ -350,18 +348,15 @@ def test_a_transaction_whose_commits_failed_has_nothing_to_complete(disk: StoreO
     store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
 
 
-async def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(
-    make_store: MakeStore, autojump_clock: object
-) -> None:
-    disk = make_store()
-    store, offsets = store_with(disk, lambda: after_a_while(ErrorCode.NONE)), GroupOffsets()
+def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(disk: StoreOnDisk) -> None:
+    acknowledged: Pending[ErrorCode] = Pending()
+    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
 
     waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-    assert inspect.iscoroutine(waiting)
     store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
-    error = await waiting
+    acknowledged.resolve(ErrorCode.NONE)
 
-    assert error is ErrorCode.NONE
+    assert isinstance(waiting, Pending) and waiting.result() is ErrorCode.NONE
     assert offsets.committed == {PARTITION: offset(5)}
 
 

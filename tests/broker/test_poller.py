@@ -33,7 +33,9 @@ async def started(sockets: tuple[socket.socket, socket.socket], nursery: trio.Nu
     return poller, calls
 
 
-async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) -> None:
+async def test_who_has_bytes_is_called_before_any_task_runs(
+    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
+) -> None:
     ours, theirs = sockets
     order: list[str] = []
     other, their_other = socket.socketpair()
@@ -60,7 +62,9 @@ async def test_who_has_bytes_is_called_before_any_task_runs(sockets, nursery) ->
     assert order == ["called", "task"]
 
 
-async def test_a_task_at_work_can_have_others_called(sockets, nursery) -> None:
+async def test_a_task_at_work_can_have_others_called(
+    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
+) -> None:
     _, theirs = sockets
     poller, calls = await started(sockets, nursery)
 
@@ -93,11 +97,13 @@ async def passes_until_asleep(poller: Poller, sockets: tuple[socket.socket, sock
     return passes
 
 
-async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets) -> None:
+async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets: tuple[socket.socket, socket.socket]) -> None:
     assert await passes_until_asleep(Poller(), sockets) < 10
 
 
-async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets, monkeypatch) -> None:
+async def test_told_so_it_stays_awake_for_a_while_after_bytes(
+    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
     start = time.perf_counter()
 
@@ -105,7 +111,9 @@ async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets, monkeypat
     assert time.perf_counter() - start >= 0.2
 
 
-async def test_it_sleeps_when_others_want_the_core(sockets, monkeypatch) -> None:
+async def test_it_sleeps_when_others_want_the_core(
+    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def yield_to_others() -> None:
         time.sleep(poller_module.CORE_WANTED_SECONDS / 3)
 
@@ -114,7 +122,7 @@ async def test_it_sleeps_when_others_want_the_core(sockets, monkeypatch) -> None
     assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
 
 
-async def test_nobody_is_called_after_the_end(sockets) -> None:
+async def test_nobody_is_called_after_the_end(sockets: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = sockets
     calls: list[bool] = []
     poller = Poller()
@@ -131,7 +139,9 @@ async def test_nobody_is_called_after_the_end(sockets) -> None:
     assert calls == [False]
 
 
-async def test_the_end_of_the_stream_is_told(sockets, nursery) -> None:
+async def test_the_end_of_the_stream_is_told(
+    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
+) -> None:
     _, theirs = sockets
     _, calls = await started(sockets, nursery)
 

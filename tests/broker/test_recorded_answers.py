@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from minibroker.protocol.api import API_TABLE, decode_response
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import MakeBroker
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-frames.jsonl.gz"
 KEYS = {api.name: key for key, api in API_TABLE.items()}
@@ -51,7 +53,9 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_answers_are_those_of_apache_kafka(make_broker, autojump_clock, scenario: str) -> None:
+async def test_answers_are_those_of_apache_kafka(
+    make_broker: MakeBroker, autojump_clock: MockClock, scenario: str
+) -> None:
     broker = make_broker()
     broker.clock.wall_now_ms = time.time_ns() // 1_000_000  # ListOffsets v0 compares with file times
 
@@ -69,7 +73,7 @@ async def test_answers_are_those_of_apache_kafka(make_broker, autojump_clock, sc
         )
 
 
-async def test_the_handler_table_offers_at_least_what_kafka_offered(make_broker) -> None:
+async def test_the_handler_table_offers_at_least_what_kafka_offered(make_broker: MakeBroker) -> None:
     broker = make_broker()
     for frame in recorded("api_versions"):
         answer = await broker.answer(bytes.fromhex(frame["request"]))

@@ -15,6 +15,7 @@ import trio.testing
 from minibroker.broker.network.response import (
     PIECES_PER_TURN,
     SENDFILE_PIECE_BYTES,
+    Chunk,
     PeerGoneError,
     send_chunks,
     send_now,
@@ -41,7 +42,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def read_all(sock: socket.socket) -> bytes:
-    pieces = []
+    pieces: list[bytes] = []
     while True:
         await trio.lowlevel.wait_readable(sock)
         piece = sock.recv(65536)
@@ -57,11 +58,19 @@ def records_file(tmp_path: Path) -> RecordsFile:
     return RecordsFile(path)
 
 
-async def test_bytes_and_slices_arrive_in_order(pair, records_file) -> None:
+async def test_bytes_and_slices_arrive_in_order(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
     server, client = pair
     content = records_file.read(0, records_file.size_bytes)
     size = records_file.size_bytes
-    chunks = [b"head", FileSlice(records_file, 0, size), b"middle", FileSlice(records_file, 100, 50), b"tail"]
+    chunks: list[Chunk] = [
+        b"head",
+        FileSlice(records_file, 0, size),
+        b"middle",
+        FileSlice(records_file, 100, 50),
+        b"tail",
+    ]
 
     async def send() -> None:
         await send_chunks(server, chunks)
@@ -74,7 +83,9 @@ async def test_bytes_and_slices_arrive_in_order(pair, records_file) -> None:
     assert received == b"head" + content + b"middle" + content[100:150] + b"tail"
 
 
-async def test_others_have_their_turn_between_the_pieces_of_a_slice(pair, tmp_path: Path) -> None:
+async def test_others_have_their_turn_between_the_pieces_of_a_slice(
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path
+) -> None:
     server, client = pair
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(bytes(32 * SENDFILE_PIECE_BYTES))
@@ -108,7 +119,9 @@ async def test_others_have_their_turn_between_the_pieces_of_a_slice(pair, tmp_pa
     assert turns >= 32 // PIECES_PER_TURN // 2  # trio shuffles the tasks of a pass
 
 
-async def test_a_client_that_left_is_reported_as_gone(pair, records_file) -> None:
+async def test_a_client_that_left_is_reported_as_gone(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
     server, client = pair
     client.close()
 
@@ -117,7 +130,9 @@ async def test_a_client_that_left_is_reported_as_gone(pair, records_file) -> Non
             await send_chunks(server, [b"x", FileSlice(records_file, 0, records_file.size_bytes)])
 
 
-async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(pair, records_file) -> None:
+async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
     server, _ = pair
     chunk = FileSlice(records_file, records_file.size_bytes - 10_000, 20_000)
 
@@ -135,7 +150,9 @@ def converted(tmp_path: Path) -> ConvertedSlice:
     return ConvertedSlice(FileSlice(file, 0, file.size_bytes), 1, 0)
 
 
-async def test_records_for_an_old_client_arrive_between_their_neighbours(pair, converted) -> None:
+async def test_records_for_an_old_client_arrive_between_their_neighbours(
+    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice
+) -> None:
     server, client = pair
     expected = ConvertedSlice(converted._records, 1, 0).read()
 
@@ -150,7 +167,9 @@ async def test_records_for_an_old_client_arrive_between_their_neighbours(pair, c
     assert received == b"head" + expected + b"tail"
 
 
-async def test_records_for_an_old_client_are_converted_as_it_takes_them(pair, converted, monkeypatch) -> None:
+async def test_records_for_an_old_client_are_converted_as_it_takes_them(
+    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, client = pair
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
@@ -181,24 +200,30 @@ async def test_records_for_an_old_client_are_converted_as_it_takes_them(pair, co
     assert turns > 30
 
 
-async def test_what_goes_without_waiting_is_a_head_and_a_piece_of_the_first_slice(pair, records_file) -> None:
+async def test_what_goes_without_waiting_is_a_head_and_a_piece_of_the_first_slice(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
     server, client = pair
     size = records_file.size_bytes
 
     left = send_now(server, [b"head", FileSlice(records_file, 0, size), b"tail"])
 
     assert [type(chunk) for chunk in left] == [FileSlice, bytes]
-    sent = left[0].position
+    rest = left[0]
+    assert isinstance(rest, FileSlice)
+    sent = rest.position
     assert 0 < sent <= SENDFILE_PIECE_BYTES
-    assert left[0].size_bytes == size - sent
+    assert rest.size_bytes == size - sent
     await trio.lowlevel.wait_readable(client)
     assert client.recv(4 + 100) == b"head" + records_file.read(0, 100)
 
 
-async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(pair, records_file) -> None:
+async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
     server, client = pair
     filler = fill(server)
-    chunks = [b"head", FileSlice(records_file, 10, 100_000)]
+    chunks: list[Chunk] = [b"head", FileSlice(records_file, 10, 100_000)]
 
     left = send_now(server, chunks)
 
@@ -212,7 +237,9 @@ async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(pai
     assert received[filler:] == b"head" + records_file.read(10, 100_000)
 
 
-async def test_records_to_convert_are_left_for_the_task(pair, converted) -> None:
+async def test_records_to_convert_are_left_for_the_task(
+    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice
+) -> None:
     server, client = pair
 
     assert send_now(server, [b"head", converted]) == [b"head", converted]

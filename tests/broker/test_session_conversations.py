@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from minibroker.protocol.api import ApiKey
-from tests.broker.conftest import InMemoryBroker
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.session_conversations import (
     CONVERSATIONS,
     RECORDED,
@@ -72,7 +72,9 @@ async def hold(conversation: Conversation, broker: InMemoryBroker, nursery: trio
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-async def test_sessions_are_those_of_apache_kafka(make_broker, nursery, autojump_clock, name: str) -> None:
+async def test_sessions_are_those_of_apache_kafka(
+    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock, name: str
+) -> None:
     broker = make_broker(**{key.replace(".", "_"): value for key, value in settings_of(name).items()})
     with gzip.open(RECORDED, "rt") as recorded:
         expected = json.load(recorded)[name]

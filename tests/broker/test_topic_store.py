@@ -29,7 +29,7 @@ def loaded(directory: Path) -> TopicStore:
     return store
 
 
-def test_everything_is_read_again(tmp_path) -> None:
+def test_everything_is_read_again(tmp_path: Path) -> None:
     store = TopicStore(tmp_path, broker_id=0)
     store.topics["t"] = TopicState("t", {1: PartitionState(-1, 2, [5, 6], [])}, {"retention.ms": "7"})
     store.broker_configs = {"": {"log.retention.ms": "5"}, "0": {"log.segment.bytes": "9"}}
@@ -42,7 +42,7 @@ def test_everything_is_read_again(tmp_path) -> None:
     assert again.cluster_id == store.cluster_id
 
 
-def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path) -> None:
+def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps(OLD_FILE))
     store = loaded(tmp_path)
     store.save()
@@ -59,7 +59,7 @@ def test_ids_are_written_as_kafka_writes_them() -> None:
 
 
 @pytest.mark.parametrize("topic_id", ["short", 7, "!" * 22])
-def test_a_broken_id_is_said_before_anything_starts(tmp_path, topic_id) -> None:
+def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: str | int) -> None:
     document = json.loads(json.dumps(OLD_FILE))
     document["topics"]["t"]["topic_id"] = topic_id
     (tmp_path / FILE_NAME).write_text(json.dumps(document))

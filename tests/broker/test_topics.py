@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
-from tests.broker.conftest import by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 
 TOPIC, BROKER = 2, 4
 
 
-async def create(broker, name: str = "t", *, partitions: int = 1, replicas: int = 1, version: int = 4, **more):
+async def create(
+    broker: InMemoryBroker, name: str = "t", *, partitions: int = 1, replicas: int = 1, version: int = 4, **more: Any
+) -> Any:
     assignments = more.get("assignments", [])
     configs = more.get("configs", [])
     answer = await broker.call(
@@ -26,11 +31,11 @@ async def create(broker, name: str = "t", *, partitions: int = 1, replicas: int 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b", "a\0b"])
-async def test_illegal_names_are_refused(broker, name: str) -> None:
+async def test_illegal_names_are_refused(broker: InMemoryBroker, name: str) -> None:
     assert (await create(broker, name)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_a_name_that_collides_in_metrics_is_refused(broker) -> None:
+async def test_a_name_that_collides_in_metrics_is_refused(broker: InMemoryBroker) -> None:
     await create(broker, "a.b")
 
     row = await create(broker, "a_b")
@@ -55,7 +60,9 @@ async def test_a_name_that_collides_in_metrics_is_refused(broker) -> None:
         ({"partitions": -1, "replicas": -1, "assignments": [(0, [0, 0])]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-async def test_a_request_that_cannot_be_met_creates_nothing(broker, options, code) -> None:
+async def test_a_request_that_cannot_be_met_creates_nothing(
+    broker: InMemoryBroker, options: dict[str, Any], code: ErrorCode
+) -> None:
     row = await create(broker, **options)
 
     assert row.error_code == code
@@ -64,7 +71,7 @@ async def test_a_request_that_cannot_be_met_creates_nothing(broker, options, cod
     assert list(answer.topics) == []
 
 
-async def test_defaults_are_the_brokers_from_v4(make_broker) -> None:
+async def test_defaults_are_the_brokers_from_v4(make_broker: MakeBroker) -> None:
     broker = make_broker(num_partitions=3)
 
     assert (await create(broker, partitions=-1, replicas=-1)).error_code == ErrorCode.NONE
@@ -73,7 +80,7 @@ async def test_defaults_are_the_brokers_from_v4(make_broker) -> None:
     assert len(answer.topics[0].partitions) == 3
 
 
-async def test_a_manual_assignment_gives_as_many_partitions(broker) -> None:
+async def test_a_manual_assignment_gives_as_many_partitions(broker: InMemoryBroker) -> None:
     row = await create(broker, partitions=-1, replicas=-1, assignments=[(0, [0]), (1, [0])])
 
     assert row.error_code == ErrorCode.NONE
@@ -81,7 +88,7 @@ async def test_a_manual_assignment_gives_as_many_partitions(broker) -> None:
     assert len(answer.topics[0].partitions) == 2
 
 
-async def test_an_existing_topic_and_one_named_twice(broker) -> None:
+async def test_an_existing_topic_and_one_named_twice(broker: InMemoryBroker) -> None:
     await create(broker)
     again = await create(broker)
     twice = await broker.call(
@@ -92,12 +99,12 @@ async def test_an_existing_topic_and_one_named_twice(broker) -> None:
     assert [row.error_code for row in twice.topics] == [ErrorCode.INVALID_REQUEST]
 
 
-async def test_validate_only_creates_nothing(broker) -> None:
+async def test_validate_only_creates_nothing(broker: InMemoryBroker) -> None:
     assert (await create(broker, validate_only=True)).error_code == ErrorCode.NONE
     assert (await create(broker)).error_code == ErrorCode.NONE
 
 
-async def test_topics_records_and_configs_outlive_a_restart(make_broker, tmp_path) -> None:
+async def test_topics_records_and_configs_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await create(broker, partitions=2, configs=[("retention.ms", "12345")])
     await broker.produce("t", [b"kept"], partition=1)
@@ -111,7 +118,7 @@ async def test_topics_records_and_configs_outlive_a_restart(make_broker, tmp_pat
     assert configs["retention.ms"].value == "12345"
 
 
-async def test_a_deleted_topic_is_gone_and_its_name_free(broker) -> None:
+async def test_a_deleted_topic_is_gone_and_its_name_free(broker: InMemoryBroker) -> None:
     await create(broker)
     await broker.produce("t", [b"old"])
 
@@ -124,7 +131,7 @@ async def test_a_deleted_topic_is_gone_and_its_name_free(broker) -> None:
     assert bytes(answer.topics[0].partitions[0].records) == b""
 
 
-async def test_a_deleted_topic_stays_deleted_after_a_restart(make_broker, tmp_path) -> None:
+async def test_a_deleted_topic_stays_deleted_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await create(broker)
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
@@ -136,14 +143,16 @@ async def test_a_deleted_topic_stays_deleted_after_a_restart(make_broker, tmp_pa
     assert list(answer.topics) == []
 
 
-async def described(broker, kind: int, name: str, keys=None, version: int = 1, **more):
+async def described(
+    broker: InMemoryBroker, kind: int, name: str, keys: list[str] | None = None, version: int = 1, **more: Any
+) -> dict[str, Any]:
     answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, version, resources=[(kind, name, keys)], **more)
     result = answer.results[0]
     assert result.error_code == ErrorCode.NONE, result
     return {row.name: row for row in result.configs}
 
 
-async def test_topic_configs_say_where_their_values_come_from(make_broker) -> None:
+async def test_topic_configs_say_where_their_values_come_from(make_broker: MakeBroker) -> None:
     broker = make_broker(log_segment_bytes=123456)
     await create(broker, configs=[("retention.ms", "1000")])
 
@@ -155,7 +164,7 @@ async def test_topic_configs_say_where_their_values_come_from(make_broker) -> No
     assert [row.name for row in configs["segment.bytes"].synonyms] == ["log.segment.bytes", "log.segment.bytes"]
 
 
-async def test_describe_configs_of_what_is_not_there(broker) -> None:
+async def test_describe_configs_of_what_is_not_there(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(TOPIC, "nope", None), (BROKER, "7", None)])
 
     assert [result.error_code for result in answer.results] == [
@@ -164,7 +173,7 @@ async def test_describe_configs_of_what_is_not_there(broker) -> None:
     ]
 
 
-async def test_a_resource_of_an_unknown_type_fails_the_whole_request(broker) -> None:
+async def test_a_resource_of_an_unknown_type_fails_the_whole_request(broker: InMemoryBroker) -> None:
     answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(TOPIC, "nope", None), (99, "x", None)])
 
     assert [(result.error_code, result.resource_type) for result in answer.results] == [
@@ -173,7 +182,7 @@ async def test_a_resource_of_an_unknown_type_fails_the_whole_request(broker) -> 
     ]
 
 
-async def test_from_v5_a_created_topic_is_told_with_its_configs(make_broker) -> None:
+async def test_from_v5_a_created_topic_is_told_with_its_configs(make_broker: MakeBroker) -> None:
     broker = make_broker(num_partitions=3)
 
     row = await create(broker, partitions=-1, replicas=-1, version=5, configs=[("retention.ms", "12345")])
@@ -184,14 +193,14 @@ async def test_from_v5_a_created_topic_is_told_with_its_configs(make_broker) -> 
     assert told["cleanup.policy"] == ("delete", 5)
 
 
-async def test_a_topic_that_was_not_created_has_no_counts(broker) -> None:
+async def test_a_topic_that_was_not_created_has_no_counts(broker: InMemoryBroker) -> None:
     row = await create(broker, "bad name", version=7)
 
     assert (row.error_code, row.num_partitions, row.replication_factor) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1, -1)
     assert (list(row.configs), row.topic_id) == ([], ZERO_UUID)
 
 
-async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker, tmp_path) -> None:
+async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     topic_id = (await create(broker, version=7)).topic_id
     broker.app.close()
@@ -202,7 +211,7 @@ async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker, tmp_path) 
     assert answer.topics[0].topic_id == topic_id != ZERO_UUID
 
 
-async def test_a_topic_is_deleted_by_its_id(broker) -> None:
+async def test_a_topic_is_deleted_by_its_id(broker: InMemoryBroker) -> None:
     topic_id = (await create(broker, version=7)).topic_id
 
     answer = await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[(None, topic_id)], timeout_ms=1000)
@@ -211,14 +220,14 @@ async def test_a_topic_is_deleted_by_its_id(broker) -> None:
     assert (await create(broker)).error_code == ErrorCode.NONE
 
 
-async def test_a_topic_made_again_has_another_id(broker) -> None:
+async def test_a_topic_made_again_has_another_id(broker: InMemoryBroker) -> None:
     first = (await create(broker, version=7)).topic_id
     await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[("t", ZERO_UUID)], timeout_ms=1000)
 
     assert (await create(broker, version=7)).topic_id != first
 
 
-async def test_an_unknown_id_and_name_are_told_apart(broker) -> None:
+async def test_an_unknown_id_and_name_are_told_apart(broker: InMemoryBroker) -> None:
     answer = await broker.call(
         ApiKey.DELETE_TOPICS, 6, topics=[(None, b"0123456789abcdef"), ("nope", ZERO_UUID)], timeout_ms=1000
     )
@@ -230,7 +239,7 @@ async def test_an_unknown_id_and_name_are_told_apart(broker) -> None:
 
 
 @pytest.mark.parametrize("topic", [("t", b"0123456789abcdef"), (None, ZERO_UUID)])
-async def test_a_topic_to_delete_is_named_once(broker, topic) -> None:
+async def test_a_topic_to_delete_is_named_once(broker: InMemoryBroker, topic: tuple[str | None, bytes]) -> None:
     await create(broker)
 
     answer = await broker.call(ApiKey.DELETE_TOPICS, 6, topics=[topic], timeout_ms=1000)
@@ -239,7 +248,7 @@ async def test_a_topic_to_delete_is_named_once(broker, topic) -> None:
     assert (await create(broker)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_without_time_it_is_done_and_answered_as_too_late(broker) -> None:
+async def test_without_time_it_is_done_and_answered_as_too_late(broker: InMemoryBroker) -> None:
     made = await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("t", 1, 1, [], [])], timeout_ms=0)
     again = await create(broker)
     deleted = await broker.call(ApiKey.DELETE_TOPICS, 2, topic_names=["t"], timeout_ms=-1)
@@ -251,7 +260,7 @@ async def test_without_time_it_is_done_and_answered_as_too_late(broker) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
-async def test_deletion_that_is_switched_off_is_refused(make_broker, version, code) -> None:
+async def test_deletion_that_is_switched_off_is_refused(make_broker: MakeBroker, version: int, code: ErrorCode) -> None:
     broker = make_broker(delete_topic_enable="false")
     await create(broker)
 
@@ -261,7 +270,7 @@ async def test_deletion_that_is_switched_off_is_refused(make_broker, version, co
     assert (await create(broker)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_the_first_of_several_faults_is_told_as_kafka_does(broker) -> None:
+async def test_the_first_of_several_faults_is_told_as_kafka_does(broker: InMemoryBroker) -> None:
     bad_config = [("no.such", "1")]
 
     assert (await create(broker, "a/b", partitions=0, configs=bad_config)).error_code == ErrorCode.INVALID_CONFIG
@@ -270,7 +279,7 @@ async def test_the_first_of_several_faults_is_told_as_kafka_does(broker) -> None
     assert (await create(broker, "a/b")).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_replicas_may_be_on_brokers_that_are_not_there(broker) -> None:
+async def test_replicas_may_be_on_brokers_that_are_not_there(broker: InMemoryBroker) -> None:
     """As Apache Kafka 2.0.1 answered: created, too late to be told so, and seen where a replica is alive."""
     some = [(0, [0, 5]), (1, [5, 0]), (2, [5, 6])]
 
@@ -287,7 +296,7 @@ async def test_replicas_may_be_on_brokers_that_are_not_there(broker) -> None:
     assert fetched.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_topic_without_any_leader_is_there_but_not_seen(broker) -> None:
+async def test_a_topic_without_any_leader_is_there_but_not_seen(broker: InMemoryBroker) -> None:
     await create(broker, "none", partitions=-1, replicas=-1, assignments=[(0, [5])])
 
     assert (await create(broker, "none")).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -298,7 +307,7 @@ async def test_a_topic_without_any_leader_is_there_but_not_seen(broker) -> None:
     assert [row.error_code for row in deleted.topics] == [ErrorCode.NONE]
 
 
-async def test_assigned_replicas_outlive_a_restart(make_broker, tmp_path) -> None:
+async def test_assigned_replicas_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await create(broker, "some", partitions=-1, replicas=-1, assignments=[(0, [5, 0]), (1, [5, 6])])
     broker.app.close()

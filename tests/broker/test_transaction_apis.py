@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,9 @@ async def write_markers(broker: InMemoryBroker, *markers: tuple[Any, ...], versi
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_a_marker_from_outside_ends_the_transaction_of_its_partition(broker, version: int) -> None:
+async def test_a_marker_from_outside_ends_the_transaction_of_its_partition(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
@@ -44,7 +47,7 @@ async def test_a_marker_from_outside_ends_the_transaction_of_its_partition(broke
     assert (await committed(broker, "a"), await last_stable_offset(broker, "a")) == ([b"1"], 2)
 
 
-async def test_each_partition_has_an_error_of_its_own(broker) -> None:
+async def test_each_partition_has_an_error_of_its_own(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     await broker.create_topic("old", message_format_version="0.10.2")
 
@@ -58,7 +61,7 @@ async def test_each_partition_has_an_error_of_its_own(broker) -> None:
     ]
 
 
-async def test_an_older_coordinator_and_an_older_producer_are_shut_out(broker) -> None:
+async def test_an_older_coordinator_and_an_older_producer_are_shut_out(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     assert await write_markers(broker, (7, 3, True, [("a", [0])], 5)) == [(7, "a", 0, ErrorCode.NONE)]
 
@@ -71,7 +74,7 @@ async def test_an_older_coordinator_and_an_older_producer_are_shut_out(broker) -
 
 
 @pytest.mark.parametrize("producer", [(-1, 0), (0, -1)])
-async def test_a_marker_of_no_producer_is_not_written(broker, producer: tuple[int, int]) -> None:
+async def test_a_marker_of_no_producer_is_not_written(broker: InMemoryBroker, producer: tuple[int, int]) -> None:
     await broker.create_topic("a")
 
     answer = await write_markers(broker, (7, 0, True, [("a", [0])], 0), (*producer, True, [("a", [0])], 0))
@@ -80,12 +83,14 @@ async def test_a_marker_of_no_producer_is_not_written(broker, producer: tuple[in
     assert broker.log_of("a").log_end_offset == 0
 
 
-async def test_no_markers_are_answered_with_none(broker) -> None:
+async def test_no_markers_are_answered_with_none(broker: InMemoryBroker) -> None:
     assert await write_markers(broker) == []
     assert await write_markers(broker, (7, 0, True, [], 0)) == []
 
 
-async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undone(broker, caplog) -> None:
+async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undone(
+    broker: InMemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     """A newer coordinator has been at the partition: it is not for this one to end the transaction."""
     await broker.create_topic("a")
     producer = await started(broker)
@@ -112,7 +117,7 @@ async def find_group(broker: InMemoryBroker, group_id: str) -> None:
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key=group_id, key_type=0)
 
 
-async def test_offsets_count_when_their_transaction_is_committed(broker) -> None:
+async def test_offsets_count_when_their_transaction_is_committed(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     await find_group(broker, "g")
     producer = await started(broker)
@@ -128,7 +133,9 @@ async def test_offsets_count_when_their_transaction_is_committed(broker) -> None
     assert seen == [-1, 5, 5, 5, 5, 7]
 
 
-async def test_offsets_that_were_decided_count_after_a_restart(make_broker, tmp_path, monkeypatch) -> None:
+async def test_offsets_that_were_decided_count_after_a_restart(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
     await find_group(broker, "g")
@@ -145,7 +152,7 @@ async def test_offsets_that_were_decided_count_after_a_restart(make_broker, tmp_
     assert await committed_offset(again, "g") == 5
 
 
-async def test_offsets_of_a_partition_there_is_not_are_refused_alone(broker) -> None:
+async def test_offsets_of_a_partition_there_is_not_are_refused_alone(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     await find_group(broker, "g")
     producer = await started(broker)
@@ -175,7 +182,9 @@ async def test_offsets_of_a_partition_there_is_not_are_refused_alone(broker) -> 
         ({"generation_id": 3}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-async def test_a_member_that_is_none_may_not_commit(broker, member: dict[str, Any], error: ErrorCode) -> None:
+async def test_a_member_that_is_none_may_not_commit(
+    broker: InMemoryBroker, member: dict[str, Any], error: ErrorCode
+) -> None:
     """From v3 on the producer says which member it read as."""
     await broker.create_topic("a")
     await find_group(broker, "g")
@@ -193,7 +202,7 @@ async def test_a_member_that_is_none_may_not_commit(broker, member: dict[str, An
 # -- what is described --------------------------------------------------------------------------------------------
 
 
-async def test_transactions_are_described(broker) -> None:
+async def test_transactions_are_described(broker: InMemoryBroker) -> None:
     await broker.create_topic("a", 2)
     producer = await started(broker)
     await producer.add("a", 1, 0)
@@ -209,7 +218,7 @@ async def test_transactions_are_described(broker) -> None:
     assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_transactions_are_listed_by_state_and_producer(broker) -> None:
+async def test_transactions_are_listed_by_state_and_producer(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producers = {name: await started(broker, name) for name in ("empty", "open", "done")}
     await producers["open"].add("a")
@@ -229,7 +238,7 @@ async def test_transactions_are_listed_by_state_and_producer(broker) -> None:
     assert await listed("Wrong") == {}
 
 
-async def test_producers_of_a_partition_are_described(broker) -> None:
+async def test_producers_of_a_partition_are_described(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1", b"2")

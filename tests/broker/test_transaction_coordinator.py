@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -25,7 +28,7 @@ def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
 # -- what consumers see -------------------------------------------------------------------------------------------
 
 
-async def test_what_is_committed_is_seen_from_the_commit_on(broker) -> None:
+async def test_what_is_committed_is_seen_from_the_commit_on(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
 
@@ -37,7 +40,7 @@ async def test_what_is_committed_is_seen_from_the_commit_on(broker) -> None:
     assert state_of(broker) is COMPLETE_COMMIT
 
 
-async def test_what_is_aborted_is_never_seen(broker) -> None:
+async def test_what_is_aborted_is_never_seen(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
 
@@ -49,7 +52,7 @@ async def test_what_is_aborted_is_never_seen(broker) -> None:
     assert await last_stable_offset(broker, "a") == 8
 
 
-async def test_the_last_stable_offset_is_the_first_open_transaction(broker) -> None:
+async def test_the_last_stable_offset_is_the_first_open_transaction(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     one, other = await started(broker, "one"), await started(broker, "other")
 
@@ -62,7 +65,9 @@ async def test_the_last_stable_offset_is_the_first_open_transaction(broker) -> N
     assert (await last_stable_offset(broker, "a"), await committed(broker, "a")) == (4, [b"2"])
 
 
-async def test_a_parked_read_committed_fetch_is_woken_by_the_marker(broker, nursery, autojump_clock) -> None:
+async def test_a_parked_read_committed_fetch_is_woken_by_the_marker(
+    broker: InMemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
@@ -82,7 +87,7 @@ async def test_a_parked_read_committed_fetch_is_woken_by_the_marker(broker, nurs
     assert trio.current_time() - begun < 1
 
 
-async def test_a_transaction_ends_in_all_its_partitions(broker) -> None:
+async def test_a_transaction_ends_in_all_its_partitions(broker: InMemoryBroker) -> None:
     await broker.create_topic("a", 3)
     producer = await started(broker)
 
@@ -98,7 +103,7 @@ async def test_a_transaction_ends_in_all_its_partitions(broker) -> None:
 # -- what producers are told --------------------------------------------------------------------------------------
 
 
-async def test_without_its_topic_there_is_no_coordinator(broker) -> None:
+async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker) -> None:
     producer = Producer(broker)
 
     assert await producer.initialize() is ErrorCode.NOT_COORDINATOR
@@ -115,13 +120,13 @@ async def test_without_its_topic_there_is_no_coordinator(broker) -> None:
         (900_000, ErrorCode.NONE),
     ],
 )
-async def test_timeouts_have_bounds(broker, timeout_ms: int, error: ErrorCode) -> None:
+async def test_timeouts_have_bounds(broker: InMemoryBroker, timeout_ms: int, error: ErrorCode) -> None:
     broker.app.transactions.ensure_topic()
 
     assert await Producer(broker, timeout_ms=timeout_ms).initialize() is error
 
 
-async def test_an_empty_id_is_an_invalid_request(broker) -> None:
+async def test_an_empty_id_is_an_invalid_request(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     broker.app.transactions.ensure_topic()
     producer = Producer(broker, "")
@@ -131,7 +136,7 @@ async def test_an_empty_id_is_an_invalid_request(broker) -> None:
     assert await producer.end() is ErrorCode.INVALID_REQUEST
 
 
-async def test_an_id_nobody_initialized_is_not_mapped(broker) -> None:
+async def test_an_id_nobody_initialized_is_not_mapped(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     broker.app.transactions.ensure_topic()
     producer = Producer(broker)
@@ -141,7 +146,7 @@ async def test_an_id_nobody_initialized_is_not_mapped(broker) -> None:
     assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-async def test_one_unknown_partition_keeps_all_out(broker) -> None:
+async def test_one_unknown_partition_keeps_all_out(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
 
@@ -150,7 +155,7 @@ async def test_one_unknown_partition_keeps_all_out(broker) -> None:
     assert await producer.end() is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_ending_twice_is_told_as_before_and_otherwise_refused(broker) -> None:
+async def test_ending_twice_is_told_as_before_and_otherwise_refused(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
@@ -161,13 +166,13 @@ async def test_ending_twice_is_told_as_before_and_otherwise_refused(broker) -> N
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 5}, {"producer_epoch": 5}])
-async def test_half_an_identity_is_an_invalid_request(broker, half: dict[str, int]) -> None:
+async def test_half_an_identity_is_an_invalid_request(broker: InMemoryBroker, half: dict[str, Any]) -> None:
     answer = await broker.call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id=None, transaction_timeout_ms=1000, **half)
 
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_producers_without_transactions_get_ids_of_their_own(broker) -> None:
+async def test_producers_without_transactions_get_ids_of_their_own(broker: InMemoryBroker) -> None:
     answers = [
         await broker.call(ApiKey.INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout_ms=0)
         for version in range(5)
@@ -180,7 +185,7 @@ async def test_producers_without_transactions_get_ids_of_their_own(broker) -> No
 # -- fencing ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_second_producer_shuts_out_the_first(broker) -> None:
+async def test_a_second_producer_shuts_out_the_first(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     first = await started(broker)
     await first.send("a", b"1")
@@ -198,7 +203,7 @@ async def test_a_second_producer_shuts_out_the_first(broker) -> None:
     assert await committed(broker, "a") == [b"3"]
 
 
-async def test_older_versions_are_told_of_the_epoch(broker) -> None:
+async def test_older_versions_are_told_of_the_epoch(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     first = await started(broker)
     await Producer(broker).initialize()
@@ -216,7 +221,7 @@ async def test_older_versions_are_told_of_the_epoch(broker) -> None:
     assert await first.initialize(version=4, resume=True) is ErrorCode.PRODUCER_FENCED
 
 
-async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker) -> None:
+async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     producer_id = producer.producer_id
@@ -231,7 +236,9 @@ async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker
 # -- time ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_open_transaction_is_aborted_after_its_timeout(broker, autojump_clock: MockClock) -> None:
+async def test_an_open_transaction_is_aborted_after_its_timeout(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("a")
     producer = await started(broker, timeout_ms=5000)
     await producer.send("a", b"1")
@@ -246,7 +253,7 @@ async def test_an_open_transaction_is_aborted_after_its_timeout(broker, autojump
     assert producer.epoch == 2
 
 
-async def test_an_idle_id_is_forgotten(make_broker: MakeBroker, tmp_path, autojump_clock: MockClock) -> None:
+async def test_an_idle_id_is_forgotten(make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock) -> None:
     broker = make_broker(tmp_path / "one", **FEW, transactional_id_expiration_ms=1000)
     for name in ("idle", "busy"):
         await started(broker, name)

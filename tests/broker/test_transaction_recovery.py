@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, TransactionMetadata
 from minibroker.protocol.api import ApiKey
@@ -30,7 +32,7 @@ def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
 # -- restarts -----------------------------------------------------------------------------------------------------
 
 
-async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path) -> None:
+async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
     producer = await started(broker)
@@ -45,7 +47,9 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
     assert await committed(again, "a") == [b"1", b"2"]
 
 
-async def test_what_was_decided_is_completed_at_the_start(make_broker: MakeBroker, tmp_path, monkeypatch) -> None:
+async def test_what_was_decided_is_completed_at_the_start(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
     producer = await started(broker)
@@ -60,7 +64,9 @@ async def test_what_was_decided_is_completed_at_the_start(make_broker: MakeBroke
     assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
-async def test_markers_that_come_twice_change_nothing(make_broker: MakeBroker, tmp_path, monkeypatch) -> None:
+async def test_markers_that_come_twice_change_nothing(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
     producer = await started(broker)
@@ -78,7 +84,7 @@ async def test_markers_that_come_twice_change_nothing(make_broker: MakeBroker, t
     assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"2"])
 
 
-async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: MakeBroker, tmp_path) -> None:
+async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     one = await started(broker, "one")
     broker.app.close()
@@ -88,7 +94,7 @@ async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: M
     assert other.producer_id > one.producer_id
 
 
-async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broker: MakeBroker, tmp_path) -> None:
+async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broker: MakeBroker, tmp_path: Path) -> None:
     """In a directory of Apache Kafka's, which keeps in ZooKeeper what it has given."""
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
@@ -139,7 +145,7 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
     assert await committed(broker, "a") == [b"1"]
 
 
-async def test_what_cannot_be_written_down_is_as_before(broker) -> None:
+async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     transactions = broker.app.transactions
@@ -153,7 +159,9 @@ async def test_what_cannot_be_written_down_is_as_before(broker) -> None:
     assert await producer.end() is ErrorCode.NONE
 
 
-async def test_markers_that_cannot_be_written_are_tried_again(broker, autojump_clock) -> None:
+async def test_markers_that_cannot_be_written_are_tried_again(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("a", 2)
     producer = await started(broker)
     await producer.add("a", 0, 1)
@@ -173,7 +181,7 @@ async def test_markers_that_cannot_be_written_are_tried_again(broker, autojump_c
     assert broker.log_of("a", 0).log_end_offset == 2
 
 
-async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker) -> None:
+async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     await broker.create_topic("b")
     producer = await started(broker)
@@ -186,7 +194,9 @@ async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker) -
     assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
-async def test_a_completion_that_cannot_be_written_down_is_tried_again(broker, autojump_clock, monkeypatch) -> None:
+async def test_a_completion_that_cannot_be_written_down_is_tried_again(
+    broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
@@ -207,7 +217,9 @@ async def test_a_completion_that_cannot_be_written_down_is_tried_again(broker, a
     assert state_of(broker) is COMPLETE_COMMIT
 
 
-async def test_what_cannot_be_read_is_told_of_and_passed_over(make_broker: MakeBroker, tmp_path, caplog) -> None:
+async def test_what_cannot_be_read_is_told_of_and_passed_over(
+    make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Kafka's admin client may write to internal topics, and disks may forget."""
     broker = make_broker(tmp_path / "one", transaction_state_log_num_partitions=1)
     await started(broker, "t")
@@ -225,7 +237,7 @@ async def test_what_cannot_be_read_is_told_of_and_passed_over(make_broker: MakeB
 
 
 async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_starting(
-    make_broker: MakeBroker, tmp_path, caplog
+    make_broker: MakeBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = make_broker(tmp_path / "one", transaction_state_log_num_partitions=1)
     await started(broker, "t")
@@ -239,7 +251,7 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_sta
     assert "__transaction_state-0 cannot be read" in caplog.text
 
 
-async def test_without_its_topic_no_id_is_known(broker) -> None:
+async def test_without_its_topic_no_id_is_known(broker: InMemoryBroker) -> None:
     producer = await started(broker)
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["__transaction_state"], timeout_ms=1000)
 

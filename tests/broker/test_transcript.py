@@ -13,8 +13,8 @@ import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.recording import Recording
-from minibroker.broker.network.response import Trickled
-from minibroker.broker.parked import Parked, ParkedOperation
+from minibroker.broker.network.response import ThrottledResponse
+from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey, decode_request, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import HeartbeatRequest
@@ -23,8 +23,8 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from minibroker.transcript.file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
-from minibroker.transcript.transcript_file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 
 MAX_RECORD_BYTES = 100
 ADDRESS = "127.0.0.1:50000"
@@ -93,26 +93,29 @@ def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Re
     assert request.time_ns <= response.time_ns
 
 
-def test_a_parked_request_is_answered_when_its_wait_is_over(recording: Recorded) -> None:
-    recording.answer = Parked(ParkedOperation(1), lambda: [b"later"])
+def test_a_request_that_waits_is_recorded_when_its_wait_is_over(recording: Recorded) -> None:
+    waiting: Pending[list[bytes]] = Pending()
+    recording.answer = waiting
 
-    parked = recording.ask()
+    pending = recording.ask()
+    before = kinds(recording)
+    waiting.resolve([b"later"])
 
-    assert kinds(recording) == [Kind.OPENED, Kind.REQUEST]
-    assert parked.operation is recording.answer.operation
-    assert parked.finish() == [b"later"]
+    assert before == [Kind.OPENED, Kind.REQUEST]
+    assert pending.result() == [b"later"]
     assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
 
 
-async def test_a_coroutine_is_recorded_when_it_returns(recording: Recorded) -> None:
-    async def answer() -> list[bytes]:
-        await trio.lowlevel.checkpoint()
-        return [b"later"]
+def test_a_wait_that_ends_in_a_refusal_is_recorded_and_goes_on(recording: Recorded) -> None:
+    waiting: Pending[list[bytes]] = Pending()
+    recording.answer = waiting
 
-    recording.answer = answer()
+    pending = recording.ask()
+    waiting.fail(CloseConnectionError("no such version"))
 
-    assert await recording.ask() == [b"later"]
-    assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
+    with pytest.raises(CloseConnectionError):
+        pending.result()
+    assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.REFUSED]
 
 
 def test_a_request_that_wants_no_response_is_told_so(recording: Recorded) -> None:
@@ -156,7 +159,7 @@ def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recorded) 
 
 
 def test_an_answer_that_is_more_than_a_list_stays_what_it_is(recording: Recorded) -> None:
-    recording.answer = Trickled([b"slow"], 10, trio.Event())
+    recording.answer = ThrottledResponse([b"slow"], 10, trio.Event())
 
     assert recording.ask() is recording.answer
 

@@ -46,8 +46,16 @@ async def test_files_are_removed_and_closed_in_a_thread(
         if file.path.name.endswith(".deleted"):
             done_by.append((action, threading.current_thread() is threading.main_thread()))
 
-    monkeypatch.setattr(RecordsFile, "delete", lambda file: (note("removed", file), remove(file)))
-    monkeypatch.setattr(RecordsFile, "__del__", lambda file: (note("closed", file), close(file)))
+    def removed(file: RecordsFile) -> None:
+        note("removed", file)
+        remove(file)
+
+    def closed(file: RecordsFile) -> None:
+        note("closed", file)
+        close(file)
+
+    monkeypatch.setattr(RecordsFile, "delete", removed)
+    monkeypatch.setattr(RecordsFile, "__del__", closed)
     upkeep, _ = upkeep_of(manager)
     nursery.start_soon(upkeep.run)
 

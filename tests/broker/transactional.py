@@ -26,7 +26,7 @@ class Producer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     async def initialize(self, *, version: int = 4, resume: bool = False) -> ErrorCode:
-        who = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if resume else {}
+        who: dict[str, Any] = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if resume else {}
         answer = await self.broker.call(
             ApiKey.INIT_PRODUCER_ID,
             version,

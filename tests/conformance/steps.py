@@ -72,6 +72,7 @@ class Batch(Shown):
         ]
         if self.magic == 2:
             producer_id, epoch, sequence = self.producer
+            assert isinstance(producer_id, int), f"{producer_id} is filled in before a batch is built"
             built = build_batch(
                 records,
                 codec=Codec(self.codec),

@@ -6,24 +6,29 @@ Each test names its row. Sizes are bytes; every batch of a test has the same siz
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import InMemoryBroker
 from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, magics, on_disk, row_of, rows, seconds, sizes, wanted
 
-OLD_FORMAT = {"message_format_version": "0.9.0"}  # what v0-v2 read without conversion
+OLD_FORMAT: dict[str, Any] = {"message_format_version": "0.9.0"}  # what v0-v2 read without conversion
 
 
-async def answer_size(broker, version: int) -> int:
+async def answer_size(broker: InMemoryBroker, version: int) -> int:
     """The bytes of an answer to a fetch at the end of the log."""
     topics = [("t", [wanted(0, 0)])]
     body = API_TABLE[ApiKey.FETCH].request(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=topics)
-    return len(await broker.answer(encode_request(ApiKey.FETCH, version, 1, "test", body)[4:]))
+    answer = await broker.answer(encode_request(ApiKey.FETCH, version, 1, "test", body)[4:])
+    assert answer is not None
+    return len(answer)
 
 
-async def test_row_01_every_version_is_answered_in_its_own_layout(broker) -> None:
+async def test_row_01_every_version_is_answered_in_its_own_layout(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     bytes_of = [await answer_size(broker, version) for version in range(9)]
@@ -33,7 +38,7 @@ async def test_row_01_every_version_is_answered_in_its_own_layout(broker) -> Non
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_row_01_one_broker_gives_the_records_in_every_version(broker, version: int) -> None:
+async def test_row_01_one_broker_gives_the_records_in_every_version(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a", b"b"])
 
@@ -44,7 +49,9 @@ async def test_row_01_one_broker_gives_the_records_in_every_version(broker, vers
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_row_02_old_versions_get_no_more_than_they_ask_for_even_of_the_first_batch(broker, version: int) -> None:
+async def test_row_02_old_versions_get_no_more_than_they_ask_for_even_of_the_first_batch(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t", **OLD_FORMAT)
     await broker.produce("t", [b"x" * 1000])
 
@@ -54,7 +61,7 @@ async def test_row_02_old_versions_get_no_more_than_they_ask_for_even_of_the_fir
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_row_02_old_versions_have_no_limit_over_all_partitions(broker, version: int) -> None:
+async def test_row_02_old_versions_have_no_limit_over_all_partitions(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 3, **OLD_FORMAT)
     for partition in range(3):
         await broker.produce("t", [b"x" * 1000], partition=partition)
@@ -67,7 +74,7 @@ async def test_row_02_old_versions_have_no_limit_over_all_partitions(broker, ver
 @pytest.mark.parametrize("isolation_level", [0, 1])
 @pytest.mark.parametrize("version", [3, 4, 8, 12])
 async def test_row_03_the_first_partition_that_has_anything_may_exceed_both_limits_and_no_other(
-    broker, version: int, isolation_level: int
+    broker: InMemoryBroker, version: int, isolation_level: int
 ) -> None:
     await broker.create_topic("t", 3, message_format_version="0.10.0")
     for partition in (1, 2):
@@ -84,7 +91,7 @@ async def test_row_03_the_first_partition_that_has_anything_may_exceed_both_limi
     assert sizes(answer) == [0, len(on_disk(broker, "t", 1)), 0]
 
 
-async def test_row_04_a_partition_gets_its_own_limit_or_what_is_left_of_the_whole(broker) -> None:
+async def test_row_04_a_partition_gets_its_own_limit_or_what_is_left_of_the_whole(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 3)
     for partition in range(3):
         batch = await fill(broker, "t", partition=partition, batches=4)
@@ -98,7 +105,7 @@ async def test_row_04_a_partition_gets_its_own_limit_or_what_is_left_of_the_whol
     assert sizes(answer) == [batch + 50, batch + 10, 0]
 
 
-async def test_row_04_after_an_oversize_batch_nothing_is_left_and_not_less_than_nothing(broker) -> None:
+async def test_row_04_after_an_oversize_batch_nothing_is_left_and_not_less_than_nothing(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         batch = await fill(broker, "t", partition=partition, size=1000)
@@ -110,7 +117,7 @@ async def test_row_04_after_an_oversize_batch_nothing_is_left_and_not_less_than_
 
 
 @pytest.mark.parametrize("limit_in_batches", [1.01, 1.5, 2.0, 2.99])
-async def test_row_05_a_read_is_cut_at_the_byte(broker, limit_in_batches: float) -> None:
+async def test_row_05_a_read_is_cut_at_the_byte(broker: InMemoryBroker, limit_in_batches: float) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=3)
     limit = int(limit_in_batches * batch)
@@ -121,7 +128,9 @@ async def test_row_05_a_read_is_cut_at_the_byte(broker, limit_in_batches: float)
 
 
 @pytest.mark.parametrize("version", [4, 8, 12])
-async def test_row_06_instead_of_a_part_of_the_first_batch_there_is_nothing(broker, version: int) -> None:
+async def test_row_06_instead_of_a_part_of_the_first_batch_there_is_nothing(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         batch = await fill(broker, "t", partition=partition, batches=2)
@@ -131,7 +140,7 @@ async def test_row_06_instead_of_a_part_of_the_first_batch_there_is_nothing(brok
     assert sizes(answer) == [2 * batch, 0]
 
 
-async def test_row_06_old_versions_get_the_part(broker) -> None:
+async def test_row_06_old_versions_get_the_part(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2, **OLD_FORMAT)
     for partition in range(2):
         await broker.produce("t", [b"x" * 1000], partition=partition)
@@ -141,7 +150,7 @@ async def test_row_06_old_versions_get_the_part(broker) -> None:
     assert sizes(answer) == [17, 17]
 
 
-async def test_row_07_as_many_batches_as_the_limit_has_room_for_come_in_one_answer(broker) -> None:
+async def test_row_07_as_many_batches_as_the_limit_has_room_for_come_in_one_answer(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=10)
 
@@ -151,7 +160,7 @@ async def test_row_07_as_many_batches_as_the_limit_has_room_for_come_in_one_answ
 
 
 @pytest.mark.parametrize("version", [5, 8, 12])
-async def test_row_08_every_partition_is_answered_though_no_byte_is_left(broker, version: int) -> None:
+async def test_row_08_every_partition_is_answered_though_no_byte_is_left(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 3)
     for partition in range(3):
         await fill(broker, "t", partition=partition, batches=partition + 2)
@@ -164,7 +173,9 @@ async def test_row_08_every_partition_is_answered_though_no_byte_is_left(broker,
     assert [size > 0 for size in sizes(answer)] == [True, False, False]
 
 
-async def test_row_09_what_is_not_in_the_metadata_is_unknown_and_answered_at_once(broker, autojump_clock) -> None:
+async def test_row_09_what_is_not_in_the_metadata_is_unknown_and_answered_at_once(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t")
 
     took, answer = await seconds(broker.fetch(("nope", 0, 0), ("t", 1, 0), ("t", -1, 0), max_wait_ms=LONG_MS))
@@ -173,7 +184,7 @@ async def test_row_09_what_is_not_in_the_metadata_is_unknown_and_answered_at_onc
     assert [row.error_code for _, row in rows(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
 
-async def test_row_09_an_unknown_partition_is_not_read_and_uses_no_limit(broker) -> None:
+async def test_row_09_an_unknown_partition_is_not_read_and_uses_no_limit(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=2)
 
@@ -182,7 +193,9 @@ async def test_row_09_an_unknown_partition_is_not_read_and_uses_no_limit(broker)
     assert [(name, len(row.records)) for name, row in rows(answer)] == [("t", 2 * batch), ("nope", 0)]
 
 
-async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(broker, autojump_clock) -> None:
+async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t")
 
     took, answer = await seconds(broker.fetch(("nope", 0, 0), ("t", 0, 0), max_wait_ms=500))
@@ -192,7 +205,9 @@ async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(b
 
 
 @pytest.mark.parametrize("version", [0, 4, 8, 12])
-async def test_row_11_unknown_partitions_come_after_the_others_each_in_the_order_asked(broker, version: int) -> None:
+async def test_row_11_unknown_partitions_come_after_the_others_each_in_the_order_asked(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("a", 3)
     await broker.create_topic("b")
 
@@ -209,7 +224,7 @@ async def test_row_11_unknown_partitions_come_after_the_others_each_in_the_order
 @pytest.mark.parametrize("isolation_level", [0, 1])
 @pytest.mark.parametrize("offset", [None, 5], ids=["unknown", "out of range"])
 async def test_row_12_an_error_has_no_offsets_no_aborted_list_and_no_records(
-    broker, isolation_level: int, offset: int | None
+    broker: InMemoryBroker, isolation_level: int, offset: int | None
 ) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a"])

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from minibroker.broker.parked import Parked
-from minibroker.broker.replica.delayed import DelayedFetch, FetchStatus
-from minibroker.broker.replica.reading import FetchParams
+from minibroker.broker.pending import Pending
+from minibroker.broker.replica.fetch import DelayedFetch
+from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from tests.broker.conftest import NOW_MS
+from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import assign, follow, park, partition_of
 from tests.broker.transactional import started
 from tests.fetch_path.asking import LONG_MS, UNLIMITED, fetch_rows, fill, row_of, rows, seconds, sizes, wanted
@@ -25,7 +28,7 @@ T0 = TopicPartition("t", 0)
 FUTURE_REPLICA = -3
 
 
-def purgatory_of(broker) -> Any:
+def purgatory_of(broker: InMemoryBroker) -> Any:
     return broker.app.replica_manager.fetch_purgatory
 
 
@@ -33,7 +36,7 @@ def purgatory_of(broker) -> Any:
 
 
 async def test_row_21_a_fetch_that_waits_is_watched_under_each_of_its_partitions(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t", 3)
     await park(nursery, fetch_rows, broker, ("t", [wanted(each, 0) for each in range(3)]), max_wait_ms=LONG_MS)
@@ -44,7 +47,9 @@ async def test_row_21_a_fetch_that_waits_is_watched_under_each_of_its_partitions
 
 
 @pytest.mark.parametrize("partition", range(3))
-async def test_row_21_each_of_its_partitions_wakes_it(broker, autojump_clock, nursery, partition: int) -> None:
+async def test_row_21_each_of_its_partitions_wakes_it(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, partition: int
+) -> None:
     await broker.create_topic("t", 3)
     every = ("t", [wanted(each, 0) for each in range(3)])
     parked = await park(nursery, fetch_rows, broker, every, max_wait_ms=LONG_MS)
@@ -54,7 +59,7 @@ async def test_row_21_each_of_its_partitions_wakes_it(broker, autojump_clock, nu
     assert sizes(await parked.seen()) == [batch if each == partition else 0 for each in range(3)]
 
 
-async def test_row_21_it_is_watched_before_anything_else_is_done_so_nothing_is_missed(broker) -> None:
+async def test_row_21_it_is_watched_before_anything_else_is_done_so_nothing_is_missed(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     body = API_TABLE[ApiKey.FETCH].request(
         replica_id=-1, max_wait_ms=LONG_MS, min_bytes=1, max_bytes=UNLIMITED, topics=[("t", [wanted(0, 0)])]
@@ -62,15 +67,17 @@ async def test_row_21_it_is_watched_before_anything_else_is_done_so_nothing_is_m
     frame = bytearray(encode_request(ApiKey.FETCH, 8, 1, "test", body)[4:])
 
     parked = broker.registry.dispatch(frame, broker.client)
-    assert isinstance(parked, Parked)
+    assert isinstance(parked, Pending)
     batch = await fill(broker, "t")
 
-    assert parked.operation.is_completed
-    answer = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in parked.finish() or ())
+    assert parked.is_known
+    answer = b"".join(chunk.read() if hasattr(chunk, "read") else bytes(chunk) for chunk in parked.result() or ())
     assert sizes(decode_response(ApiKey.FETCH, 8, answer[4:])[1]) == [batch]
 
 
-async def test_row_22_new_data_is_answered_when_it_comes_and_not_at_max_wait(broker, autojump_clock, nursery) -> None:
+async def test_row_22_new_data_is_answered_when_it_comes_and_not_at_max_wait(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     waiting_since = trio.current_time()
     parked = await park(nursery, broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
@@ -97,21 +104,23 @@ def test_row_23_row_24_row_28_cases_a_b_and_e_a_partition_that_cannot_be_read_co
     code: ErrorCode,
 ) -> None:
     class Leader:
+        partitions: ClassVar[dict[TopicPartition, Any]] = {}
+        log_manager = SimpleNamespace(is_offline=False)
+
         def leader_partition(self, topic_partition: TopicPartition) -> Any:
             raise KafkaError(code)
 
-        def read_from_local_log(self, *_: Any) -> list[Any]:
-            return []
-
     params = FetchParams(-1, LONG_MS, 10_000, UNLIMITED, False, 0)
-    status = FetchStatus(T0, LogOffsetMetadata(0, 0, 0), UNLIMITED)
-    delayed = DelayedFetch(params, [], [status], Leader())  # type: ignore[arg-type]
+    at_start = FetchedPartition(T0, ErrorCode.NONE, 0, 0, 0, None, b"", LogOffsetMetadata(0, 0, 0))
+    delayed = DelayedFetch(params, [FetchRow(T0, 0, 0, UNLIMITED)], [at_start], Leader())  # type: ignore[arg-type]
 
     assert delayed.try_complete()
-    assert delayed.is_completed
+    assert [row.error for row in delayed.pending.result()] == [code]
 
 
-async def test_row_23_case_a_a_broker_that_leads_no_more_answers_who_waits(broker, autojump_clock, nursery) -> None:
+async def test_row_23_case_a_a_broker_that_leads_no_more_answers_who_waits(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     parked = await park(nursery, broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
 
@@ -121,7 +130,7 @@ async def test_row_23_case_a_a_broker_that_leads_no_more_answers_who_waits(broke
 
 
 async def test_row_24_case_b_a_topic_that_is_deleted_answers_who_waits_for_one_of_its_partitions(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t")
     await broker.create_topic("u")
@@ -134,7 +143,7 @@ async def test_row_24_case_b_a_topic_that_is_deleted_answers_who_waits_for_one_o
 
 
 async def test_row_28_case_e_a_disk_that_fails_answers_everyone_who_waits(
-    broker, autojump_clock, nursery, monkeypatch
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t")
     await broker.create_topic("u")
@@ -154,7 +163,7 @@ async def test_row_28_case_e_a_disk_that_fails_answers_everyone_who_waits(
 
 
 async def test_row_25_case_c_an_offset_on_an_older_segment_than_the_end_is_read_at_once(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t", segment_bytes=1000)
     first = await fill(broker, "t", size=800)
@@ -166,7 +175,9 @@ async def test_row_25_case_c_an_offset_on_an_older_segment_than_the_end_is_read_
     assert len(broker.log_of("t").segments) == 2
 
 
-async def test_row_25_case_c_a_fetch_that_begins_on_an_older_segment_does_not_wait(broker, autojump_clock) -> None:
+async def test_row_25_case_c_a_fetch_that_begins_on_an_older_segment_does_not_wait(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t", segment_bytes=1000)
     await fill(broker, "t", size=800, batches=2)
 
@@ -175,7 +186,9 @@ async def test_row_25_case_c_a_fetch_that_begins_on_an_older_segment_does_not_wa
     assert (took, sizes(answer)[0] > 800) == (0, True)
 
 
-async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(broker, autojump_clock, nursery) -> None:
+async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", segment_bytes=1000)
     await fill(broker, "t", size=800, batches=2)
     to_the_end = {"replica_id": FUTURE_REPLICA, "max_wait_ms": LONG_MS}
@@ -187,7 +200,9 @@ async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(broker
     assert row_of(await parked.seen()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(broker, autojump_clock, nursery) -> None:
+async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     await fill(broker, "t")
     parked = await park(nursery, broker.fetch, ("t", 0, 1), max_wait_ms=LONG_MS)
@@ -203,7 +218,9 @@ async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(broker, autoju
 # -- row 27: case D -------------------------------------------------------------------------------------------
 
 
-async def test_row_27_case_d_the_bytes_of_all_partitions_add_up(broker, autojump_clock, nursery) -> None:
+async def test_row_27_case_d_the_bytes_of_all_partitions_add_up(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0), wanted(1, 0)])
     batch = await fill(broker, "t")  # there from the start: it counts from the offset, not from the end
@@ -216,7 +233,9 @@ async def test_row_27_case_d_the_bytes_of_all_partitions_add_up(broker, autojump
     assert sizes(await parked.seen()) == [2 * batch, batch]
 
 
-async def test_row_27_case_d_a_partition_counts_no_more_than_its_own_limit(broker, autojump_clock, nursery) -> None:
+async def test_row_27_case_d_a_partition_counts_no_more_than_its_own_limit(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0, max_bytes=200), wanted(1, 0, max_bytes=200)])
     parked = await park(nursery, fetch_rows, broker, both, max_wait_ms=LONG_MS, min_bytes=400)
@@ -228,7 +247,9 @@ async def test_row_27_case_d_a_partition_counts_no_more_than_its_own_limit(broke
     assert sizes(await parked.seen()) == [200, 200]
 
 
-async def test_row_27_case_d_what_is_counted_is_the_difference_of_positions(broker, autojump_clock, nursery) -> None:
+async def test_row_27_case_d_what_is_counted_is_the_difference_of_positions(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"x" * 100] * 10)
     whole = row_of(await broker.fetch(("t", 0, 0))).records
@@ -244,7 +265,7 @@ async def test_row_27_case_d_what_is_counted_is_the_difference_of_positions(brok
 
 
 async def test_row_29_a_consumer_waits_for_the_high_watermark_and_who_reads_to_the_end_does_not(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -260,7 +281,9 @@ async def test_row_29_a_consumer_waits_for_the_high_watermark_and_who_reads_to_t
     assert [sizes(await consumer.seen()), sizes(await debugger.seen())] == [[batch], [batch]]
 
 
-async def test_row_29_read_committed_waits_for_the_last_stable_offset(broker, autojump_clock, nursery) -> None:
+async def test_row_29_read_committed_waits_for_the_last_stable_offset(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     producer = await started(broker)
     reader = await park(nursery, broker.fetch, ("t", 0, 0), isolation_level=1, max_wait_ms=LONG_MS)
@@ -277,7 +300,9 @@ async def test_row_29_read_committed_waits_for_the_last_stable_offset(broker, au
 # -- row 30: read anew ----------------------------------------------------------------------------------------
 
 
-async def test_row_30_what_is_answered_is_read_when_the_wait_ends(broker, autojump_clock, nursery) -> None:
+async def test_row_30_what_is_answered_is_read_when_the_wait_ends(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0), wanted(1, 0)])
     batch = await fill(broker, "t")
@@ -290,7 +315,9 @@ async def test_row_30_what_is_answered_is_read_when_the_wait_ends(broker, autoju
     assert facts == [(2 * batch, 2), (batch, 1)]
 
 
-async def test_row_30_an_error_that_came_meanwhile_is_answered(broker, autojump_clock, nursery) -> None:
+async def test_row_30_an_error_that_came_meanwhile_is_answered(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0), wanted(1, 0)])
     await fill(broker, "t")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.protocol.errors import ErrorCode
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow, park
 from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, seconds, sizes, wanted
 
@@ -35,7 +37,9 @@ class Operation(DelayedOperation):
 # -- row 31: expiry -------------------------------------------------------------------------------------------
 
 
-async def test_row_31_at_max_wait_what_is_there_is_answered(broker, autojump_clock, nursery) -> None:
+async def test_row_31_at_max_wait_what_is_there_is_answered(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0), wanted(1, 0)])
     batch = await fill(broker, "t")
@@ -50,7 +54,9 @@ async def test_row_31_at_max_wait_what_is_there_is_answered(broker, autojump_clo
     assert trio.current_time() - began < 0.51
 
 
-async def test_row_31_expired_and_completed_are_counted_apart(broker, autojump_clock, nursery) -> None:
+async def test_row_31_expired_and_completed_are_counted_apart(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     purgatory = broker.app.replica_manager.fetch_purgatory
 
@@ -102,7 +108,9 @@ def test_row_32_a_check_that_comes_while_the_condition_is_tried_answers_no_secon
     assert operation.answers == 1
 
 
-async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(broker, autojump_clock, nursery) -> None:
+async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     answers = []
 
@@ -139,7 +147,9 @@ def test_row_33_what_is_done_leaves_the_lists_when_more_than_a_thousand_have_gat
     assert watched[998:] == [1003, 1002, 0]
 
 
-async def test_row_33_the_interval_is_a_setting(make_broker, autojump_clock, nursery) -> None:
+async def test_row_33_the_interval_is_a_setting(
+    make_broker: MakeBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     broker = make_broker(fetch_purgatory_purge_interval_requests=1)
     await broker.create_topic("t", 2)
     both = ("t", [wanted(0, 0), wanted(1, 0)])
@@ -184,7 +194,9 @@ def test_row_34_every_deadline_is_met_to_the_millisecond(start_ms: int) -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 21, 399, 400, 401, 8_001, 65_537])
-async def test_row_34_a_fetch_waits_as_long_as_it_says(broker, autojump_clock, max_wait_ms: int) -> None:
+async def test_row_34_a_fetch_waits_as_long_as_it_says(
+    broker: InMemoryBroker, autojump_clock: MockClock, max_wait_ms: int
+) -> None:
     await broker.create_topic("t")
 
     took, _ = await seconds(broker.fetch(("t", 0, 0), max_wait_ms=max_wait_ms))
@@ -192,7 +204,7 @@ async def test_row_34_a_fetch_waits_as_long_as_it_says(broker, autojump_clock, m
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_a_produce_waits_as_long_as_it_says(broker, autojump_clock) -> None:
+async def test_row_34_a_produce_waits_as_long_as_it_says(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 

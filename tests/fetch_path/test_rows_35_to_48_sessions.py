@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow, park
 from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, rows, seconds, sizes, wanted
 
 VERSIONS = (7, 8, 12)
 
 
-async def in_session(broker, session_id: int, epoch: int, *asked: Any, **options: Any) -> Any:
+async def in_session(broker: InMemoryBroker, session_id: int, epoch: int, *asked: Any, **options: Any) -> Any:
     """Fetch in a session; `asked` are (topic, rows of `wanted`)."""
     return await fetch_rows(broker, *asked, session_id=session_id, session_epoch=epoch, **options)
 
 
-async def begun(broker, *partitions: int, **options: Any) -> int:
+async def begun(broker: InMemoryBroker, *partitions: int, **options: Any) -> int:
     """A session over these partitions of "t", from their starts; its id."""
     asked = ("t", [wanted(partition, 0) for partition in partitions])
     answer = await in_session(broker, 0, 0, asked, **options)
@@ -38,7 +40,7 @@ def facts(answer: Any) -> tuple[int, int, list[tuple[str, int]]]:
 
 
 @pytest.mark.parametrize("version", range(9))
-async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker, version: int) -> None:
+async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
 
     for _ in range(2):
@@ -50,7 +52,7 @@ async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker, versio
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_36_a_session_begins_with_its_answer_and_not_before(
-    broker, autojump_clock, nursery, version: int
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, version: int
 ) -> None:
     await broker.create_topic("t")
     parked = await park(nursery, in_session, broker, 0, 0, ("t", [wanted(0, 0)]), max_wait_ms=LONG_MS, version=version)
@@ -62,7 +64,7 @@ async def test_row_36_a_session_begins_with_its_answer_and_not_before(
     assert (while_it_waits, broker.app.fetch_sessions.statistics().sessions) == (0, 1)
 
 
-async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answered(make_broker) -> None:
+async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answered(make_broker: MakeBroker) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=0)
     await broker.create_topic("t")
 
@@ -72,7 +74,9 @@ async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answe
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_one(broker, version: int) -> None:
+async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_one(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1, version=version)
 
@@ -83,7 +87,9 @@ async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_o
     assert after.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(broker, autojump_clock, nursery) -> None:
+async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
 
@@ -95,7 +101,7 @@ async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(bro
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("session_id", "epoch"), [(0, 1), (77, 1), (77, 2**31 - 1), (-5, 3)])
 async def test_row_39_an_id_that_is_not_known_is_an_error_of_the_whole_with_id_0_at_once(
-    broker, autojump_clock, version: int, session_id: int, epoch: int
+    broker: InMemoryBroker, autojump_clock: MockClock, version: int, session_id: int, epoch: int
 ) -> None:
     await broker.create_topic("t")
 
@@ -108,7 +114,9 @@ async def test_row_39_an_id_that_is_not_known_is_an_error_of_the_whole_with_id_0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(broker, version: int) -> None:
+async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0, version=version)
 
@@ -118,10 +126,12 @@ async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(
     assert codes == [wrong, ErrorCode.NONE, wrong, wrong, ErrorCode.NONE, ErrorCode.NONE]
 
 
-async def test_row_40_the_largest_epoch_is_followed_by_1(broker) -> None:
+async def test_row_40_the_largest_epoch_is_followed_by_1(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
-    broker.app.fetch_sessions.get(session_id).epoch = 2**31 - 1
+    session = broker.app.fetch_sessions.get(session_id)
+    assert session is not None
+    session.epoch = 2**31 - 1
 
     codes = [(await in_session(broker, session_id, epoch)).error_code for epoch in (2**31 - 1, 1, 2)]
 
@@ -129,7 +139,7 @@ async def test_row_40_the_largest_epoch_is_followed_by_1(broker) -> None:
 
 
 async def test_row_41_a_request_sent_twice_is_answered_once_and_the_other_time_with_an_error(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
@@ -143,7 +153,7 @@ async def test_row_41_a_request_sent_twice_is_answered_once_and_the_other_time_w
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_42_only_what_has_changed_is_answered(broker, version: int) -> None:
+async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 4)
     session_id = await begun(broker, 0, 1, 2, version=version)
     epochs = iter(range(1, 10))
@@ -166,7 +176,7 @@ async def test_row_42_only_what_has_changed_is_answered(broker, version: int) ->
     assert await changed(("t", [wanted(3, 0)])) == [3]  # a new partition
 
 
-async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker) -> None:
+async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await fill(broker, "t")
     await follow(broker, "t", 1)
@@ -181,7 +191,9 @@ async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker
     assert [(row.high_watermark, len(row.records)) for _, row in rows(after)] == [(2, 0)]
 
 
-async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker, autojump_clock, nursery) -> None:
+async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1)
     parked = await park(nursery, in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
@@ -193,7 +205,9 @@ async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker, auto
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_43_a_session_that_forgot_everything_is_gone_and_answered_without_one(broker, version: int) -> None:
+async def test_row_43_a_session_that_forgot_everything_is_gone_and_answered_without_one(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1, version=version)
     forget_first, forget_second = ({"forgotten_topics": [("t", [each])], "version": version} for each in (0, 1))
@@ -212,7 +226,7 @@ async def test_row_43_a_session_that_forgot_everything_is_gone_and_answered_with
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_44_partitions_take_turns_when_not_all_have_room(broker, version: int) -> None:
+async def test_row_44_partitions_take_turns_when_not_all_have_room(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 3)
     for partition in (2, 0, 1):
         batch = await fill(broker, "t", partition=partition, batches=9)
@@ -232,7 +246,7 @@ async def test_row_44_partitions_take_turns_when_not_all_have_room(broker, versi
     assert firsts == [2, 2, 0, 1, 2, 0]
 
 
-async def test_row_45_a_thousand_sessions_and_no_more(broker) -> None:
+async def test_row_45_a_thousand_sessions_and_no_more(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     ids = [(await in_session(broker, 0, 0, ("t", [wanted(0, 0)]))).session_id for _ in range(1001)]
@@ -240,7 +254,9 @@ async def test_row_45_a_thousand_sessions_and_no_more(broker) -> None:
     assert [session_id > 0 for session_id in ids] == [True] * 1000 + [False]
 
 
-async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(make_broker, autojump_clock) -> None:
+async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(
+    make_broker: MakeBroker, autojump_clock: MockClock
+) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=2)
     await broker.create_topic("t", 3)
     large = await begun(broker, 0, 1, 2)
@@ -260,7 +276,7 @@ async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(make_b
 
 
 async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_that_of_a_follower(
-    make_broker,
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await broker.create_topic("t", 3)
@@ -273,7 +289,7 @@ async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_t
     assert [broker.app.fetch_sessions.get(each) is None for each in (consumer, follower)] == [True, False]
 
 
-async def test_row_47_ids_are_positive_and_in_no_order(broker) -> None:
+async def test_row_47_ids_are_positive_and_in_no_order(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     ids = [await begun(broker, 0) for _ in range(50)]
@@ -285,7 +301,7 @@ async def test_row_47_ids_are_positive_and_in_no_order(broker) -> None:
 
 
 async def test_row_48_a_session_in_constant_use_is_stale_two_minutes_after_it_began(
-    make_broker, autojump_clock
+    make_broker: MakeBroker, autojump_clock: MockClock
 ) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await broker.create_topic("t")

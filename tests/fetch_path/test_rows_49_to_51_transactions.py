@@ -49,7 +49,9 @@ async def transaction(producer: Producer, *values: bytes, is_commit: bool) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_49_committed_readers_stop_at_the_first_open_transaction(broker, version: int) -> None:
+async def test_row_49_committed_readers_stop_at_the_first_open_transaction(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t")
     await fill(broker, "t", batches=2)
     producer = await started(broker)
@@ -62,7 +64,7 @@ async def test_row_49_committed_readers_stop_at_the_first_open_transaction(broke
     assert magics(bytes(row.records)) == [2, 2]
 
 
-async def test_row_49_it_is_the_first_of_several_that_counts(broker) -> None:
+async def test_row_49_it_is_the_first_of_several_that_counts(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     first, second = await started(broker, "first"), await started(broker, "second")
     await first.send("t", b"a")
@@ -76,7 +78,7 @@ async def test_row_49_it_is_the_first_of_several_that_counts(broker) -> None:
     assert stable == [0, 0, 4]
 
 
-async def test_row_49_it_is_never_beyond_the_high_watermark(broker) -> None:
+async def test_row_49_it_is_never_beyond_the_high_watermark(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await fill(broker, "t")
     await follow(broker, "t", 1)
@@ -96,7 +98,7 @@ async def test_row_49_it_is_never_beyond_the_high_watermark(broker) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_49_others_are_not_told_of_it_and_read_on(broker, version: int) -> None:
+async def test_row_49_others_are_not_told_of_it_and_read_on(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     producer = await started(broker)
     await producer.send("t", b"open")
@@ -111,7 +113,9 @@ async def test_row_49_others_are_not_told_of_it_and_read_on(broker, version: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_50_what_was_aborted_is_listed_with_its_producer_and_first_offset(broker, version: int) -> None:
+async def test_row_50_what_was_aborted_is_listed_with_its_producer_and_first_offset(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t")
     one, other = await started(broker, "one"), await started(broker, "other")
     await one.send("t", b"0")
@@ -127,7 +131,7 @@ async def test_row_50_what_was_aborted_is_listed_with_its_producer_and_first_off
     assert aborted(row) == [(other.producer_id, 1), (one.producer_id, 0)]
 
 
-async def test_row_50_what_ended_before_the_offset_is_left_out(broker) -> None:
+async def test_row_50_what_ended_before_the_offset_is_left_out(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     producer = await started(broker)
     for value in (b"0", b"2", b"4"):  # with markers at 1, 3 and 5
@@ -138,7 +142,9 @@ async def test_row_50_what_ended_before_the_offset_is_left_out(broker) -> None:
     assert firsts == {0: [0, 2, 4], 1: [0, 2, 4], 2: [2, 4], 3: [2, 4], 4: [4], 5: [4]}
 
 
-async def test_row_50_what_begins_beyond_the_bytes_read_is_left_out_as_far_as_the_index_knows(broker) -> None:
+async def test_row_50_what_begins_beyond_the_bytes_read_is_left_out_as_far_as_the_index_knows(
+    broker: InMemoryBroker,
+) -> None:
     await broker.create_topic("t", index_interval_bytes=0)  # an entry for each batch: the bound is sharp
     producer = await started(broker)
     for number in range(5):
@@ -151,7 +157,7 @@ async def test_row_50_what_begins_beyond_the_bytes_read_is_left_out_as_far_as_th
     assert [first for _, first in aborted(part)] == [0]
 
 
-async def test_row_50_an_older_transaction_that_was_still_open_does_not_hide_the_bound(broker) -> None:
+async def test_row_50_an_older_transaction_that_was_still_open_does_not_hide_the_bound(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", index_interval_bytes=0)
     long, short = await started(broker, "long"), await started(broker, "short")
     await long.send("t", b"0")
@@ -166,7 +172,7 @@ async def test_row_50_an_older_transaction_that_was_still_open_does_not_hide_the
     assert aborted(row) == [(short.producer_id, 1), (long.producer_id, 0)]
 
 
-async def test_row_50_without_an_index_entry_the_segment_is_the_bound(broker) -> None:
+async def test_row_50_without_an_index_entry_the_segment_is_the_bound(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     producer = await started(broker)
     for _ in range(3):
@@ -180,7 +186,7 @@ async def test_row_50_without_an_index_entry_the_segment_is_the_bound(broker) ->
     assert [first for _, first in aborted(row)] == [0, 2, 4]
 
 
-async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broker) -> None:
+async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     producer = await started(broker)
     await producer.send("t", b"long")
@@ -200,7 +206,7 @@ async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broke
 @pytest.mark.parametrize("offset", [0, 1], ids=["records", "at the end"])
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_51_the_list_is_null_for_who_reads_everything_and_empty_for_who_has_nothing_to_skip(
-    broker, version: int, offset: int
+    broker: InMemoryBroker, version: int, offset: int
 ) -> None:
     await broker.create_topic("t")
     await fill(broker, "t")
@@ -213,7 +219,7 @@ async def test_row_51_the_list_is_null_for_who_reads_everything_and_empty_for_wh
     assert lists == [None, []]
 
 
-async def test_row_51_a_partition_cut_to_nothing_has_none_either(broker) -> None:
+async def test_row_51_a_partition_cut_to_nothing_has_none_either(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         batch = await fill(broker, "t", partition=partition)

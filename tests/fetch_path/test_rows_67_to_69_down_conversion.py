@@ -9,12 +9,13 @@ import pytest
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from tests.broker.conftest import NOW_MS, InMemoryBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.transactional import started
 from tests.fetch_path.asking import UNLIMITED, fetch_rows, fill, magics, on_disk, row_of, rows, wanted
 
@@ -40,7 +41,9 @@ def records_in(data: bytes) -> list[tuple[int, bytes | None]]:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("version", MAGIC_OF_VERSION)
-async def test_row_67_each_version_gets_the_newest_format_it_knows(broker, version: int, codec: Codec) -> None:
+async def test_row_67_each_version_gets_the_newest_format_it_knows(
+    broker: InMemoryBroker, version: int, codec: Codec
+) -> None:
     await broker.create_topic("t")
     await write(broker, *(b"%d" % number * 100 for number in range(3)), codec=codec)
 
@@ -51,7 +54,9 @@ async def test_row_67_each_version_gets_the_newest_format_it_knows(broker, versi
 
 
 @pytest.mark.parametrize(("version", "log_format", "magic"), [(1, "0.9.0", 0), (3, "0.10.0", 1), (3, "0.9.0", 0)])
-async def test_row_67_what_is_old_enough_is_sent_as_it_is(broker, version: int, log_format: str, magic: int) -> None:
+async def test_row_67_what_is_old_enough_is_sent_as_it_is(
+    broker: InMemoryBroker, version: int, log_format: str, magic: int
+) -> None:
     await broker.create_topic("t", message_format_version=log_format)
     await write(broker, b"a", b"b")
 
@@ -62,7 +67,7 @@ async def test_row_67_what_is_old_enough_is_sent_as_it_is(broker, version: int, 
 
 
 @pytest.mark.parametrize("version", [1, 3])
-async def test_row_67_transactional_records_come_without_their_markers(make_broker, version: int) -> None:
+async def test_row_67_transactional_records_come_without_their_markers(make_broker: MakeBroker, version: int) -> None:
     broker = make_broker(transaction_state_log_num_partitions=1)
     await broker.create_topic("t")
     producer = await started(broker)
@@ -78,7 +83,7 @@ async def test_row_67_transactional_records_come_without_their_markers(make_brok
 # -- row 68: forbidden ----------------------------------------------------------------------------------------
 
 
-async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partitions_alone(broker) -> None:
+async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partitions_alone(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_downconversion_enable="false")
     await broker.create_topic("u")
     for topic in ("t", "u"):
@@ -93,7 +98,7 @@ async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partition
     assert codes == {version: refused if version < 4 else served for version in range(9)}
 
 
-async def test_row_68_the_brokers_setting_is_the_default(make_broker) -> None:
+async def test_row_68_the_brokers_setting_is_the_default(make_broker: MakeBroker) -> None:
     broker = make_broker(log_message_downconversion_enable="false")
     await broker.create_topic("t")
     await fill(broker, "t")
@@ -104,14 +109,14 @@ async def test_row_68_the_brokers_setting_is_the_default(make_broker) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_row_68_nothing_is_refused_where_nothing_would_be_converted(broker, version: int) -> None:
+async def test_row_68_nothing_is_refused_where_nothing_would_be_converted(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", message_downconversion_enable="false", message_format_version="0.9.0")
     await fill(broker, "t")
 
     assert row_of(await broker.fetch(("t", 0, 0), version=version)).error_code == ErrorCode.NONE
 
 
-async def test_row_68_followers_are_served_all_the_same(broker) -> None:
+async def test_row_68_followers_are_served_all_the_same(broker: InMemoryBroker) -> None:
     topic = ("t", -1, -1, [(0, [0, 7])], [("message.downconversion.enable", "false")])
     await broker.call(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=1000)
     await fill(broker, "t")
@@ -137,12 +142,12 @@ def converted(broker: InMemoryBroker, version: int, *, max_bytes: int = UNLIMITE
 
 @pytest.mark.parametrize("version", [0, 3])
 async def test_row_69_one_batch_is_converted_for_the_answer_and_the_rest_while_it_is_sent(
-    broker, monkeypatch, version: int
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     await broker.create_topic("t")
     await fill(broker, "t", batches=60, size=10_000)
     conversions = []
-    convert = converted_slice.down_convert
+    convert = down_convert
 
     def counted(*args: Any, **options: Any) -> bytearray:
         conversions.append(args)
@@ -161,7 +166,9 @@ async def test_row_69_one_batch_is_converted_for_the_answer_and_the_rest_while_i
     assert all(len(piece) <= KAFKAS_CHUNK_BYTES for piece in (first, *rest))
 
 
-async def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be_whole(broker) -> None:
+async def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be_whole(
+    broker: InMemoryBroker,
+) -> None:
     await broker.create_topic("t")
     size = await fill(broker, "t", batches=1)
 
@@ -176,7 +183,7 @@ async def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_batch_t
     assert [offset for offset, _ in records_in(data)] == [0]
 
 
-async def test_row_69_a_first_batch_that_grows_is_sent_whole(broker) -> None:
+async def test_row_69_a_first_batch_that_grows_is_sent_whole(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await write(broker, *(b"%d" % number for number in range(100)))  # each record gets a head of its own
     stored = len(on_disk(broker, "t"))
@@ -187,7 +194,7 @@ async def test_row_69_a_first_batch_that_grows_is_sent_whole(broker) -> None:
     assert [offset for offset, _ in records_in(data)] == list(range(100))
 
 
-async def test_row_69_a_later_batch_that_grows_is_cut(broker) -> None:
+async def test_row_69_a_later_batch_that_grows_is_cut(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     for _ in range(2):
         await write(broker, *(b"%d" % number for number in range(100)))

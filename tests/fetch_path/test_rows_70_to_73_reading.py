@@ -7,12 +7,15 @@ import os
 import socket
 from typing import Any
 
+import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.broker.network.response import send_chunks
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.records_file import FileSlice
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import park
@@ -33,7 +36,9 @@ def answered(broker: InMemoryBroker, *offsets: int) -> list[Any]:
 # -- row 70: zero copy ----------------------------------------------------------------------------------------
 
 
-async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(broker, monkeypatch) -> None:
+async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         await fill(broker, "t", partition=partition, batches=10, size=10_000)
@@ -55,7 +60,7 @@ async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(
     assert sum(sent) == sum(map(len, stored))
 
 
-async def test_row_70_the_answer_is_bytes_and_stretches_of_files_in_turn(broker) -> None:
+async def test_row_70_the_answer_is_bytes_and_stretches_of_files_in_turn(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         await fill(broker, "t", partition=partition, size=10_000)
@@ -90,7 +95,7 @@ async def through_a_socket(chunks: list[Any]) -> bytes:
 # -- row 71: the segment that is written ----------------------------------------------------------------------
 
 
-async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(broker) -> None:
+async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t")
     (head, records) = answered(broker, 0)
@@ -101,7 +106,9 @@ async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(brok
     assert row_of(decode_response(ApiKey.FETCH, 8, (bytes(head) + records.read())[4:])[1]).high_watermark == 1
 
 
-async def test_row_71_of_an_append_that_fails_half_way_nobody_sees_anything(broker, monkeypatch) -> None:
+async def test_row_71_of_an_append_that_fails_half_way_nobody_sees_anything(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t")
     write = os.pwrite
@@ -136,19 +143,19 @@ async def first_offset_from(broker: InMemoryBroker, offset: int) -> int | None:
     return next((view.base_offset for view in scan_batches(data, 0, len(data))), None)
 
 
-async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_batch(broker) -> None:
+async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_batch(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     log = broker.log_of("t")
     for key in ("a", "b", "b", "b", "c"):
         put(log, (key, "v"))
     log.roll(NOW_MS)
     clean(log)
-    broker.app.replica_manager.partitions["t", 0].maybe_increment_high_watermark(0)
+    broker.app.replica_manager.partitions[TopicPartition("t", 0)].maybe_increment_high_watermark(0)
 
     assert [await first_offset_from(broker, offset) for offset in range(6)] == [0, 3, 3, 3, 4, None]
 
 
-async def test_row_72_at_the_end_of_a_segment_the_next_segment_is_tried(broker) -> None:
+async def test_row_72_at_the_end_of_a_segment_the_next_segment_is_tried(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     log = broker.log_of("t")
     await fill(broker, "t", batches=3)
@@ -161,7 +168,7 @@ async def test_row_72_at_the_end_of_a_segment_the_next_segment_is_tried(broker) 
 
 
 async def test_row_72_where_nothing_is_left_up_to_the_end_there_is_no_error_and_the_wait_is_for_new_records(
-    broker, autojump_clock, nursery
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t")
     log = broker.log_of("t")
@@ -180,7 +187,7 @@ async def test_row_72_where_nothing_is_left_up_to_the_end_there_is_no_error_and_
 # -- row 73: the offset index ---------------------------------------------------------------------------------
 
 
-async def test_row_73_the_index_has_an_entry_for_every_4096_bytes_and_no_more(broker) -> None:
+async def test_row_73_the_index_has_an_entry_for_every_4096_bytes_and_no_more(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=40, size=1000)
 
@@ -191,7 +198,7 @@ async def test_row_73_the_index_has_an_entry_for_every_4096_bytes_and_no_more(br
     assert entries == [(offset, offset * batch) for offset in range(0, 40, between)]
 
 
-async def test_row_73_every_offset_is_found_from_the_entry_before_it(broker) -> None:
+async def test_row_73_every_offset_is_found_from_the_entry_before_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=40, size=1000)
     segment = next(iter(broker.log_of("t").segments))
@@ -205,7 +212,7 @@ async def test_row_73_every_offset_is_found_from_the_entry_before_it(broker) -> 
     assert [await first_offset_from(broker, offset) for offset in range(40)] == list(range(40))
 
 
-async def test_row_73_an_offset_inside_a_batch_is_read_from_where_the_batch_begins(broker) -> None:
+async def test_row_73_an_offset_inside_a_batch_is_read_from_where_the_batch_begins(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     for _ in range(20):
         await broker.produce("t", [b"x" * 100] * 7)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, InMemoryBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow
 from tests.broker.transactional import started
 from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, row_of, rows, wanted
@@ -65,7 +66,7 @@ async def three_segments(broker: InMemoryBroker) -> None:
     ],
 )
 async def test_row_74_version_0_lists_the_segments_last_written_before_a_time(
-    broker, timestamp: int, expected: list[int]
+    broker: InMemoryBroker, timestamp: int, expected: list[int]
 ) -> None:
     await three_segments(broker)
 
@@ -75,7 +76,7 @@ async def test_row_74_version_0_lists_the_segments_last_written_before_a_time(
 
 
 @pytest.mark.parametrize("limit", range(6))
-async def test_row_74_no_more_than_are_asked_for_the_newest_first(broker, limit: int) -> None:
+async def test_row_74_no_more_than_are_asked_for_the_newest_first(broker: InMemoryBroker, limit: int) -> None:
     await three_segments(broker)
 
     answer = await broker.call(ApiKey.LIST_OFFSETS, 0, replica_id=-1, topics=[("t", [(0, -1, LATEST, limit)])])
@@ -83,7 +84,7 @@ async def test_row_74_no_more_than_are_asked_for_the_newest_first(broker, limit:
     assert list(row_of(answer).old_style_offsets) == [3, 2, 1, 0][:limit]
 
 
-async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(broker) -> None:
+async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await fill(broker, "t")
     await follow(broker, "t", 1)
@@ -102,7 +103,9 @@ async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
-async def test_row_75_the_first_record_that_is_not_older_is_found_inside_its_batch(broker, version: int) -> None:
+async def test_row_75_the_first_record_that_is_not_older_is_found_inside_its_batch(
+    broker: InMemoryBroker, version: int
+) -> None:
     await broker.create_topic("t")
     await produce_at(broker, 100, 300, 200, 400)
     await produce_at(broker, 50, 500)
@@ -112,7 +115,7 @@ async def test_row_75_the_first_record_that_is_not_older_is_found_inside_its_bat
     assert found == [(0, 100), (0, 100), (1, 300), (3, 400), (5, 500), (-1, -1)]
 
 
-async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker) -> None:
+async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await produce_at(broker, 100)
     await follow(broker, "t", 1)
@@ -125,7 +128,7 @@ async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker) -> None
     assert (row_of(answer).offset, row_of(answer).timestamp) == (1, 200)
 
 
-async def test_row_75_committed_readers_see_up_to_the_last_stable_offset(make_broker) -> None:
+async def test_row_75_committed_readers_see_up_to_the_last_stable_offset(make_broker: MakeBroker) -> None:
     broker = make_broker(transaction_state_log_num_partitions=1)
     await broker.create_topic("t")
     await produce_at(broker, 100)
@@ -143,7 +146,7 @@ async def test_row_75_committed_readers_see_up_to_the_last_stable_offset(make_br
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
 async def test_row_76_a_partition_named_twice_is_an_invalid_request_and_the_others_are_answered(
-    broker, version: int
+    broker: InMemoryBroker, version: int
 ) -> None:
     await broker.create_topic("t", 2)
 
@@ -153,7 +156,7 @@ async def test_row_76_a_partition_named_twice_is_an_invalid_request_and_the_othe
     assert codes == {0: ErrorCode.INVALID_REQUEST, 1: ErrorCode.NONE}
 
 
-async def test_row_77_records_without_timestamps_cannot_be_looked_up_by_time(broker) -> None:
+async def test_row_77_records_without_timestamps_cannot_be_looked_up_by_time(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_format_version="0.9.0")
     await fill(broker, "t")
 
@@ -172,7 +175,7 @@ def delete_what_is_old(broker: InMemoryBroker) -> None:
     broker.app.replica_manager.log_manager.cleanup_logs(broker.clock.wall_now_ms)
 
 
-async def test_row_78_retention_takes_nothing_that_is_not_committed(broker) -> None:
+async def test_row_78_retention_takes_nothing_that_is_not_committed(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     log = broker.log_of("t")
     await fill(broker, "t")
@@ -192,7 +195,9 @@ async def test_row_78_retention_takes_nothing_that_is_not_committed(broker) -> N
     assert (behind, half, log.log_start_offset) == (1, 1, 3)
 
 
-async def test_row_78_a_session_is_told_that_the_log_begins_further_on(broker, autojump_clock) -> None:
+async def test_row_78_a_session_is_told_that_the_log_begins_further_on(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t", 2, retention_ms=DAY_MS)
     for _ in range(3):
         await fill(broker, "t")
@@ -206,7 +211,9 @@ async def test_row_78_a_session_is_told_that_the_log_begins_further_on(broker, a
     assert rows(again) == []
 
 
-async def test_row_78_a_reader_of_what_is_gone_is_out_of_range(broker, autojump_clock) -> None:
+async def test_row_78_a_reader_of_what_is_gone_is_out_of_range(
+    broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t", retention_ms=DAY_MS)
     await fill(broker, "t", batches=3)
 

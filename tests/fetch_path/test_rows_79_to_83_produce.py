@@ -13,7 +13,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import NO_SEQUENCE, Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, InMemoryBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.fetch_path.asking import on_disk
 from tests.storage.logs import with_fields
 
@@ -26,7 +26,7 @@ def batch_of(size: int = 1, **options: Any) -> bytearray:
 
 async def send(
     broker: InMemoryBroker,
-    records: bytes,
+    records: bytes | bytearray,
     *,
     acks: int = 1,
     version: int = 7,
@@ -44,7 +44,9 @@ async def send(
 # -- row 79: sizes --------------------------------------------------------------------------------------------
 
 
-async def test_row_79_a_batch_of_max_message_bytes_is_taken_and_a_byte_more_is_too_large(broker) -> None:
+async def test_row_79_a_batch_of_max_message_bytes_is_taken_and_a_byte_more_is_too_large(
+    broker: InMemoryBroker,
+) -> None:
     limit = len(batch_of(100))
     await broker.create_topic("t", max_message_bytes=limit)
 
@@ -53,7 +55,7 @@ async def test_row_79_a_batch_of_max_message_bytes_is_taken_and_a_byte_more_is_t
     assert answers == [(ErrorCode.NONE, 0), (ErrorCode.MESSAGE_TOO_LARGE, NO_OFFSET)]
 
 
-async def test_row_79_a_batch_that_no_segment_has_room_for_is_refused(broker) -> None:
+async def test_row_79_a_batch_that_no_segment_has_room_for_is_refused(broker: InMemoryBroker) -> None:
     limit = len(batch_of(100))
     await broker.create_topic("t", segment_bytes=limit)
 
@@ -69,7 +71,9 @@ async def numbered(broker: InMemoryBroker, sequence: int, *, producer_id: int = 
     return await send(broker, batch_of(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
 
 
-async def test_row_80_the_last_five_batches_are_known_again_and_answered_with_their_offsets(broker) -> None:
+async def test_row_80_the_last_five_batches_are_known_again_and_answered_with_their_offsets(
+    broker: InMemoryBroker,
+) -> None:
     await broker.create_topic("t")
     for sequence in range(7):
         await numbered(broker, sequence)
@@ -81,7 +85,7 @@ async def test_row_80_the_last_five_batches_are_known_again_and_answered_with_th
     assert broker.log_of("t").log_end_offset == 7
 
 
-async def test_row_80_a_gap_an_unknown_producer_and_an_old_epoch_are_told_apart(broker) -> None:
+async def test_row_80_a_gap_an_unknown_producer_and_an_old_epoch_are_told_apart(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     await numbered(broker, 0, epoch=1)
 
@@ -105,7 +109,7 @@ async def test_row_80_a_gap_an_unknown_producer_and_an_old_epoch_are_told_apart(
 
 
 @pytest.mark.parametrize("sequence", [NO_SEQUENCE, 0])
-async def test_row_81_control_batches_are_the_brokers_own(broker, sequence: int) -> None:
+async def test_row_81_control_batches_are_the_brokers_own(broker: InMemoryBroker, sequence: int) -> None:
     await broker.create_topic("t")
     marker = build_end_txn_marker(
         ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
@@ -115,7 +119,7 @@ async def test_row_81_control_batches_are_the_brokers_own(broker, sequence: int)
     assert on_disk(broker, "t") == b""
 
 
-async def test_row_81_a_batch_begins_at_offset_0(broker) -> None:
+async def test_row_81_a_batch_begins_at_offset_0(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     answers = [await send(broker, with_fields(batch_of(), base_offset=offset)) for offset in (1, 0)]
@@ -124,7 +128,7 @@ async def test_row_81_a_batch_begins_at_offset_0(broker) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-async def test_row_81_a_compacted_topic_takes_no_record_without_a_key(broker, policy: str) -> None:
+async def test_row_81_a_compacted_topic_takes_no_record_without_a_key(broker: InMemoryBroker, policy: str) -> None:
     await broker.create_topic("t", cleanup_policy=policy)
     records = [Record(0, NOW_MS, b"k", b"v"), Record(1, NOW_MS, None, b"v")]
 
@@ -134,7 +138,7 @@ async def test_row_81_a_compacted_topic_takes_no_record_without_a_key(broker, po
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-async def test_row_81_nor_in_an_old_format(broker, magic: int) -> None:
+async def test_row_81_nor_in_an_old_format(broker: InMemoryBroker, magic: int) -> None:
     await broker.create_topic("t", cleanup_policy="compact")
 
     refused = await send(broker, build_message_set([Record(0, NOW_MS, None, b"v")], magic=magic), version=2)
@@ -145,7 +149,7 @@ async def test_row_81_nor_in_an_old_format(broker, magic: int) -> None:
 # -- row 82: acks ---------------------------------------------------------------------------------------------
 
 
-async def test_row_82_without_acks_an_error_closes_the_connection(broker) -> None:
+async def test_row_82_without_acks_an_error_closes_the_connection(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     with pytest.raises(CloseConnectionError):
@@ -153,7 +157,9 @@ async def test_row_82_without_acks_an_error_closes_the_connection(broker) -> Non
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767, -32768])
-async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(broker, acks: int) -> None:
+async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(
+    broker: InMemoryBroker, acks: int
+) -> None:
     await broker.create_topic("t")
 
     assert await send(broker, batch_of(), acks=acks) == (ErrorCode.INVALID_REQUIRED_ACKS, NO_OFFSET)
@@ -164,7 +170,9 @@ async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-async def test_row_83_internal_topics_are_written_by_the_admin_client_alone(make_broker, topic: str) -> None:
+async def test_row_83_internal_topics_are_written_by_the_admin_client_alone(
+    make_broker: MakeBroker, topic: str
+) -> None:
     broker = make_broker()
     await broker.create_topic(topic)
     batch = build_batch([Record(0, NOW_MS, b"k", b"v")])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.server import Server
@@ -95,7 +95,7 @@ def metadata(number: int) -> bytes:
 
 @pytest.mark.parametrize("version", [4, 99, 32767, -1])
 async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_0_without_a_list(
-    connect, version: int
+    connect: Connect, version: int
 ) -> None:
     wire = connect()
     frame = bytearray(request(ApiKey.API_VERSIONS, 0, 7))
@@ -114,7 +114,9 @@ async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_
     [(ApiKey.FETCH, 99), (ApiKey.FETCH, -1), (ApiKey.METADATA, 99), (999, 0), (-1, 0)],
     ids=str,
 )
-async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(connect, head: tuple[int, int]) -> None:
+async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(
+    connect: Connect, head: tuple[int, int]
+) -> None:
     wire = connect()
     frame = bytearray(fetch(1))
     frame[4:8] = struct.pack(">hh", *head)
@@ -125,7 +127,7 @@ async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(con
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0", b"\xff" * 50, b"GET / HTTP/1.1\r\n\r\n", fetch(1)[4:-3]])
-async def test_row_85_garbage_closes_the_connection(connect, payload: bytes) -> None:
+async def test_row_85_garbage_closes_the_connection(connect: Connect, payload: bytes) -> None:
     wire = connect()
 
     wire.sock.send(struct.pack(">i", len(payload)) + payload)
@@ -137,7 +139,7 @@ async def test_row_85_garbage_closes_the_connection(connect, payload: bytes) -> 
 
 
 async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_waits(
-    connect, broker, autojump_clock
+    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
 ) -> None:
     await broker.create_topic("t")
     wire = connect()
@@ -149,7 +151,9 @@ async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_
     assert trio.current_time() - began == pytest.approx(0.5, abs=0.01)
 
 
-async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect, broker, autojump_clock) -> None:
+async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(
+    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t")
     wire = connect()
 
@@ -162,7 +166,9 @@ async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect, b
     assert broker.log_of("t").log_end_offset == 1
 
 
-async def test_row_86_another_connection_does_not_wait_with_it(connect, broker, autojump_clock) -> None:
+async def test_row_86_another_connection_does_not_wait_with_it(
+    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
+) -> None:
     await broker.create_topic("t")
     waiting, other = connect(), connect()
     waiting.sock.send(fetch(1, max_wait_ms=LONG_MS))
@@ -179,7 +185,9 @@ async def test_row_86_another_connection_does_not_wait_with_it(connect, broker, 
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connection_at_once(connect, size: int) -> None:
+async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connection_at_once(
+    connect: Connect, size: int
+) -> None:
     wire = connect(max_request_bytes=1000)
 
     wire.sock.send(struct.pack(">i", size))
@@ -187,7 +195,7 @@ async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connectio
     assert await wire.receive(1) == CLOSED
 
 
-async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect, broker) -> None:
+async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     frame = fetch(1)
     wire = connect(max_request_bytes=len(frame) - 4)
@@ -204,7 +212,9 @@ def test_row_87_the_limit_is_100_mebibytes_unless_set() -> None:
 # -- row 88: idle connections ---------------------------------------------------------------------------------
 
 
-async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(connect, autojump_clock) -> None:
+async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(
+    connect: Connect, autojump_clock: MockClock
+) -> None:
     wire = connect(max_idle_ms=DEFAULTS.connections_max_idle_ms)
     for _ in range(2):
         await trio.sleep(599)
@@ -228,7 +238,7 @@ async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(
     ids=["limit", "override"],
 )
 async def test_row_89_more_connections_than_one_address_may_have_are_closed(
-    broker, nursery, settings: dict[str, str]
+    broker: InMemoryBroker, nursery: trio.Nursery, settings: dict[str, str]
 ) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
@@ -264,7 +274,7 @@ async def is_served(stream: trio.SocketStream) -> bool:
 
 
 async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answer_dropped(
-    connect, broker, autojump_clock
+    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
 ) -> None:
     await broker.create_topic("t")
     gone, other = connect(), connect()
@@ -287,7 +297,9 @@ async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answ
 # -- row 91: requests without an answer -----------------------------------------------------------------------
 
 
-async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_request_is(connect, broker) -> None:
+async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_request_is(
+    connect: Connect, broker: InMemoryBroker
+) -> None:
     await broker.create_topic("t")
     wire = connect()
 
@@ -297,7 +309,7 @@ async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_reques
     assert row_of(await broker.fetch(("t", 0, 0))).high_watermark == 3
 
 
-async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect, broker) -> None:
+async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     wire = connect()
     count = 600  # more than the 500 that Kafka queues
@@ -316,7 +328,9 @@ async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect, broker
 # -- row 82 at the wire: what a failed produce without acks does ----------------------------------------------
 
 
-async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(connect, broker) -> None:
+async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(
+    connect: Connect, broker: InMemoryBroker
+) -> None:
     await broker.create_topic("t")
     wire = connect()
 

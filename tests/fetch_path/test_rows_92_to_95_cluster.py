@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker, by_name
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.group_clients import GroupClient
 from tests.broker.scripted_follower import park
 from tests.fetch_path.asking import LONG_MS, fill, row_of, rows
@@ -27,7 +29,7 @@ async def topics_of(broker: InMemoryBroker, version: int, topics: Any) -> dict[s
 
 @pytest.mark.parametrize("version", [0, 1, 4, 6, 12])
 async def test_row_92_a_topic_that_is_created_by_asking_has_no_leader_yet_in_the_first_answer(
-    make_broker, version: int
+    make_broker: MakeBroker, version: int
 ) -> None:
     broker = make_broker(num_partitions=2)
 
@@ -36,7 +38,7 @@ async def test_row_92_a_topic_that_is_created_by_asking_has_no_leader_yet_in_the
     assert asked == [{"t": (ErrorCode.LEADER_NOT_AVAILABLE, 0)}, {"t": (ErrorCode.NONE, 2)}]
 
 
-async def test_row_92_all_topics_are_an_empty_list_in_v0_and_null_from_v1_on(broker) -> None:
+async def test_row_92_all_topics_are_an_empty_list_in_v0_and_null_from_v1_on(broker: InMemoryBroker) -> None:
     for name in ("a", "b"):
         await broker.create_topic(name)
 
@@ -52,7 +54,7 @@ async def test_row_92_all_topics_are_an_empty_list_in_v0_and_null_from_v1_on(bro
     ("session_timeout_ms", "is_taken"), [(5999, False), (6000, True), (300_000, True), (300_001, False)]
 )
 async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
-    make_broker, nursery, autojump_clock, session_timeout_ms: int, is_taken: bool
+    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock, session_timeout_ms: int, is_taken: bool
 ) -> None:
     broker = make_broker(offsets_topic_num_partitions=1)
     client = GroupClient(broker, nursery)
@@ -64,7 +66,7 @@ async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
 
 
 async def test_row_94_the_first_rebalance_of_a_group_waits_three_seconds_for_more_members(
-    make_broker, nursery, autojump_clock
+    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     broker = make_broker(offsets_topic_num_partitions=1)
     client = GroupClient(broker, nursery)
@@ -84,7 +86,7 @@ def break_the_disk(*_: object) -> int:
 
 
 async def test_row_95_a_log_directory_that_fails_takes_all_its_partitions_offline(
-    broker, autojump_clock, nursery, monkeypatch
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t", 2)
     await broker.create_topic("u")
@@ -103,7 +105,9 @@ async def test_row_95_a_log_directory_that_fails_takes_all_its_partitions_offlin
     assert row_of(await parked.seen()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_row_95_a_full_disk_is_an_error_that_passes(broker, monkeypatch) -> None:
+async def test_row_95_a_full_disk_is_an_error_that_passes(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -116,7 +120,9 @@ async def test_row_95_a_full_disk_is_an_error_that_passes(broker, monkeypatch) -
     assert (await broker.produce("t", [b"x"])).error_code == ErrorCode.NONE
 
 
-async def test_row_95_a_broker_without_its_directory_still_stops_in_order(make_broker, tmp_path) -> None:
+async def test_row_95_a_broker_without_its_directory_still_stops_in_order(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await fill(broker, "t")

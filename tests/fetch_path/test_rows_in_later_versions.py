@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -37,7 +39,7 @@ def epoch_of(broker: InMemoryBroker) -> int:
 @pytest.mark.parametrize("version", [9, 10, 11, 12])
 @pytest.mark.parametrize(("distance", "code"), [(-1, FENCED), (1, UNKNOWN)])
 async def test_row_11_row_12_row_19_a_wrong_leader_epoch_is_an_error_in_its_place_that_ends_the_wait(
-    broker, autojump_clock, version: int, distance: int, code: ErrorCode
+    broker: InMemoryBroker, autojump_clock: MockClock, version: int, distance: int, code: ErrorCode
 ) -> None:
     asked = ("t", [wanted(0, 0, epoch=epoch_of(broker) + distance), wanted(1, 0)])
 
@@ -51,13 +53,13 @@ async def test_row_11_row_12_row_19_a_wrong_leader_epoch_is_an_error_in_its_plac
 
 
 @pytest.mark.parametrize("version", [7, 8])
-async def test_row_12_what_these_versions_cannot_say_is_not_checked(broker, version: int) -> None:
+async def test_row_12_what_these_versions_cannot_say_is_not_checked(broker: InMemoryBroker, version: int) -> None:
     answer = await fetch_rows(broker, ("t", [wanted(0, 0, epoch=77)]), version=version)
 
     assert row_of(answer).error_code == ErrorCode.NONE
 
 
-async def test_row_20_another_past_is_answered_at_once(broker, autojump_clock) -> None:
+async def test_row_20_another_past_is_answered_at_once(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     asked = ("t", [wanted(0, 2, epoch=epoch_of(broker), last_epoch=epoch_of(broker) - 1)])
 
     took, answer = await seconds(fetch_rows(broker, asked, version=12, max_wait_ms=LONG_MS))
@@ -66,7 +68,9 @@ async def test_row_20_another_past_is_answered_at_once(broker, autojump_clock) -
     assert row_of(answer).diverging_epoch.end_offset == 1
 
 
-async def test_row_22_the_right_epochs_wait_as_ever(broker, autojump_clock, nursery) -> None:
+async def test_row_22_the_right_epochs_wait_as_ever(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     epoch = epoch_of(broker)
     asked = ("t", [wanted(0, 2, epoch=epoch, last_epoch=epoch)])
     parked = await park(nursery, fetch_rows, broker, asked, version=12, max_wait_ms=LONG_MS)
@@ -76,7 +80,9 @@ async def test_row_22_the_right_epochs_wait_as_ever(broker, autojump_clock, nurs
     assert sizes(await parked.seen()) == [batch]
 
 
-async def test_row_42_in_a_session_errors_and_another_past_are_told_every_time_until_they_end(broker) -> None:
+async def test_row_42_in_a_session_errors_and_another_past_are_told_every_time_until_they_end(
+    broker: InMemoryBroker,
+) -> None:
     epoch = epoch_of(broker)
     first = await fetch_rows(broker, ("t", [wanted(0, 2), wanted(1, 0)]), version=12, session_id=0, session_epoch=0)
     epochs = iter(range(1, 10))

@@ -132,5 +132,5 @@ def confluent_reads(
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is None, message.error()
-            values.append(int(message.value()))
+            values.append(int(message.value() or b""))
     return values

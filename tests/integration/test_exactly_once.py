@@ -73,7 +73,9 @@ class Reader(threading.Thread):
         while not self.is_stopping.is_set():
             for message in self._consumer.consume(1000, 0.1):
                 if message.error() is None:
-                    self.values[message.partition()].append(message.value())
+                    partition, value = message.partition(), message.value()
+                    assert partition is not None and value is not None
+                    self.values[partition].append(value)
         self._consumer.close()
 
 
@@ -178,11 +180,13 @@ def read_all(bootstrap: str) -> list[list[bytes]]:
     while len(at_end) < PARTITIONS:
         deadline.seconds_left("the ends of the partitions")
         for message in consumer.consume(1000, 0.1):
-            error = message.error()
+            error, partition, value = message.error(), message.partition(), message.value()
+            assert partition is not None
             if error is None:
-                values[message.partition()].append(message.value())
+                assert value is not None
+                values[partition].append(value)
             elif error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition())
+                at_end.add(partition)
     consumer.close()
     return values
 

@@ -88,7 +88,9 @@ def test_a_wrong_crc_is_confluents_error(broker: Broker) -> None:
     consumer.close()
 
     assert message is not None
-    assert message.error().code() == confluent_kafka.KafkaError._BAD_MSG
+    error = message.error()
+    assert error is not None
+    assert error.code() == confluent_kafka.KafkaError._BAD_MSG
 
 
 def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:

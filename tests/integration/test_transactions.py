@@ -78,7 +78,8 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed", partitio
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    values, deadline = [], time.monotonic() + PATIENCE_SECONDS
+    values: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         message = consumer.poll(1.0)
         if message is None:
@@ -88,7 +89,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed", partitio
             consumer.close()
             return values
         assert error is None, error
-        values.append(message.value())
+        values.append(message.value() or b"")
     raise AssertionError(f"no end of {topic}-{partition} after {len(values)} records")
 
 

@@ -171,7 +171,7 @@ def test_a_request_that_nobody_answers_is_told_why(broker: Broker, transcript: P
     wait_until(lambda: "closed: Fetch has no version 99" in printed(transcript, "--brief"))
 
     assert "Fetch v99" in printed(transcript, "--errors", "--client-id", "old")
-    assert "refused, the connection is closed: Fetch has no version 99" in printed(transcript, "--client-id", "old")
+    assert "refused, the connection was closed: Fetch has no version 99" in printed(transcript, "--client-id", "old")
 
 
 def test_a_client_that_leaves_while_it_polls_was_never_answered(broker: Broker, transcript: Path) -> None:
@@ -290,7 +290,7 @@ def test_no_file_of_another_kind_is_written_over(tmp_path: Path) -> None:
 
     refused = minibroker("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data", "--transcript", path)
 
-    assert refused.status == 1 and "is no transcript" in refused.err
+    assert refused.status == 1 and "not a transcript" in refused.err
     assert path.read_text() == "dear diary"
 
 

@@ -94,7 +94,8 @@ def confluent_kafka_reads_one(broker: Broker) -> bytes:
     assert message is not None
     value = message.value()
     consumer.close()
-    return bytes(value)
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize("read_one", [kafka_python_reads_one, confluent_kafka_reads_one])
@@ -351,7 +352,7 @@ def test_a_broker_killed_during_a_turn_ends_the_turn(broker: Broker) -> None:
     ("seconds", "reason"), [(-1, "forward only"), (float("nan"), "no number"), (1e12, "too far"), ("soon", "no number")]
 )
 def test_a_turn_that_is_none_is_refused(broker: Broker, seconds: Any, reason: str) -> None:
-    with pytest.raises(BrokerError, match=rf"^the broker refuses clock\.advance: .*{reason}"):
+    with pytest.raises(BrokerError, match=rf"^the broker refused clock\.advance: .*{reason}"):
         broker.clock.advance(seconds)
 
 

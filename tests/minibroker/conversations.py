@@ -12,7 +12,7 @@ from minibroker.cli.app import main
 from minibroker.protocol.api import Request, encode_request, encode_response, joined
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.transcript.transcript_file import Entry, Frame, Kind, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Kind, TranscriptWriter
 
 BEGIN_NS = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
 MS = 1_000_000

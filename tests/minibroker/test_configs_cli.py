@@ -25,7 +25,7 @@ def test_what_was_set_is_shown_and_the_rest_when_asked(cli: CommandLine) -> None
         ["retention.ms", "60000", "dynamic_topic_config"],
         ["segment.bytes", "100000", "dynamic_topic_config"],
     ]
-    assert own[3][1:] == ["more:", "--all"]
+    assert own[3][1:] == ["more;", "--all", "shows", "them"]
     assert len(everything) > 20
     assert {"name": "cleanup.policy", "value": "delete"}.items() <= everything[0].items()
 
@@ -73,9 +73,9 @@ def once_from(cli: CommandLine, source: str) -> dict[str, str]:
         (["set", "-t", "TOPIC", "retention.ms=soon"], "Invalid value soon"),
         (["unset", "-t", "TOPIC", "no.such.config"], "has no config no.such.config"),
         (["describe", "-t", "TOPIC", "no.such.config"], "has no config no.such.config"),
-        (["set", "-t", "missing", "retention.ms=1"], "there is no topic missing; `minibroker topics list`"),
-        (["describe", "-t", "missing"], "there is no topic missing; `minibroker topics list`"),
-        (["describe", "--broker", "7"], "there is no broker 7 in this cluster; its brokers are 0"),
+        (["set", "-t", "missing", "retention.ms=1"], "topic missing does not exist; `minibroker topics list`"),
+        (["describe", "-t", "missing"], "topic missing does not exist; `minibroker topics list`"),
+        (["describe", "--broker", "7"], "the cluster has no broker 7; its brokers: 0"),
         (["set", "--broker", "0", "broker.id=3"], "broker.id"),
     ],
 )

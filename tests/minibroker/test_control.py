@@ -73,7 +73,7 @@ def test_a_call_is_a_line_and_its_result_comes_back_however_it_is_cut(
 def test_a_refusal_has_the_brokers_reason(path: Path, answering: Callable[..., Broker]) -> None:
     answering(b'{"error": "not today"}\n')
 
-    with pytest.raises(BrokerError, match=r"^the broker refuses clock\.advance: not today$"):
+    with pytest.raises(BrokerError, match=r"^the broker refused clock\.advance: not today$"):
         Control(path).call("clock.advance", seconds=1)
 
 
@@ -87,7 +87,7 @@ def test_a_broker_that_ends_during_a_call_has_its_obituary(path: Path, answering
 def test_one_that_hangs_up_and_lives_is_told_with_the_socket(path: Path, answering: Callable[..., Broker]) -> None:
     answering(b'{"resu')
 
-    with pytest.raises(BrokerError, match=rf"^no answer at .*{path} \(it hung up\)$"):
+    with pytest.raises(BrokerError, match=rf"^no answer at .*{path} \(connection closed\)$"):
         Control(path, lambda: None).call("clock.now")
 
 
@@ -102,7 +102,7 @@ def test_an_answer_is_not_waited_for_for_ever(
     monkeypatch.setattr(control_module, "ANSWER_SECONDS", 0.05)
     answering()
 
-    with pytest.raises(BrokerError, match="has not answered for 0 s"):
+    with pytest.raises(BrokerError, match="no answer within 0 s"):
         Control(path, lambda: None).call("clock.advance", seconds=1)
 
 

@@ -192,7 +192,7 @@ def test_the_last_timestamp_there_is_has_a_date(tmp_path: Path, dump: Dump) -> N
 def test_files_without_content_say_so(tmp_path: Path, dump: Dump) -> None:
     path = segment(tmp_path)
 
-    assert dump.text(path) == f"{path}\n  nothing in it\n"
+    assert dump.text(path) == f"{path}\n  empty\n"
     assert dump.rows(path) == []
 
 
@@ -224,7 +224,7 @@ def test_a_torn_tail_is_told_with_its_place(tmp_path: Path, dump: Dump) -> None:
     rows = dump.rows(path, status=1)
 
     assert rows[0]["isValid"]
-    assert rows[1:] == [{"error": "the last 30 bytes are no whole batch", "position": len(batch)}]
+    assert rows[1:] == [{"error": "ends in a partial batch of 30 bytes", "position": len(batch)}]
 
 
 def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Path, dump: Dump) -> None:
@@ -253,9 +253,9 @@ def test_bytes_that_are_no_batch_end_the_dump_with_their_place(tmp_path: Path, d
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("00000000000000000000.index", bytes(7), "the last 7 bytes are no whole entry"),
-        ("00000000000000000000.timeindex", b"\x01" * 13, "the last 1 bytes are no whole entry"),
-        ("00000000000000000000.txnindex", bytes(35), "the last 1 bytes are no whole entry"),
+        ("00000000000000000000.index", bytes(7), "ends in a partial entry of 7 bytes"),
+        ("00000000000000000000.timeindex", b"\x01" * 13, "ends in a partial entry of 1 byte"),
+        ("00000000000000000000.txnindex", bytes(35), "ends in a partial entry of 1 byte"),
         ("00000000000000000000.txnindex", b"\x01" * 34, "unexpected entry version 257"),
         ("00000000000000000000.snapshot", bytes(3), "3 bytes are too few for a snapshot"),
         ("00000000000000000000.snapshot", b"\0\1" + bytes(8), "the CRC is not"),
@@ -279,10 +279,10 @@ def test_damage_in_other_files_is_told(tmp_path: Path, dump: Dump, name: str, co
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("missing.log", "does not exist; name files of a partition"),
-        ("folder", "is a directory; name files of a partition"),
-        ("notes.txt", "is no file this command knows; it reads .log"),
-        ("segment.log", "is no file this command knows; it reads .log"),
+        ("missing.log", "no such file; name files of a partition"),
+        ("folder", "a directory; name files of a partition"),
+        ("notes.txt", "unknown kind of file; this command reads .log"),
+        ("segment.log", "unknown kind of file; this command reads .log"),
     ],
 )
 def test_what_cannot_be_dumped_is_one_line_and_the_rest_is_dumped(
@@ -298,7 +298,7 @@ def test_what_cannot_be_dumped_is_one_line_and_the_rest_is_dumped(
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
     assert status == 1
-    assert f"{tmp_path / name} {said}" in line
+    assert f"{tmp_path / name}: {said}" in line
     assert "topic: t  partition: 0  offset: 5" in printed.out
 
 

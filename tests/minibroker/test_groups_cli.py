@@ -101,7 +101,7 @@ def test_a_reset_asks_for_topics_if_the_group_has_none(cli: CommandLine) -> None
 def test_deleted_groups_are_gone(cli: CommandLine, group: str) -> None:
     assert cli.out("groups", "delete", group) == f"deleted: {group}\n"
 
-    assert "there is no group" in cli.complaint("groups", "describe", group)
+    assert "does not exist; `minibroker groups list`" in cli.complaint("groups", "describe", group)
 
 
 def test_a_group_in_use_is_not_deleted(cli: CommandLine, topic: str, group: str) -> None:
@@ -116,7 +116,7 @@ def test_a_group_in_use_is_not_deleted(cli: CommandLine, topic: str, group: str)
 def test_a_group_that_is_not_there_is_refused_with_the_way_on(cli: CommandLine, command: str) -> None:
     name = cli.new("missing")
 
-    assert f"there is no group {name}; `minibroker groups list`" in cli.complaint("groups", command, name)
+    assert f"group {name} does not exist; `minibroker groups list`" in cli.complaint("groups", command, name)
 
 
 def test_deleting_what_is_not_there_may_be_allowed(cli: CommandLine, group: str) -> None:

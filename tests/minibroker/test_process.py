@@ -102,7 +102,7 @@ def test_ended_and_started_again_it_has_its_address_and_its_data(end: str) -> No
         create(broker, "kept")
         address, pid = broker.bootstrap_servers, broker.pid
 
-        status = broker.stop() if end == "stop" else broker.kill()
+        status = getattr(broker, end)()
         assert not broker.is_running
         broker.start()
 
@@ -153,10 +153,10 @@ def test_a_broker_that_is_not_ready_in_time_is_killed() -> None:
 
 
 def test_one_that_runs_is_not_started_twice_nor_one_that_was_closed() -> None:
-    with Broker() as broker, pytest.raises(BrokerError, match="runs already"):
+    with Broker() as broker, pytest.raises(BrokerError, match="already running"):
         broker.start()
 
-    with pytest.raises(BrokerError, match="make another Broker"):
+    with pytest.raises(BrokerError, match="make a new Broker"):
         broker.start()
 
 

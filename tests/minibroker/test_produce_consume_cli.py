@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_there_is_not_made_by_the_way(cli: CommandLine, monk
     status, _, err = produce(cli, monkeypatch, b"x\n", name)
 
     assert status == 1
-    assert f"there is no topic {name}; `minibroker topics list`" in err
+    assert f"topic {name} does not exist; `minibroker topics list`" in err
     assert name not in cli.out("topics", "list")
 
 
@@ -93,8 +93,8 @@ def test_the_lines_before_a_bad_one_are_records(cli: CommandLine, monkeypatch: p
     status, _, err = produce(cli, monkeypatch, b'{"value": "x"}\nnonsense\n', topic, "-J")
 
     assert status == 1
-    assert "line 2 is no JSON" in err
-    assert "; 1 records before it are acknowledged" in err
+    assert "line 2: not JSON" in err
+    assert "; 1 record before it acknowledged" in err
     assert cli.out("consume", topic) == "x\n"
 
 
@@ -117,13 +117,13 @@ def test_a_broker_that_dies_meanwhile_is_told_in_one_line(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert status == 1
-    assert "topic orders acknowledges no more records; see whether its brokers are up" in line
+    assert "topic orders acknowledges no more records; check its brokers with" in line
 
 
 @pytest.mark.parametrize(
     ("data", "arguments", "said"),
     [
-        (b"x\n", ["-p", "7"], "has no partition 7, only 1"),
+        (b"x\n", ["-p", "7"], "has no partition 7: it has 1 partition,"),
         (b"x" * 2_000_000, [], "refuses a record"),
         (b"", ["-f", "no-such-file"], "cannot read no-such-file"),
     ],
@@ -221,7 +221,7 @@ def test_following_prints_what_comes_until_interrupted(cli: CommandLine, topic: 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["missing"], "there is no topic missing"), (["TOPIC", "-p", "7"], "has no partition 7, only 1")],
+    [(["missing"], "topic missing does not exist"), (["TOPIC", "-p", "7"], "has no partition 7: it has 1 partition,")],
 )
 def test_what_is_not_there_is_told_with_the_way_on(
     cli: CommandLine, topic: str, arguments: list[str], said: str

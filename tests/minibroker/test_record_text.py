@@ -9,7 +9,8 @@ import typer
 
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.record_lines import NewRecord, Template, records_of
-from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless, read_back, shown
+from minibroker.cli.record_text import ShownRecord, as_json, compile_format, harmless
+from minibroker.protocol.text import read_back, shown
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)])
 
@@ -35,7 +36,7 @@ def test_what_is_not_there_is_empty_and_its_size_minus_one() -> None:
 
 @pytest.mark.parametrize("text", ["%q", "%", "\\", r"\z", r"\x1"])
 def test_a_format_that_means_nothing_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="means nothing in a format"):
+    with pytest.raises(typer.BadParameter, match="is not a format token"):
         compile_format(text)
 
 
@@ -82,12 +83,12 @@ def test_json_that_is_no_text_is_kept_as_json() -> None:
 @pytest.mark.parametrize(
     ("line", "template", "said"),
     [
-        (b"no separator", Template(key_separator=b":"), "has no ':'"),
-        (b"{", Template(is_json=True), "is no JSON"),
-        (b"\xff", Template(is_json=True), "is no JSON"),
-        (b'"text"', Template(is_json=True), "is no object"),
+        (b"no separator", Template(key_separator=b":"), "no ':'"),
+        (b"{", Template(is_json=True), "not JSON"),
+        (b"\xff", Template(is_json=True), "not JSON"),
+        (b'"text"', Template(is_json=True), "not an object"),
         (b'{"delay": 2}', Template(is_json=True), 'with "key" or "value"'),
-        (b'{"value": "base64:!"}', Template(is_json=True), "no base64"),
+        (b'{"value": "base64:!"}', Template(is_json=True), "not base64"),
         (b'{"value": "x", "partition": -1}', Template(is_json=True), '"partition"'),
         (b'{"value": "x", "timestamp": "now"}', Template(is_json=True), '"timestamp"'),
         (b'{"value": "x", "headers": [["a"]]}', Template(is_json=True), '"headers"'),
@@ -99,7 +100,7 @@ def test_a_line_that_cannot_be_read_is_told_by_its_number(line: bytes, template:
     records = records_of([good, line], template)
 
     next(records)
-    with pytest.raises(CommandFailed, match="line 2 ") as failure:
+    with pytest.raises(CommandFailed, match="line 2: ") as failure:
         next(records)
 
     assert said in str(failure.value)

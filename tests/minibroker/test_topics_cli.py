@@ -226,7 +226,7 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_on(topics: Topics, co
 
     line = topics.complaint(command, name)
 
-    assert f"there is no topic {name}" in line
+    assert f"topic {name} does not exist" in line
     assert "minibroker topics list" in line
 
 

@@ -13,7 +13,7 @@ from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from minibroker.protocol.messages.metadata import ApiVersionsResponse
 from minibroker.transcript.exchanges import Transcript, read_transcript
-from minibroker.transcript.transcript_file import Kind, TranscriptError
+from minibroker.transcript.file import Kind, TranscriptError
 from tests.minibroker.conversations import Conversation
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)
@@ -125,7 +125,7 @@ def test_a_connection_has_one_request_in_hand(conversation: Conversation) -> Non
     conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
     conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
 
-    with pytest.raises(TranscriptError, match="connection 1 has two requests in hand"):
+    with pytest.raises(TranscriptError, match="connection 1 has two pending requests"):
         list(read_transcript(conversation.close()))
 
 

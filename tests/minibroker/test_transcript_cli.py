@@ -13,7 +13,7 @@ from minibroker.protocol.messages.groups import (
     HeartbeatResponse,
 )
 from minibroker.protocol.messages.produce import ProduceRequest
-from minibroker.transcript.transcript_file import Kind
+from minibroker.transcript.file import Kind
 from tests.minibroker.conversations import Conversation, Screen, records
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)
@@ -29,7 +29,7 @@ def test_brief_is_a_line_for_each_exchange(conversation: Conversation, screen: S
 
     assert [" ".join(line.split()) for line in lines] == [
         "0.002 s #1 tower Produce v7 582 -> - bytes 1.0 ms topic-0 topic-1 topic-2 ... 2 more 450 bytes of records "
-        "no response is wanted",
+        "takes no response",
         "0.004 s #1 tower Heartbeat v3 26 -> 10 bytes 1.0 ms g REBALANCE_IN_PROGRESS",
     ]
 
@@ -100,7 +100,7 @@ def test_damage_is_an_error_behind_what_could_be_read(conversation: Conversation
     ("name", "content", "said"),
     [
         ("absent", None, "`minibroker serve --transcript "),
-        ("other", b"my diary", "is no transcript"),
+        ("other", b"my diary", "not a transcript"),
     ],
 )
 def test_a_file_that_is_none_is_one_line_and_what_to_do(
@@ -120,4 +120,4 @@ def test_an_api_that_nobody_knows_is_a_mistake_in_the_command(
     conversation: Conversation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["transcript", str(conversation.path), "--api", "fech"]) == 2
-    assert "'fech' is no API of Kafka that is known here" in capsys.readouterr().err
+    assert "'fech' is not a known API" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from textwrap import dedent, indent
+from typing import Any
 
 from minibroker.protocol.api import ApiKey, encode_request
 from minibroker.protocol.compression import Codec
@@ -18,7 +19,7 @@ from minibroker.protocol.messages.metadata import MetadataRequest, MetadataRespo
 from minibroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.transcript.transcript_file import Frame, Gap, Kind
+from minibroker.transcript.file import Frame, Gap, Kind
 from tests.minibroker.conversations import Conversation, Screen, records
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3)
@@ -99,7 +100,7 @@ def test_a_fetch_is_printed_with_what_was_read(conversation: Conversation, scree
                         magic 2  create time to 2013-01-01T06:00:00.001Z
                         0  2013-01-01T06:00:00.000Z  key "UA"  value "value 0"  headers source="tower"
                         1  2013-01-01T06:00:00.001Z  key "UA"  value "value 1"  headers source="tower"
-                      the last 30 bytes are the beginning of a batch
+                      ends in a partial batch of 30 bytes
 
         """
     )
@@ -107,7 +108,7 @@ def test_a_fetch_is_printed_with_what_was_read(conversation: Conversation, scree
 
 def test_metadata_is_printed_with_its_brokers_and_partitions(conversation: Conversation, screen: Screen) -> None:
     asked = conversation.ask(ApiKey.METADATA, 5, MetadataRequest(topics=None))
-    partition = (0, 3, 0, 0, [0, 1], [0], [])
+    partition: tuple[Any, ...] = (0, 3, 0, 0, [0, 1], [0], [])
     topic = MetadataResponse.row("topics")(error_code=0, name="flights", partitions=[partition])
     conversation.answer(
         asked,
@@ -178,13 +179,13 @@ def test_connections_and_their_ends_are_told(conversation: Conversation, screen:
 
     assert screen.text(conversation) == page(
         """
-            0.000 s  a broker was started: process 7, data in data, 2023-11-14T22:13:20.000Z
+            0.000 s  a broker started: process 7, data in data, 2023-11-14T22:13:20.000Z
             0.001 s  #1 opened by 127.0.0.1:50000
             0.002 s  #1 127.0.0.1:50000  Fetch v99  no client id  correlation 7  10 -> - bytes  1.0 ms
           request
             Fetch has no version 99, the last is 12
             000000  00 01 00 63 00 00 00 07 ff ff                    ...c......
-          refused, the connection is closed: Fetch has no version 99, the last is 12
+          refused, the connection was closed: Fetch has no version 99, the last is 12
 
             0.004 s  #1 closed: Fetch has no version 99, the last is 12
         """
@@ -237,7 +238,7 @@ def test_records_that_were_not_kept_are_marked(conversation: Conversation, scree
     assert "not recorded to its end\n" in printed
     assert f"the last {end - cut} of {len(batches[1])} bytes were not recorded\n" in printed
     assert f"the last {len(batches[0])} of {len(batches[0])} bytes were not recorded\n" in printed
-    assert printed.endswith("  no response is wanted\n\n")
+    assert printed.endswith("  takes no response\n\n")
 
 
 def test_a_batch_with_a_wrong_crc_is_told_and_not_read(conversation: Conversation, screen: Screen) -> None:

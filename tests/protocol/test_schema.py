@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from construct import ConstructError
 
@@ -213,6 +215,7 @@ Strings = versions("Strings", 0, 0, "names" / array_of(String), "text" / Nullabl
 def test_a_compact_string_is_as_long_as_it_can_be_in_other_versions_and_no_longer() -> None:
     longest = "ä" + "x" * 32_765
 
+    value: Any
     for value in ([longest], "", b""), ([], longest, b""), ([], None, b"x" * 40_000):
         data = encoded(Strings, 0, value)
         assert Strings.decode(0, data) == (value, len(data))
@@ -220,7 +223,7 @@ def test_a_compact_string_is_as_long_as_it_can_be_in_other_versions_and_no_longe
 
 
 @pytest.mark.parametrize("value", [(["x" * 32_768], "", b""), ([], "x" * 32_768, b""), ([], "x" * 3_000_000, b"")])
-def test_a_compact_string_that_is_longer_is_malformed(value) -> None:
+def test_a_compact_string_that_is_longer_is_malformed(value: Any) -> None:
     data = encoded(Strings, 0, value)
 
     with pytest.raises(KafkaProtocolError, match="string too long"):

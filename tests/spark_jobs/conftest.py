@@ -11,10 +11,10 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -77,7 +77,7 @@ class Kafka(NamedTuple):
         assert failures == []
 
 
-def _done(futures: dict[object, Future[object]]) -> None:
+def _done(futures: Mapping[Any, Future[Any]]) -> None:
     for future in futures.values():
         future.result(60)
 

@@ -312,6 +312,6 @@ def consume(kafka: Kafka, topic: str, *, partitions: int, count: int) -> list[tu
     messages = consumer.consume(count, timeout=20)
     consumer.close()
     return sorted(
-        (message.key().decode(), message.value().decode(), message.partition(), message.headers())
+        ((message.key() or b"").decode(), (message.value() or b"").decode(), message.partition(), message.headers())
         for message in messages
     )

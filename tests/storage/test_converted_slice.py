@@ -10,6 +10,7 @@ import pytest
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
+from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
@@ -150,7 +151,6 @@ def test_no_more_is_converted_than_has_been_asked_for(slice_of: SliceOf, monkeyp
         converted_bytes += end - start
         return down_convert(buffer, start, end, **options)
 
-    down_convert = converted_slice.down_convert
     monkeypatch.setattr(converted_slice, "down_convert", counting)
     records = slice_of(*(plain(3 * i, size=1000) for i in range(1000)))
 

@@ -44,7 +44,7 @@ def partitions_of(directory: Path) -> dict[TopicPartition, Path]:
 
 def records_in(path: Path) -> list[Record]:
     """Return the records of a partition's `.log` files, read without a log."""
-    found = []
+    found: list[Record] = []
     for file in sorted(path.glob("*.log")):
         data = file.read_bytes()
         for batch in scan_batches(data, 0, len(data)):

@@ -82,15 +82,16 @@ def torn(path: Path, since: int = 0) -> Iterator[bytes]:
 def mixed_log(directory: Path) -> list[int]:
     """Write batches of each kind; return where each begins in the file, and the end."""
     log = open_log(directory, CONFIG)
-    positions = []
-    for sent in (
+    positions: list[int] = []
+    sends: list[Callable[[], object]] = [
         lambda: append(log, "plain"),
         lambda: send(log, batch_of(["idempotent"], producer_id=1, sequence=0)),
         lambda: send_transactional(log, 2, 0, "transactional"),
         lambda: end_transaction(log, 2, is_commit=False),
         lambda: send(log, build_batch([Record(0, NOW_MS + 1, b"k", b"zipped")] * 1, codec=Codec.GZIP)),
         lambda: append(log, "last", "batch", timestamp_ms=NOW_MS + 2),
-    ):
+    ]
+    for sent in sends:
         positions.append(log.size_bytes)
         sent()
     return [*positions, log.size_bytes]

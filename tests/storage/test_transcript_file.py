@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.transcript.transcript_file import (
+from minibroker.transcript.file import (
     MAGIC,
     MAX_ENTRY_BYTES,
     Entry,
@@ -106,9 +106,9 @@ def test_a_reader_finds_what_is_written_later(path: Path) -> None:
 def test_no_other_file_is_ever_written_to(path: Path) -> None:
     path.write_text("my diary\n")
 
-    with pytest.raises(TranscriptError, match="is no transcript"):
+    with pytest.raises(TranscriptError, match="not a transcript"):
         TranscriptWriter(path)
-    with pytest.raises(TranscriptError, match="is no transcript"):
+    with pytest.raises(TranscriptError, match="not a transcript"):
         TranscriptReader(path)
     assert path.read_text() == "my diary\n"
 
@@ -143,7 +143,7 @@ def test_damage_is_told_with_its_place(path: Path, data: bytes, reason: str) -> 
     with pytest.raises(TranscriptError) as damage:
         next(entries)
 
-    assert str(damage.value) == f"{path} is damaged at {len(MAGIC) + len(encode_entry(REQUEST))}: {reason}"
+    assert str(damage.value) == f"{path} is damaged at byte {len(MAGIC) + len(encode_entry(REQUEST))}: {reason}"
     reader.close()
 
 

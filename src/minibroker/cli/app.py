@@ -1,7 +1,7 @@
 """The command line: one noun a module, which imports what it needs once it is used, so that `--help` stays quick.
 
-Whatever goes wrong is one line on standard error, with what to do about it. Exit statuses: 0 done, 1 the broker, a
-file or the network said no, 2 the command was not understood, 130 interrupted.
+Every failure is one line on standard error, with the next step. Exit statuses: 0 done, 1 a broker refused or a file
+or the network failed, 2 usage error, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ minibroker topics create flights --partitions 3
 
 minibroker topics list
 
-Exit status: 0 done; 1 the broker, a file or the network said no, and one line says why and what to do; \
-2 the command was not understood"""
+Exit status: 0 done; 1 a broker refused, or a file or the network failed: one line gives the reason and the next \
+step; 2 usage error"""
 
 HELP_OPTION_NAMES = ["-h", "--help"]
-VALIDATION = "Value error, "  # pydantic's word before what typer says of a value
+VALIDATION = "Value error, "  # pydantic's prefix, in typer's message about a value
 
 app = typer.Typer(
     help="A Kafka broker that installs with pip.",
@@ -63,13 +63,13 @@ def minibroker_command(
     show_help_if_alone(context)
 
 
-# The broker reads its own arguments: minibroker/__main__.py hands them over before anything here is imported.
+# The broker reads its own arguments: minibroker/__main__.py passes them on before it imports anything of this.
 @app.command("serve", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
 def serve(
     arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=serve_options)] = None,
 ) -> None:
     """Start a broker; `minibroker serve --help` shows its options."""
-    raise CommandFailed("nothing may come before `serve`; use `minibroker serve ...`")
+    raise CommandFailed("`serve` must be the first argument; use `minibroker serve ...`")
 
 
 app.add_typer(topics.app, name="topics")
@@ -88,7 +88,7 @@ app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line; return the exit status."""
     command = typer.main.get_command(app)
     leave_types_out(command)
     try:
@@ -104,13 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would try to flush it once more, and say that it cannot.
+        # The reader of our output has closed it. Python would flush once more at exit, and report that this failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
 
 
 def leave_types_out(command: Any) -> None:
-    """Have the help not name the types of Python: `<bool>` of a flag, `<list[str]>` of an argument with a name."""
+    """Keep Python's types out of the help: `<bool>` of a flag, `<list[str]>` of an argument with a name."""
     context = typer.Context(command, help_option_names=HELP_OPTION_NAMES)
     for param in command.get_params(context):  # --help among them
         if param.param_type_name == "argument" or param.is_flag:
@@ -126,8 +126,8 @@ def complain(message: str) -> None:
 
 
 def explained(error: TyperException) -> str:
-    """A mistake in the command, in one line with the way to the help."""
+    """A usage error in one line, with the command that shows the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "minibroker"
-    said = " ".join(error.format_message().split()).rstrip(".?").replace(VALIDATION, "")
-    return f"{said}; see `{command} --help`"
+    message = " ".join(error.format_message().split()).rstrip(".?").replace(VALIDATION, "")
+    return f"{message}; see `{command} --help`"

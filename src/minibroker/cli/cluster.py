@@ -1,7 +1,7 @@
-"""The one door to kafka-python: importing it, connecting with it, and its exceptions as lines for a person.
+"""The only module that imports kafka-python: connects with it, and explains its exceptions in a line.
 
-Everything that goes wrong inside `connected` is a CommandFailed that says what to do. A cluster that is not there is
-told within seconds, by a first connection of our own: kafka-python tries until the time is up, and does not say why.
+Every failure inside `connected` is a CommandFailed with the next step. A plain connection of our own comes first and
+reports an unreachable cluster within seconds: kafka-python retries until its timeout, and gives no reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minibroker.cli.address import Address
 from minibroker.cli.failures import CommandFailed
 
 with warnings.catch_warnings():
-    # kafka-python 3.0 reads its schemas by a function of the standard library that is deprecated.
+    # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
@@ -32,7 +32,7 @@ ANSWER_SECONDS = 30.0
 CLIENT_ID = "minibroker-cli"
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
-# The one line of ours says more.
+# Our one line explains more.
 logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 
@@ -49,10 +49,10 @@ def connected(bootstrap: Sequence[Address]) -> Iterator[Any]:
         )
     except errors.KafkaError as error:
         raise CommandFailed(
-            f"what listens at {address} does not answer as a Kafka broker in PLAINTEXT (TLS and SASL listeners are "
-            f"not for this command); see whether it has finished starting, correct the port, {OR_ANOTHER}"
+            f"no Kafka broker answers in PLAINTEXT at {address} (this command speaks neither TLS nor SASL); wait "
+            f"until it has started, correct the port, {OR_ANOTHER}"
         ) from error
-    with closing(client), told(address):
+    with closing(client), failures_explained(address):
         yield client
 
 
@@ -60,7 +60,7 @@ def connected(bootstrap: Sequence[Address]) -> Iterator[Any]:
 def producing(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
     """A KafkaProducer with those settings. Raises CommandFailed."""
     address = first_reachable(bootstrap)
-    with told(address):
+    with failures_explained(address):
         producer = KafkaProducer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)
         try:
             yield producer
@@ -69,7 +69,7 @@ def producing(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
 
 
 def close(producer: Any) -> None:
-    """What is unanswered now is given up, and not by a traceback when kafka-python's producer is collected."""
+    """Abandon unanswered records here; kafka-python would do it with a traceback when the producer is collected."""
     try:
         producer.close(timeout=CONNECT_SECONDS)
     except errors.KafkaTimeoutError:
@@ -82,24 +82,24 @@ def consuming(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
     """A KafkaConsumer with those settings. Raises CommandFailed."""
     address = first_reachable(bootstrap)
     with (
-        told(address),
+        failures_explained(address),
         closing(KafkaConsumer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)) as client,
     ):
         yield client
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
-    """What kafka-python raises inside becomes a CommandFailed."""
+def failures_explained(address: Address) -> Iterator[None]:
+    """Turn what kafka-python raises inside into a CommandFailed."""
     try:
         yield
-    # RuntimeError is how kafka-python says that the controller changes faster than it can follow.
+    # kafka-python raises RuntimeError when the controller changes faster than it can follow.
     except (errors.KafkaError, RuntimeError) as error:
         raise CommandFailed(explained(error, address)) from error
 
 
 def first_reachable(addresses: Sequence[Address]) -> Address:
-    """The first that accepts a connection, all tried within CONNECT_SECONDS. Raises CommandFailed, of the last."""
+    """The first address that accepts a connection; all are tried within CONNECT_SECONDS. Raises CommandFailed."""
     deadline = time.monotonic() + CONNECT_SECONDS
     for left in range(len(addresses), 1, -1):
         try:
@@ -110,18 +110,16 @@ def first_reachable(addresses: Sequence[Address]) -> Address:
 
 
 def reached(address: Address, *, seconds: float) -> Address:
-    """The address, which accepts connections. Raises CommandFailed."""
+    """The address, once it accepts a connection. Raises CommandFailed."""
     try:
         socket.create_connection(address, timeout=seconds).close()
     except ConnectionRefusedError as error:
         raise CommandFailed(f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}") from error
     except socket.gaierror as error:
-        raise CommandFailed(
-            f"cannot find the host of {address} ({error.strerror}); correct it, {OR_ANOTHER}"
-        ) from error
+        raise CommandFailed(f"unknown host in {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
     except TimeoutError as error:
         raise CommandFailed(
-            f"no answer from {address} within {CONNECT_SECONDS:.0f} s; see whether a broker is up there, {OR_ANOTHER}"
+            f"no answer from {address} within {CONNECT_SECONDS:.0f} s; check that a broker runs there, {OR_ANOTHER}"
         ) from error
     except OSError as error:
         raise CommandFailed(f"cannot reach {address} ({error.strerror}); correct it, {OR_ANOTHER}") from error
@@ -129,24 +127,24 @@ def reached(address: Address, *, seconds: float) -> Address:
 
 
 def explained(error: Exception, address: Address) -> str:
-    """What a client's exception means, in one line."""
-    said = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
-    in_brackets = f" ({said})" if said else ""
+    """A client's exception in one line, with the next step."""
+    message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
+    in_brackets = f" ({message})" if message else ""
     if isinstance(error, (errors.UnsupportedVersionError, errors.UnrecognizedBrokerVersion)):
-        return f"the broker at {address} lacks what this command asks{in_brackets}; it takes a Kafka from 0.11 on"
+        return f"the broker at {address} does not support this request{in_brackets}; use Apache Kafka 0.11 or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
-        return f"the cluster of {address} did not answer in time{in_brackets}; the broker's log may say why"
+        return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
     if isinstance(error, RuntimeError):
-        return f"the cluster of {address} has no controller at the moment; try again in some seconds"
+        return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError):
-        return f"the broker at {address} refuses: {error_name(error.errno)}; its log may say why"
+        return f"the broker at {address} refused the request: {error_name(error.errno)}; see its log"
     return (
-        f"no connection to a broker of the cluster of {address}{in_brackets}; see whether it is up, and whether the "
-        "address that its advertised.listeners name can be reached from here"
+        f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
+        "machine can reach its advertised.listeners"
     )
 
 
 def error_name(code: int) -> str:
-    """UNKNOWN_TOPIC_OR_PARTITION, or `error 123` for one that came after kafka-python."""
+    """UNKNOWN_TOPIC_OR_PARTITION, or `error 123` for a code newer than kafka-python."""
     error = errors.for_code(code)
     return f"error {code}" if error.__name__ == "UnrecognizedBrokerError" else str(error.message)

@@ -1,4 +1,4 @@
-"""`minibroker health`, `apis` and `offsets`: what is to be known of a cluster at a glance, of any Kafka broker."""
+"""`minibroker health`, `apis` and `offsets`: any Kafka cluster at a glance."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
 from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
 from minibroker.cli.positions import HOW, Position, parse_position
 
-HEALTH_EPILOG = """Exit status: 0 every partition has a leader and the cluster a controller; 1 it has not, or no \
-broker answers. Replicas that are not in sync are told, and are no failure.
+HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
+broker answers. Replicas that are out of sync are listed and do not change the status.
 
 In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 
 
 def health(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
-    """Say whether a cluster can serve; the exit status says it too."""
+    """Check that a cluster can serve; the exit status is 1 if not."""
     from minibroker.cli.cluster import connected
 
     with connected(bootstrap.addresses) as client:
@@ -56,18 +56,17 @@ def health_of(cluster: Any, topics: list[Any]) -> dict[str, Any]:
 
 def print_health(found: dict[str, Any]) -> None:
     from minibroker.cli.terminal import complain, print_line
+    from minibroker.protocol.text import counted
 
-    brokers, topics, partitions = len(found["brokers"]), found["topics"], found["partitions"]
     if found["healthy"]:
-        print(f"healthy: brokers {brokers}, topics {topics}, partitions {partitions}, each with a leader")
+        brokers, topics = counted(len(found["brokers"]), "broker"), counted(found["topics"], "topic")
+        print(f"healthy: {brokers}, {topics}, {counted(found['partitions'], 'partition')}, each with a leader")
     if found["controller"] is None:
-        complain("the cluster has no controller; see the brokers' logs, and whether all of them run")
+        complain("the cluster has no controller; check that all brokers run, and see their logs")
     if found["without_leader"]:
-        complain(
-            f"without a leader: {named(found['without_leader'])}; see whether the brokers run that have their replicas"
-        )
+        complain(f"without a leader: {named(found['without_leader'])}; check that the brokers of their replicas run")
     if found["not_in_sync"]:
-        print_line(f"replicas that are not in sync: {named(found['not_in_sync'])}", "yellow")
+        print_line(f"replicas out of sync: {named(found['not_in_sync'])}", "yellow")
 
 
 def named(partitions: list[str], *, at_most: int = 5) -> str:
@@ -97,10 +96,10 @@ def offsets(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     position: Annotated[
         Position | None,
-        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Which offset this is: {HOW}."),
+        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Show this offset: {HOW}."),
     ] = None,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="End before the first transaction that is open.")
+        bool, typer.Option("--read-committed", help="End before the first open transaction.")
     ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",

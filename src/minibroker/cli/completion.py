@@ -1,7 +1,7 @@
-"""What Tab offers beside options and commands: a cluster's topics and groups, and what `serve` takes.
+"""Tab completion beyond options and commands: a cluster's topics and groups, and the options of `serve`.
 
-The cluster is the one that the command line names so far, else the usual one. One that does not answer offers nothing:
-a person who types is never told of it, nor kept waiting for long.
+The cluster is the one that the command line names so far, else the default. An unreachable cluster completes to
+nothing, silently and within seconds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, Bootstrap, parse_bootstrap
 
 ONE_LINE = 1000
-OPTION_TOLD = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
+OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The topics that begin so; Kafka's own only where they are asked for by their underscores."""
+    """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
 
     def of(bootstrap: Bootstrap) -> list[str]:
         from minibroker.cli.topic_admin import topic_admin
@@ -59,10 +59,10 @@ def bootstrap_of(context: typer.Context) -> Bootstrap:
 
 
 def serve_options(incomplete: str) -> list[tuple[str, str]]:
-    """The broker's own, as its help tells them; anything else may be a file, which the shell completes."""
+    """The options in the broker's help; any other word may be a file, which the shell completes."""
     if not incomplete.startswith("-"):
         return []
-    told = subprocess.run(
+    shown = subprocess.run(
         [sys.executable, "-P", "-m", "minibroker", "serve", "--help"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -70,12 +70,12 @@ def serve_options(incomplete: str) -> list[tuple[str, str]]:
         check=False,
         env={**os.environ, "COLUMNS": str(ONE_LINE)},
     )
-    options = [(option["name"], option["help"].split(";")[0]) for option in OPTION_TOLD.finditer(told.stdout)]
+    options = [(option["name"], option["help"].split(";")[0]) for option in OPTION_IN_HELP.finditer(shown.stdout)]
     return [(name, text) for name, text in options if name.startswith(incomplete)]
 
 
 class ServeCommand(TyperCommand):
-    """`serve` reads its own arguments, so that its options are arguments here; this is where Tab looks for options."""
+    """Completes the options of `serve`: it parses its own arguments, so they are arguments here."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         return self.params[0].shell_complete(ctx, incomplete)

@@ -1,7 +1,7 @@
-"""What the `configs` commands ask of a cluster, and what its answers mean.
+"""The requests of the `configs` commands, and what a cluster's answers mean.
 
-A change is told by the broker's own words, with what to do about a refusal. Brokers before 2.3 know only how to
-replace all configs of a thing at once: kafka-python reads the others first and sends them along.
+A refusal keeps the broker's words, with the next step. Brokers before 2.3 can only replace all configs of a resource
+at once: kafka-python reads the others first and sends them along.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DONE = "OK"
 
 
 class Subject(NamedTuple):
-    """The topic, or the broker by its id, whose configs are meant."""
+    """A topic, or a broker by its id."""
 
     kind: Literal["topic", "broker"]
     name: str
@@ -31,7 +31,7 @@ class Subject(NamedTuple):
 
 
 class Config(NamedTuple):
-    """`value` is None if there is none, or if it is secret."""
+    """`value` is None if it is unset or secret."""
 
     name: str
     value: str | None
@@ -46,7 +46,7 @@ class Config(NamedTuple):
 
 @contextmanager
 def config_admin(bootstrap: Sequence[Address]) -> Iterator[ConfigAdmin]:
-    """Connect to the first that answers. Raises CommandFailed, for what goes wrong later too."""
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
     with connected(bootstrap) as client:
         yield ConfigAdmin(client)
 
@@ -58,29 +58,29 @@ class ConfigAdmin:
         self._client = client
 
     def describe(self, subject: Subject) -> list[Config]:
-        """All configs by name. Raises CommandFailed if there is no such topic or broker."""
+        """All configs by name. Raises CommandFailed if the topic or broker does not exist."""
         self._check_exists(subject)
         answer = self._client.describe_configs([self._resource(subject, None)], config_filter="all")
         rows = answer.get(subject.kind, {}).get(subject.name)
-        if not rows:  # everything has some: kafka-python leaves a refusal out
-            raise CommandFailed(f"the broker does not tell the configs of {subject}; see its log and its ACLs")
+        if not rows:  # every resource has configs: kafka-python leaves a refusal out
+            raise CommandFailed(f"the broker did not return the configs of {subject}; see its log and its ACLs")
         return [
             Config(name, row["value"], row["config_source"], row["read_only"], row["is_sensitive"])
             for name, row in sorted(rows.items())
         ]
 
     def set(self, subject: Subject, values: Mapping[str, str]) -> None:
-        """Raises CommandFailed, and then nothing has changed."""
+        """Raises CommandFailed; then nothing has changed."""
         self._check_exists(subject)
         resource = self._resource(subject, dict(values))
         self._check(subject, self._client.alter_configs([resource], raise_on_unknown=False))
 
     def unset(self, subject: Subject, names: Sequence[str]) -> None:
-        """Back to their defaults. Raises CommandFailed, and then nothing has changed."""
+        """Reset configs to their defaults. Raises CommandFailed; then nothing has changed."""
         known = {config.name for config in self.describe(subject)}
         for name in names:
             if name not in known:
-                raise CommandFailed(f"{subject} has no config {name}; {all_configs(subject)} lists what there is")
+                raise CommandFailed(f"{subject} has no config {name}; {all_configs(subject)} lists them all")
         resource = self._resource(subject, list(names))
         self._check(subject, self._client.reset_configs([resource], raise_on_unknown=False))
 
@@ -94,11 +94,11 @@ class ConfigAdmin:
                 errors.UnknownTopicOrPartitionError.errno,
                 errors.InvalidTopicError.errno,
             ):
-                raise CommandFailed(f"there is no {subject}; `minibroker topics list` shows what there is")
+                raise CommandFailed(f"{subject} does not exist; `minibroker topics list` shows the topics")
             return
         ids = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
         if int(subject.name) not in ids:
-            raise CommandFailed(f"there is no {subject} in this cluster; its brokers are {', '.join(map(str, ids))}")
+            raise CommandFailed(f"the cluster has no {subject}; its brokers: {', '.join(map(str, ids))}")
 
     def _check(self, subject: Subject, answer: Mapping[str, Mapping[str, str]]) -> None:
         (result,) = answer[subject.kind].values()
@@ -107,10 +107,10 @@ class ConfigAdmin:
 
 
 def refusal(subject: Subject, result: str) -> str:
-    """What a broker says no with, in one line; `result` is kafka-python's text of it."""
+    """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
     parts = REFUSAL.match(result)
-    said = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
-    return f"{subject}: {said}; {all_configs(subject)} lists what there is"
+    reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
+    return f"{subject}: {reason}; {all_configs(subject)} lists them all"
 
 
 def all_configs(subject: Subject) -> str:

@@ -1,7 +1,7 @@
-"""`minibroker config lint FILE`: what a broker would say of a server.properties, without starting one.
+"""`minibroker config lint FILE`: check a server.properties without starting a broker.
 
-The broker itself reads the file, in a process of its own (`minibroker serve --check`): there is one reader of
-settings. A warning is something without effect, or a name that nobody knows; an error keeps a broker from starting.
+The broker itself reads the file, in a process of its own (`minibroker serve --check`), so that settings have one
+reader. A warning is a setting without effect or with an unknown name; an error keeps a broker from starting.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ app.callback(invoke_without_command=True)(show_help_if_alone)
 @app.command("lint", epilog="Example: minibroker config lint server.properties")
 def lint(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings make the exit status 1 too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for warnings too.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Say what is wrong with a server.properties, or has no effect here."""
+    """List the errors of a server.properties, and the settings without effect."""
     findings = findings_of(file)
     kinds = {finding["kind"] for finding in findings}
     if output == "json":
@@ -46,8 +46,8 @@ def lint(
 def findings_of(file: Path) -> list[dict[str, str]]:
     """Raises CommandFailed for a file that cannot be read."""
     if not file.is_file():
-        raise CommandFailed(f"{file} is no file; name a server.properties")
-    # -P: a folder `minibroker` in the current directory, such as a clone has, is not the one that is installed.
+        raise CommandFailed(f"{file}: no such file; name a server.properties")
+    # -P: a module in the current directory, such as `json.py`, must not shadow ours.
     done = subprocess.run(
         [sys.executable, "-P", "-m", "minibroker", "serve", "--check", "--config", str(file)],
         stdin=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ def findings_of(file: Path) -> list[dict[str, str]]:
 
 
 def finding_of(line: str) -> dict[str, str]:
-    """A line of the broker's log, or one that says why it cannot start."""
+    """A line of the broker's log, or the reason why it cannot start."""
     logged = LOGGED.match(line)
     if logged is None:
         return {"kind": "error", "text": line.removeprefix(COMPLAINT)}
@@ -74,4 +74,6 @@ def print_findings(file: Path, findings: list[dict[str, str]]) -> None:
     errors = sum(finding["kind"] == "error" for finding in findings)
     warnings = sum(finding["kind"] == "warning" for finding in findings)
     if not errors:
-        print(f"{file}: a broker starts with it" + (f"; warnings: {warnings}" if warnings else ""))
+        from minibroker.protocol.text import counted
+
+        print(f"{file}: valid" + (f", {counted(warnings, 'warning')}" if warnings else ""))

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from minibroker.cli.config_admin import Config, Subject
 
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Of this topic.")
+    str | None, typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Configs of this topic.")
 ]
 BrokerOption = Annotated[
-    int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Of the broker with this id.")
+    int | None, typer.Option("--broker", "-i", metavar="ID", min=0, help="Configs of the broker with this id.")
 ]
 
 app = typer.Typer(help="Describe, set and unset configs of topics and brokers.")
@@ -50,11 +50,11 @@ def describe_configs(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
     topic: TopicOption = None,
     broker: BrokerOption = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Those left at their defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Show defaults too.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
-    """Show configs: those that were set, those named, or all."""
+    """Show configs: those that are set, those named, or all."""
     subject = subject_of(topic, broker)
     from minibroker.cli.config_admin import all_configs, config_admin
 
@@ -62,7 +62,7 @@ def describe_configs(
         configs = admin.describe(subject)
     missing = set(names or ()) - {config.name for config in configs}
     if missing:
-        raise CommandFailed(f"{subject} has no config {min(missing)}; {all_configs(subject)} lists what there is")
+        raise CommandFailed(f"{subject} has no config {min(missing)}; {all_configs(subject)} lists them all")
     chosen = [config for config in configs if (config.name in names if names else everything or not config.is_default)]
     if output == "json":
         print(json.dumps([config._asdict() for config in chosen]))
@@ -80,7 +80,7 @@ def print_configs(configs: list[Config], *, more: int) -> None:
     else:
         print("no configs of its own")
     if more:
-        print_line(f"{more} more: --all", "dim")
+        print_line(f"{more} more; --all shows them", "dim")
 
 
 def value_of(config: Config) -> str:
@@ -106,7 +106,7 @@ def set_configs(
     values = dict(settings)
     with config_admin(bootstrap.addresses) as admin:
         admin.set(subject, values)
-    return tell(subject, [f"set: {name}={value}" for name, value in values.items()], {"set": values}, output)
+    return report_change(subject, [f"set: {name}={value}" for name, value in values.items()], {"set": values}, output)
 
 
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
@@ -117,15 +117,15 @@ def unset_configs(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
-    """Let configs be what they are by default."""
+    """Reset configs to their defaults."""
     subject = subject_of(topic, broker)
     from minibroker.cli.config_admin import config_admin
 
     with config_admin(bootstrap.addresses) as admin:
         admin.unset(subject, names)
-    return tell(subject, [f"unset: {name}" for name in names], {"unset": names}, output)
+    return report_change(subject, [f"unset: {name}" for name in names], {"unset": names}, output)
 
 
-def tell(subject: Subject, lines: list[str], done: dict[str, object], output: Output) -> int:
+def report_change(subject: Subject, lines: list[str], done: dict[str, object], output: Output) -> int:
     print(json.dumps({**subject._asdict(), **done}) if output == "json" else "\n".join(lines))
     return EXIT_OK

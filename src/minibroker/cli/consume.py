@@ -1,7 +1,7 @@
 """`minibroker consume TOPIC`: records of any Kafka broker as lines, in a format or as JSON.
 
-It ends where the topic ended when it began, unless told to --follow. In a group it reads on from what the group has
-committed, and commits what it has printed, no more.
+It stops where the partitions ended when it started, unless --follow is given. In a group it continues from the
+committed offsets, and commits only what it has printed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def consume(
         typer.Option("--from", metavar="POSITION", parser=parse_position, help=f"{HOW}.", show_default="beginning"),
     ] = BEGINNING,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one.")
+        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
     ] = None,
     group: Annotated[
         str | None,
@@ -50,12 +50,12 @@ def consume(
             "-g",
             metavar="NAME",
             autocompletion=group_names,
-            help="As a member of this group, which commits.",
+            help="Join this group, and commit offsets.",
         ),
     ] = None,
     text_format: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help="See below.")] = VALUE_LINE,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Nothing of open or aborted transactions.")
+        bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")
     ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
@@ -66,8 +66,8 @@ def consume(
     render = as_json if output == "json" else compile_format(text_format)
     if group is not None and (partition is not None or position.kind not in ("beginning", "end") or position.value):
         raise typer.BadParameter(
-            "a group reads on from what it has committed: with --group there is no --partition, and --from, for "
-            "partitions without a commit, is beginning or end; `minibroker groups reset` moves a group"
+            "--group continues from the committed offsets: it takes no --partition, and --from, for partitions without "
+            "a commit, only as beginning or end; `minibroker groups reset` moves a group"
         )
     from minibroker.cli.record_reader import GroupReader, Reader
 
@@ -85,7 +85,7 @@ def consume(
 
 @contextmanager
 def printing(total: int | None, *, wanted: bool) -> Iterator[Any]:
-    """Yields a function that prints records; a bar tells how far it is, if they do not go to the terminal."""
+    """Yield a function that prints records; a bar shows the progress if they do not go to the terminal."""
     from minibroker.cli.progress import progress_bar
     from minibroker.cli.record_text import harmless
 

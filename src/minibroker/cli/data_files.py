@@ -1,7 +1,7 @@
-"""What a file of a data directory holds, as rows of facts: of minibroker or of Apache Kafka, which are the same.
+"""The files of a data directory as rows of facts; those of minibroker and of Apache Kafka are the same.
 
-A row is a dict under Kafka's names. Whatever is damaged becomes a row of its own with `error`, after the rows
-before it; nothing is repaired, and nothing is written. Files are mapped, not loaded: a segment may have gigabytes.
+A row is a dict under Kafka's names. Damage becomes a row of its own with `error`, after the rows before it; nothing is
+repaired or written. Files are mapped, not loaded: a segment may have gigabytes.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.record_text import shown
 from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
-from minibroker.protocol.compression import CODEC_MASK, Codec
-from minibroker.protocol.control_records import ControlType, read_control_type, read_end_txn_marker
 from minibroker.protocol.errors import KafkaError
-from minibroker.protocol.message_set import read_message_header
-from minibroker.protocol.record_batch import read_header
+from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
+from minibroker.protocol.text import counted
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
     import struct
 
     from minibroker.protocol.batches import BatchView
-    from minibroker.protocol.record import Record
 
 MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
 OFFSET_CHECKPOINTS = (
@@ -50,12 +46,11 @@ OFFSET_CHECKPOINTS = (
     CLEANER_OFFSET_CHECKPOINT,
 )
 
-Row = dict[str, Any]
 Rows = Iterator[Row]
 
 
 def rows_of(path: Path, *, with_records: bool) -> Rows:
-    """One row a batch, record, entry or property. Raises CommandFailed for a file of no known kind."""
+    """One row per batch, record, entry or property. Raises CommandFailed for an unknown kind of file."""
     return rows_and_damage(path, reader_of(path, with_records=with_records))
 
 
@@ -65,7 +60,7 @@ def rows_and_damage(path: Path, reader: Callable[[Path], Rows]) -> Rows:
     except (CorruptFileError, KafkaError) as error:
         yield {"error": str(error).removeprefix(f"{path}: ")}
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}; run this as the user who owns it") from error
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; run this as its owner") from error
 
 
 def reader_of(path: Path, *, with_records: bool) -> Callable[[Path], Rows]:
@@ -84,8 +79,8 @@ def reader_of(path: Path, *, with_records: bool) -> Callable[[Path], Rows]:
     reader = readers.get(path.name if segment_file is None else segment_file.suffix)
     if reader is None:
         raise CommandFailed(
-            f"{path} is no file this command knows; it reads .log, .index, .timeindex, .txnindex and .snapshot files, "
-            "checkpoints and meta.properties"
+            f"{path}: unknown kind of file; this command reads .log, .index, .timeindex, .txnindex and .snapshot "
+            "files, checkpoints and meta.properties"
         )
     return reader
 
@@ -100,11 +95,11 @@ def log_rows(path: Path, *, with_records: bool) -> Rows:
         for view in scan_batches(buffer, 0, size):
             end = view.end_position
             yield from batch_rows(buffer, view, with_records=with_records)
-    except KafkaError as error:  # nobody can tell where the next batch begins
+    except KafkaError as error:  # the next batch may begin anywhere
         yield {"error": str(error), "position": end}
         return
     if end < size:
-        yield {"error": f"the last {size - end} bytes are no whole batch", "position": end}
+        yield {"error": f"ends in a partial batch of {counted(size - end, 'byte')}", "position": end}
 
 
 def mapped(path: Path) -> mmap.mmap | bytes:
@@ -115,7 +110,7 @@ def mapped(path: Path) -> mmap.mmap | bytes:
 
 
 def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool) -> Rows:
-    """The batch, what is wrong with it, and its records if it is whole."""
+    """The batch, its damage if any, and its records if it is whole."""
     row = batch_row(view, crc_of(buffer, view))
     if not batch_is_valid(buffer, view):
         yield row | {"isValid": False}
@@ -129,59 +124,6 @@ def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool
             yield record_row(record, is_control=view.is_control)
     except KafkaError as error:
         yield {"error": str(error), "position": view.position}
-
-
-def crc_of(buffer: mmap.mmap | bytes | memoryview, view: BatchView) -> int:
-    if view.magic >= 2:
-        return read_header(buffer, view.position).crc
-    return read_message_header(buffer, view.position).crc
-
-
-def batch_row(view: BatchView, crc: int) -> Row:
-    row: Row = {"baseOffset": view.base_offset, "lastOffset": view.last_offset}
-    if view.magic >= 2:
-        row["count"] = view.records_count
-    row |= {
-        "position": view.position,
-        "size": view.size_bytes,
-        "magic": view.magic,
-        "codec": codec_name(view.attributes),
-        "crc": crc,
-    }
-    if view.magic >= 1:
-        row |= {"timestampType": view.timestamp_type.name, "maxTimestamp": view.max_timestamp_ms}
-    if view.magic >= 2:
-        row |= {
-            "partitionLeaderEpoch": view.partition_leader_epoch,
-            "producerId": view.producer_id,
-            "producerEpoch": view.producer_epoch,
-            "baseSequence": view.base_sequence,
-            "lastSequence": view.last_sequence,
-            "isTransactional": view.is_transactional,
-            "isControl": view.is_control,
-        }
-    return row
-
-
-def codec_name(attributes: int) -> str:
-    number = attributes & CODEC_MASK
-    return Codec(number).name if number in tuple(Codec) else f"unknown ({number})"
-
-
-def record_row(record: Record, *, is_control: bool) -> Row:
-    row: Row = {"offset": record.offset, "timestamp": record.timestamp_ms}
-    if is_control:
-        control_type = read_control_type(record.key)
-        row["endTxnMarker"] = control_type.name
-        if control_type is not ControlType.UNKNOWN:
-            row["coordinatorEpoch"] = read_end_txn_marker(record).coordinator_epoch
-        return row
-    return row | {
-        "sequence": record.sequence,
-        "key": shown(record.key),
-        "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
-    }
 
 
 # -- indexes and snapshots ------------------------------------------------------------------------------------
@@ -214,12 +156,12 @@ def index_entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]
     content = path.read_bytes()
     whole = len(content) // entry.size * entry.size
     for values in entry.iter_unpack(content[:whole]):
-        # A closed index has no room left over, so there a lone entry of zeros is one.
+        # A closed index has no spare room, so a lone entry of zeros in it is an entry.
         if not any(values) and len(content) > entry.size:
             return
         yield values
     if whole < len(content):
-        raise CorruptFileError(f"the last {len(content) - whole} bytes are no whole entry")
+        raise CorruptFileError(f"ends in a partial entry of {counted(len(content) - whole, 'byte')}")
 
 
 def transaction_index_rows(path: Path) -> Rows:
@@ -235,7 +177,7 @@ def transaction_index_rows(path: Path) -> Rows:
         }
     rest = path.stat().st_size - index.size_bytes
     if rest:
-        raise CorruptFileError(f"the last {rest} bytes are no whole entry")
+        raise CorruptFileError(f"ends in a partial entry of {counted(rest, 'byte')}")
 
 
 def snapshot_rows(path: Path) -> Rows:

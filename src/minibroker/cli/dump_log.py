@@ -1,4 +1,4 @@
-"""`minibroker dump-log FILE...`: what is in the files of a data directory, of minibroker or of Apache Kafka.
+"""`minibroker dump-log FILE...`: print the files of a data directory, of minibroker or of Apache Kafka.
 
 This module reads arguments and prints; `data_files` reads the files.
 """
@@ -6,7 +6,6 @@ This module reads arguments and prints; `data_files` reads the files.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +15,10 @@ from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
 from minibroker.cli.options import OutputOption
 
 if TYPE_CHECKING:
-    from minibroker.cli.data_files import Row
+    from minibroker.protocol.facts import Row
 
 GAP = "  "
-# Facts that say nothing when they have these values; JSON has them all the same.
+# Facts that the text leaves out at these values; JSON has them always.
 UNREMARKABLE = {
     "producerId": -1,
     "producerEpoch": -1,
@@ -35,11 +34,9 @@ UNREMARKABLE = {
 FOR_PROGRAMS = {"crc"}
 RECORD_FACTS = {"key", "endTxnMarker"}
 TIMES = ("maxTimestamp", "timestamp")
-# To a terminal these are commands, whatever the encoding.
-CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 EPILOG = """Files: segments (.log), .index, .timeindex, .txnindex, .snapshot, the checkpoints, meta.properties. \
-Damage is told where it is, on a line with `error`, and makes the exit status 1. Nothing is changed.
+Damage appears in its place, on a line with `error`, and makes the exit status 1. Files are never changed.
 
 Examples:
 
@@ -50,10 +47,10 @@ minibroker dump-log data/flights-0/*.log -o json | jq .maxTimestamp"""
 
 def dump_log(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", show_default=False)],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Every record, not only its batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print every record, not only its batch.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Print what files of a data directory hold."""
+    """Print the files of a data directory."""
     damaged = False
     for path in files:
         try:
@@ -67,13 +64,13 @@ def dump_log(
 
 
 def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
-    """Print one file; whether it is damaged. Raises CommandFailed."""
+    """Print one file; return whether it is damaged. Raises CommandFailed."""
     from minibroker.cli.data_files import rows_of
     from minibroker.cli.terminal import print_line
 
     if not path.is_file():
-        wrong = "is a directory" if path.is_dir() else "does not exist"
-        raise CommandFailed(f"{path} {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
+        wrong = "a directory" if path.is_dir() else "no such file"
+        raise CommandFailed(f"{path}: {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
     rows = rows_of(path, with_records=with_records)
     if not as_json:
         print_line(str(path), "bold")
@@ -88,12 +85,12 @@ def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
         else:
             print(as_line(row))  # a segment may have millions: rich is slow
     if not count and not as_json:
-        print(f"{GAP}nothing in it")
+        print(f"{GAP}empty")
     return errors > 0
 
 
 def as_line(row: Row) -> str:
-    """`name: value` after `name: value`, without the facts that say nothing."""
+    """`name: value` after `name: value`, without unremarkable facts."""
     text = GAP.join(
         f"{name}: {as_text(name, value)}" for name, value in row.items() if not is_unremarkable(name, value)
     )
@@ -105,13 +102,10 @@ def is_unremarkable(name: str, value: Any) -> bool:
 
 
 def as_text(name: str, value: Any) -> str:
+    from minibroker.protocol.text import as_utc, json_text
+
     if name in TIMES and isinstance(value, int) and value >= 0:
         return f"{value} ({as_utc(value)})"
     if name in ("key", "value", "headers"):
-        return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
+        return json_text(value)
     return str(value)
-
-
-def as_utc(timestamp_ms: int) -> str:
-    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
-    return f"{date}.{timestamp_ms % 1000:03d}Z"

@@ -1,4 +1,4 @@
-"""How a command ends: its exit statuses, and the one exception that says what is wrong and what to do next."""
+"""Exit statuses of commands, and the exception that carries a failure and the next step."""
 
 from __future__ import annotations
 

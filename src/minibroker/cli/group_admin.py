@@ -1,7 +1,7 @@
-"""What the `groups` commands ask of a cluster, and what its answers mean.
+"""The requests of the `groups` commands, and what a cluster's answers mean.
 
-A group is what its coordinator says of it together with the offsets it has committed; its lag is what the leaders of
-the partitions have beyond these. A refusal becomes one line with what to do about it.
+Its coordinator describes a group and returns its committed offsets; its lag is the distance from these to the ends of
+the partitions. A refusal becomes one line with the next step.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ADVICE: dict[int, str] = {
     errors.UnknownMemberIdError.errno: STOP_IT,
     errors.RebalanceInProgressError.errno: STOP_IT,
     errors.IllegalGenerationError.errno: STOP_IT,
-    errors.GroupIdNotFoundError.errno: "`minibroker groups list` shows what there is",
+    errors.GroupIdNotFoundError.errno: "`minibroker groups list` shows the groups",
     errors.InvalidGroupIdError.errno: "a group needs a name",
-    errors.CoordinatorLoadInProgressError.errno: "the broker has just started: try again",
-    errors.CoordinatorNotAvailableError.errno: "the broker has just started: try again",
-    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
-    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows what there is",
+    errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
+    errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
+    errors.GroupAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
-NO_SUCH_GROUP = "Dead"  # as DescribeGroups says it
+NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 
 
 class GroupSummary(NamedTuple):
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 
 class GroupPartition(NamedTuple):
-    """None: nothing is committed, or the topic is gone."""
+    """`committed` and what depends on it is None without a commit; so is `end` of a deleted topic."""
 
     topic: str
     partition: int
@@ -79,7 +79,7 @@ class Move(NamedTuple):
 
 @contextmanager
 def group_admin(bootstrap: Sequence[Address]) -> Iterator[GroupAdmin]:
-    """Connect to the first that answers. Raises CommandFailed, for what goes wrong later too."""
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
     with connected(bootstrap) as client:
         yield GroupAdmin(client)
 
@@ -100,7 +100,7 @@ class GroupAdmin:
         ]
 
     def describe(self, group: str) -> GroupDescription:
-        """Raises CommandFailed if there is no such group."""
+        """Raises CommandFailed if the group does not exist."""
         row, committed = self._group(group)
         if row["group_state"] == NO_SUCH_GROUP and not committed:
             raise CommandFailed(refusal(group, errors.GroupIdNotFoundError.errno))
@@ -126,7 +126,7 @@ class GroupAdmin:
         )
 
     def plan_reset(self, group: str, topics: Sequence[str], position: Position) -> list[Move]:
-        """What a reset would do: to those topics, or to all that the group has committed. Raises CommandFailed."""
+        """The moves of a reset: of those topics, or of all with committed offsets. Raises CommandFailed."""
         _, committed = self._group(group)
         if not topics and not committed:
             raise CommandFailed(f"group {group} has no committed offsets; name the topics with --topic NAME")
@@ -138,7 +138,7 @@ class GroupAdmin:
         return len(self._group(group)[0]["members"])
 
     def reset(self, group: str, moves: Sequence[Move]) -> list[Move]:
-        """Commit the offsets of a plan; the moves, those that were refused with an error."""
+        """Commit the offsets of a plan; return the moves, with an error in those that were refused."""
         offsets = {TopicPartition(move.topic, move.partition): OffsetAndMetadata(move.after, "", -1) for move in moves}
         results = self._client.alter_group_offsets(group, offsets)
         codes = {partition: error.errno for partition, error in results.items()}
@@ -156,12 +156,12 @@ class GroupAdmin:
     def _group(self, group: str) -> tuple[Mapping[str, Any], dict[TopicPartition, int]]:
         row = self._client.describe_groups([group])[group]
         if row["error"] is not None:
-            raise CommandFailed(f"group {group}: {row['error']}; the broker's log may say why")
+            raise CommandFailed(f"group {group}: {row['error']}; see the broker's log")
         committed = self._client.list_group_offsets(group)[group]
         return row, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those whose topic has not been deleted."""
+        """The partitions of existing topics."""
         there = {row["name"] for row in self._client.describe_topics() if row["error_code"] == 0}
         return sorted(partition for partition in partitions if partition.topic in there)
 
@@ -170,7 +170,7 @@ class GroupAdmin:
         try:
             return latest_of(self._client, existing)
         except errors.KafkaError:
-            return {}  # shown as unknown: what else there is to know about the group is still worth showing
+            return {}  # the ends are shown as unknown; the rest of the description is still useful
 
 
 def member_of(row: Mapping[str, Any]) -> Member:
@@ -181,7 +181,7 @@ def member_of(row: Mapping[str, Any]) -> Member:
 
 
 def lag_of(committed: int | None, end: int | None) -> int | None:
-    """How many offsets are to be read; none are if the partition was emptied below what was committed."""
+    """How many offsets are left to read; 0 if the partition now ends below the committed offset."""
     return None if committed is None or end is None else max(0, end - committed)
 
 
@@ -196,10 +196,10 @@ def deletion_of(group: str, result: str, *, may_be_absent: bool) -> Outcome:
 
 
 def refusal(group: str, code: int) -> str:
-    """A group's error in one line, with what to do about it."""
-    advice = ADVICE.get(code, "the broker's log may say why").format(group=group)
+    """A group's error in one line, with the next step."""
+    advice = ADVICE.get(code, "see the broker's log").format(group=group)
     if code == errors.GroupIdNotFoundError.errno:
-        return f"there is no group {group}; {advice}"
+        return f"group {group} does not exist; {advice}"
     if STOP_IT.format(group=group) == advice:
         return f"group {group} is in use; {advice}"
     return f"group {group}: {error_name(code)}; {advice}"

@@ -1,8 +1,7 @@
 """`minibroker groups ...`: list, describe with lag, reset offsets, delete, on any Kafka broker.
 
 This module reads arguments and prints; `group_admin` asks the broker, and is imported once there is something to ask.
-A reset is planned first and done only with --execute, as kafka-consumer-groups has it: positions that are
-overwritten are gone.
+`reset` only shows a plan unless --execute is given, as kafka-consumer-groups does: it overwrites committed offsets.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def list_groups(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
         rows = [(group.group, group.state, group.members) for group in groups]
         print_table(("GROUP", "STATE", "MEMBERS"), rows, left=("GROUP", "STATE"))
     else:
-        complain("no groups yet; `minibroker consume TOPIC --group NAME` makes one")
+        complain("no groups yet; `minibroker consume TOPIC --group NAME` creates one")
     return EXIT_OK
 
 
@@ -81,8 +80,9 @@ def total_lag(group: GroupDescription) -> int:
 
 def print_description(group: GroupDescription) -> None:
     from minibroker.cli.terminal import print_line, print_table
+    from minibroker.protocol.text import counted
 
-    members = f"{len(group.members)} member{'' if len(group.members) == 1 else 's'}"
+    members = counted(len(group.members), "member")
     print_line(f"{group.group}: {group.state}, {members}, lag {total_lag(group)}", "bold")
     if not group.partitions:
         print("no offsets committed")
@@ -104,16 +104,16 @@ def reset_group(
             "-t",
             metavar="NAME",
             autocompletion=topic_names,
-            help="May be repeated; else all that the group has committed.",
+            help="Only this topic; may be repeated. Default: all with committed offsets.",
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it; without this, only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
-    """Set a group's committed offsets; shows what would change unless told to --execute."""
+    """Reset a group's committed offsets; only show the changes unless --execute is given."""
     from minibroker.cli.group_admin import group_admin
     from minibroker.cli.terminal import complain
 
@@ -130,16 +130,18 @@ def reset_group(
     for move in refused:
         complain(f"{move.topic} {move.partition}: {move.error}")
     if not execute and output != "json":
-        complain("nothing was changed; add --execute to do it")
+        complain("nothing was changed; add --execute to commit these offsets")
     return EXIT_FAILED if refused else EXIT_OK
 
 
 def refuse_if_in_use(admin: GroupAdmin, group: str) -> None:
-    """A broker refuses partition by partition, in a code that says nothing. Raises CommandFailed."""
+    """A broker would refuse partition by partition, with a code that hides the reason. Raises CommandFailed."""
+    from minibroker.protocol.text import counted
+
     members = admin.members(group)
     if members:
         raise CommandFailed(
-            f"group {group} is in use by {members} member{'' if members == 1 else 's'}; stop them first "
+            f"group {group} is in use by {counted(members, 'member')}; stop them first "
             f"(`minibroker groups describe {group}` shows them), then try again"
         )
 
@@ -164,7 +166,7 @@ def print_moves(moves: list[Move]) -> None:
 @app.command("delete", epilog="Example: minibroker groups delete reports")
 def delete_groups(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A group that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:

@@ -26,7 +26,7 @@ DEFAULT_BOOTSTRAP = Bootstrap((Address("127.0.0.1", 9092),))
 
 
 def parse_bootstrap(value: str | Bootstrap) -> Bootstrap:
-    """Addresses with commas between them; typer passes the default through here too."""
+    """Read addresses separated by commas; typer passes the default through here too."""
     try:
         return Bootstrap(tuple(parse_address(part) for part in str(value).strip().strip(",").split(",")))
     except ValueError as error:
@@ -65,12 +65,12 @@ BootstrapOption = Annotated[
         metavar="HOST:PORT",
         parser=parse_bootstrap,
         envvar=BOOTSTRAP_VARIABLE,
-        help="A broker of the cluster, or several with commas between them.",
+        help="A broker of the cluster, or several separated by commas.",
     ),
 ]
 
 
 def show_help_if_alone(context: typer.Context) -> None:
-    """For a group of commands: named without one, it shows its help, and that is no mistake."""
+    """Show the help of a command group that is given without a command; this is not an error."""
     if context.invoked_subcommand is None:
         print(context.get_help())

@@ -1,6 +1,6 @@
-"""What became of each thing that a command was to change, and how that is told.
+"""The outcome of each change that a command makes, and its report.
 
-What could be done is on standard output, each mistake a line on standard error; one mistake makes the exit status 1.
+Successes go to standard output, each failure is a line on standard error; one failure makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minibroker.cli.options import Output
 
 
 class Outcome(NamedTuple):
-    """What became of one thing: created, exists, deleted, absent, or failed with an error in one line."""
+    """The outcome for one name: created, exists, deleted, absent, or failed with an error in one line."""
 
     name: str
     outcome: str
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 def report(outcomes: Sequence[Outcome], output: Output) -> int:
-    """Print what became of each, mistakes to standard error; the exit status."""
+    """Print each outcome, failures to standard error; return the exit status."""
     if output == "json":
         print(json.dumps([outcome._asdict() for outcome in outcomes]))
     failed = False

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and what a position means in them, as their leaders say.
+"""Where partitions begin and end, and the offset of a position in them, asked of their leaders.
 
 A time means the first record that is not older; past the last record it means the end, as in Kafka's own tools.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from minibroker.cli.cluster import OffsetSpec, TopicPartition, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.positions import Position
+from minibroker.protocol.text import counted
 
 TIMEOUT_MS = 10_000
 
@@ -28,10 +29,15 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     rows = client.describe_topics(list(topics))
     for row in rows:
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
-            raise CommandFailed(f"there is no topic {row['name']}; `minibroker topics list` shows what there is")
+            raise CommandFailed(f"topic {row['name']} does not exist; `minibroker topics list` shows the topics")
     return sorted(
         TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
     )
+
+
+def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:
+    has = f"it has {counted(partitions, 'partition')}, numbered from 0"
+    return CommandFailed(f"topic {topic} has no partition {partition}: {has}; {advice}")
 
 
 def ranges_of(
@@ -44,7 +50,7 @@ def ranges_of(
 
 
 def offsets_at(client: Any, position: Position, ranges: dict[TopicPartition, OffsetRange]) -> Offsets:
-    """The offset of that position in each partition, never outside of it."""
+    """The offset of that position in each partition, never outside it."""
     if position.kind == "time":
         found = asked(client, ranges, position.value)
         wanted = {partition: found[partition] for partition in ranges}
@@ -62,7 +68,7 @@ def offset_of(position: Position, inside: OffsetRange) -> int:
 
 
 def clamped(offset: int, inside: OffsetRange) -> int:
-    """An offset that is in the partition; a negative one is that of a time after its last record."""
+    """The nearest offset in the partition; a negative one stands for a time after its last record."""
     return inside.latest if offset < 0 else min(max(offset, inside.earliest), inside.latest)
 
 

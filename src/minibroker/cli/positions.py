@@ -1,6 +1,6 @@
-"""A place in a partition as a person writes it: `beginning`, `end`, an offset, so many before the end, a time.
+"""A place in a partition as a person writes it: `beginning`, `end`, an offset, a distance from either, a time.
 
-Pure: what a position means in a partition is asked of a broker by `partition_offsets`. The notations are those of
+Pure: `partition_offsets` asks a broker for the offset of a position. The notations are those of
 kcat (`beginning`, `end`, `-5`) and of rpk (`start`, `+5`, `@TIME`).
 """
 
@@ -33,7 +33,7 @@ END = Position("end")
 
 
 def parse_position(value: str | Position) -> Position:
-    """Read one; typer passes the default through here too. Raises typer.BadParameter."""
+    """Read a position; typer passes the default through here too. Raises typer.BadParameter."""
     if isinstance(value, Position):
         return value
     text = value.strip()
@@ -49,7 +49,7 @@ def parse_position(value: str | Position) -> Position:
         return Position("offset", whole_number(text))
     except ValueError:
         raise typer.BadParameter(
-            f"{value!r} is no position: write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
+            f"{value!r} is not a position; write {HOW}, such as @2013-01-01T06:00:00Z or @1357020000000"
         ) from None
 
 
@@ -60,7 +60,7 @@ def whole_number(text: str) -> int:
 
 
 def parse_time_ms(text: str) -> int:
-    """ISO 8601, in local time if it does not say, or milliseconds since 1970. Raises ValueError."""
+    """ISO 8601, in local time unless it names a zone, or milliseconds since 1970. Raises ValueError."""
     if text.isdecimal():
         return whole_number(text)
     milliseconds = datetime.datetime.fromisoformat(text).timestamp() * 1000

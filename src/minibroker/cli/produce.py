@@ -1,7 +1,7 @@
 """`minibroker produce TOPIC`: lines as records, from a file or from standard input, into any Kafka broker.
 
-A topic that is not there is a mistake, not made by the way: a typing error would be a topic for ever. Every record is
-acknowledged before the command ends with status 0.
+It never creates a topic, because a typing error would leave one behind. It exits with status 0 only when every record
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from minibroker.cli.record_lines import NewRecord
 
 DELIVERY_TIMEOUT_MS = 30_000
-FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or given up
-# The broker knows how large a record may be, and says so; the client is not to be smaller.
+FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
+# The broker limits the size of a record and reports it; the client's own limit must not be lower.
 MAX_REQUEST_BYTES = 100 * 1024 * 1024
 
 EPILOG = """Examples:
@@ -49,24 +49,29 @@ minibroker consume flights -o json | minibroker produce copy --json"""
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Its lines; else those of standard input.")
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is an object of JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is a JSON object.")] = False,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="TEXT", help="Of every record that has none.")
+        str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of records without one.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Between key and value of a line.")
+        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Separates key and value in a line.")
     ] = None,
     headers: Annotated[
         list[Setting] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", parser=parse_header, help="May be repeated."),
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", parser=parse_header, help="Of every record; may be repeated."
+        ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="For all; else by key.")
+        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Of every record; by key if not given.")
     ] = None,
     compression: Annotated[Literal["none", "gzip", "lz4"], typer.Option("--compression", "-z")] = "none",
-    acks: Annotated[Literal["all", "1"], typer.Option("--acks", help="Who must have a record.")] = "all",
+    acks: Annotated[
+        Literal["all", "1"],
+        typer.Option("--acks", help="The replicas that acknowledge."),
+    ] = "all",
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
@@ -74,7 +79,7 @@ def produce(
     from minibroker.cli.record_lines import Template, records_of
 
     if as_json and key_separator is not None:
-        raise typer.BadParameter("--json has the key in each line, --key-separator in none; choose one")
+        raise typer.BadParameter("--json and --key-separator exclude each other: a JSON line names its key")
     template = Template(
         None if key is None else key.encode(),
         [(header.key, header.value.encode()) for header in headers or ()],
@@ -98,7 +103,7 @@ def opened(file: Path | None) -> Any:
     """The lines' source, as a context. Raises CommandFailed."""
     if file is None:
         if sys.stdin.isatty():
-            print("a record a line; Ctrl-D ends", file=sys.stderr)
+            print("one record per line; end with Ctrl-D", file=sys.stderr)
         return nullcontext(sys.stdin.buffer)
     try:
         return file.open("rb")
@@ -108,7 +113,7 @@ def opened(file: Path | None) -> Any:
 
 @contextmanager
 def bar_for(source: BinaryIO) -> Iterator[Advance]:
-    """A bar of the bytes of a file; of what is piped in nobody knows the size."""
+    """A bar over the bytes of a file; the size of a pipe is unknown."""
     import os
     import stat
 
@@ -117,7 +122,7 @@ def bar_for(source: BinaryIO) -> Iterator[Advance]:
     try:
         status = os.fstat(source.fileno())
         total = status.st_size if stat.S_ISREG(status.st_mode) else None
-    except OSError:  # a source that is no file
+    except OSError:  # a source without a descriptor
         total = None
     with progress_bar("producing", total, unit="bytes", wanted=not source.isatty()) as advance:
         yield advance
@@ -130,7 +135,7 @@ def watched(source: BinaryIO, advance: Advance) -> Iterator[bytes]:
 
 
 def partitions_in(topic: str, bootstrap: Bootstrap) -> int:
-    """Raises CommandFailed if there is no such topic."""
+    """Raises CommandFailed if the topic does not exist."""
     from minibroker.cli.cluster import connected
     from minibroker.cli.partition_offsets import partitions_of
 
@@ -141,8 +146,9 @@ def partitions_in(topic: str, bootstrap: Bootstrap) -> int:
 def send(
     records: Iterator[NewRecord], topic: str, partitions: int, bootstrap: Bootstrap, settings: dict[str, Any]
 ) -> int:
-    """Send all and wait for their acknowledgements; how many. Raises CommandFailed, for the first that failed."""
+    """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
     from minibroker.cli.cluster import errors, producing
+    from minibroker.cli.partition_offsets import no_such_partition
 
     counts: Counter[str] = Counter()
     refusals: list[BaseException] = []
@@ -161,10 +167,8 @@ def send(
         try:
             for record in records:
                 if record.partition is not None and record.partition >= partitions:
-                    raise CommandFailed(
-                        f"topic {topic} has no partition {record.partition}, only {partitions} of them from 0; "
-                        "correct it, or see `minibroker topics grow --help`"
-                    )
+                    advice = "correct it, or add partitions with `minibroker topics grow`"
+                    raise no_such_partition(topic, record.partition, partitions, advice)
                 sending = producer.send(
                     topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
                 )
@@ -174,7 +178,7 @@ def send(
             producer.flush(timeout=FLUSH_SECONDS)
         except CommandFailed as failure:
             producer.flush(timeout=FLUSH_SECONDS)
-            written = f"; {counts['acked']} records before it are acknowledged" if counts["acked"] else ""
+            written = f"; {acknowledged_before(counts['acked'])}" if counts["acked"] else ""
             raise CommandFailed(f"{failure}{written}") from None
         except errors.KafkaTimeoutError as error:
             raise CommandFailed(unanswered(topic, counts["acked"])) from error
@@ -184,10 +188,18 @@ def send(
 
 
 def unanswered(topic: str, acked: int) -> str:
+    from minibroker.protocol.text import counted
+
     return (
-        f"topic {topic} acknowledges no more records; see whether its brokers are up with `minibroker health`; "
-        f"{acked} are acknowledged, of the rest some may be written"
+        f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`; "
+        f"{counted(acked, 'record')} acknowledged, some of the rest may be written"
     )
+
+
+def acknowledged_before(acked: int) -> str:
+    from minibroker.protocol.text import counted
+
+    return f"{counted(acked, 'record')} before it acknowledged"
 
 
 def refusal(topic: str, error: BaseException, acked: int) -> str:
@@ -196,10 +208,10 @@ def refusal(topic: str, error: BaseException, acked: int) -> str:
     if isinstance(error, errors.KafkaTimeoutError):
         return unanswered(topic, acked)
     code = getattr(error, "errno", None)
-    said = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
+    reason = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
     advice = {
         errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
         errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
-        errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
-    }.get(code, "the broker's log may say why")
-    return f"topic {topic} refuses a record: {said}; {advice}; {acked} records before it are acknowledged"
+        errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    }.get(code, "see the broker's log")
+    return f"topic {topic} refuses a record: {reason}; {advice}; {acknowledged_before(acked)}"

@@ -1,4 +1,4 @@
-"""A bar for what takes over a second: on standard error, if that is a terminal, and gone when it is done."""
+"""A progress bar for what takes over a second: on standard error if that is a terminal, and removed at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(doing: str, total: int | None, *, unit: str, wanted: bool = True) -> Iterator[Advance]:
-    """Yields a function that is told how much more is done; `total=None` is not known."""
+    """Yield a function that adds to the amount done; `total` is None if it is unknown."""
     if not (wanted and sys.stderr.isatty()):
         yield lambda amount: None
         return
@@ -27,7 +27,7 @@ def progress_bar(doing: str, total: int | None, *, unit: str, wanted: bool = Tru
 
 
 class Bar:
-    """Appears once SHOWN_AFTER_SECONDS have passed: what is quick shows nothing."""
+    """Appears after SHOWN_AFTER_SECONDS, so that a quick command shows nothing."""
 
     def __init__(self, doing: str, total: int | None, unit: str) -> None:
         self._doing = doing
@@ -51,7 +51,7 @@ class Bar:
 
         done = TextColumn("{task.completed:,.0f} " + self._unit)
         columns: list[Any] = ["{task.description}", BarColumn(), done, TimeElapsedColumn(), TimeRemainingColumn()]
-        # Standard output is somewhere else: left to itself, rich would print it beside the bar.
+        # Standard output goes elsewhere; by default rich would redirect it to print beside the bar.
         console = Console(file=sys.stderr)
         self._progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         self._task = self._progress.add_task(self._doing, total=self._total, completed=self._done)

@@ -1,6 +1,6 @@
-"""Records out of lines: each a value, a key and a value, or an object of JSON as `consume -o json` prints it.
+"""Records from lines: each a value, a key and a value, or a JSON object as `consume -o json` prints it.
 
-Pure. A line that cannot be read is a CommandFailed with its number; the lines before it are records already.
+Pure. An unreadable line raises CommandFailed with its number, after the records of the lines before it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.record_text import read_back
+from minibroker.protocol.text import read_back
 
 TIMESTAMP_MAX = 2**63 - 1
 Headers = list[tuple[str, bytes | None]]
@@ -27,17 +27,17 @@ class NewRecord(NamedTuple):
 
 
 class Template(NamedTuple):
-    """What a line leaves open."""
+    """What applies where a line gives nothing."""
 
     key: bytes | None = None
-    headers: Headers = []  # noqa: RUF012  (nobody changes it)
+    headers: Headers = []  # noqa: RUF012  (never changed)
     partition: int | None = None
     key_separator: bytes | None = None
     is_json: bool = False
 
 
 class LineError(ValueError):
-    """What is wrong with a line, and what to do."""
+    """An error in a line, and the next step."""
 
 
 def records_of(lines: Iterable[bytes], template: Template) -> Iterator[NewRecord]:
@@ -47,7 +47,7 @@ def records_of(lines: Iterable[bytes], template: Template) -> Iterator[NewRecord
         try:
             yield read(line.removesuffix(b"\n").removesuffix(b"\r"), template)
         except LineError as error:
-            raise CommandFailed(f"line {number} {error}") from None
+            raise CommandFailed(f"line {number}: {error}") from None
 
 
 def read_plain(line: bytes, template: Template) -> NewRecord:
@@ -56,7 +56,7 @@ def read_plain(line: bytes, template: Template) -> NewRecord:
         key, found, value = line.partition(template.key_separator)
         if not found:
             separator = template.key_separator.decode(errors="replace")
-            raise LineError(f"has no {separator!r} between key and value; correct it, or --key-separator")
+            raise LineError(f"no {separator!r} between key and value; correct the line, or --key-separator")
     return NewRecord(key, value, template.headers, template.partition)
 
 
@@ -64,9 +64,9 @@ def read_json(line: bytes, template: Template) -> NewRecord:
     try:
         row = json.loads(line)
     except ValueError:
-        raise LineError("is no JSON; for lines that are the values, leave --json out") from None
+        raise LineError("not JSON; leave --json out if the lines are the values") from None
     if not isinstance(row, dict) or not row.keys() & {"key", "value"}:
-        raise LineError('is no object with "key" or "value"; for lines that are the values, leave --json out')
+        raise LineError('not an object with "key" or "value"; leave --json out if the lines are the values')
     return NewRecord(
         data_of(row, "key") if "key" in row else template.key,
         data_of(row, "value"),
@@ -77,14 +77,14 @@ def read_json(line: bytes, template: Template) -> NewRecord:
 
 
 def data_of(row: dict[str, Any], name: str) -> bytes | None:
-    """Text as it is, base64 decoded, and anything else as JSON of its own."""
+    """Text as it is, base64 decoded, any other value as JSON."""
     value = row.get(name)
     if value is not None and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     try:
         return read_back(value)
     except ValueError:
-        raise LineError(f'has a "{name}" that is no base64 after `base64:`; correct it') from None
+        raise LineError(f'"{name}" is not base64 after `base64:`; correct it') from None
 
 
 def number_of(row: dict[str, Any], name: str) -> int | None:
@@ -92,15 +92,15 @@ def number_of(row: dict[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= TIMESTAMP_MAX:
-        raise LineError(f'has a "{name}" that is no whole number from 0; correct it, or leave it out')
+        raise LineError(f'"{name}" is not a whole number of at least 0; correct it, or leave it out')
     return value
 
 
 def headers_of(value: Any) -> Headers:
-    """An object, or a list of pairs: a name may come twice."""
+    """Read an object, or a list of pairs, in which a name may be repeated."""
     pairs: Sequence[Any] = list(value.items()) if isinstance(value, dict) else value
     if not isinstance(pairs, list) or not all(is_header(pair) for pair in pairs):
-        raise LineError('has "headers" that are neither {"name": "value"} nor [["name", "value"]]; correct them')
+        raise LineError('"headers" are neither {"name": "value"} nor [["name", "value"]]; correct them')
     return [(name, data_of({"headers": text}, "headers")) for name, text in pairs]
 
 

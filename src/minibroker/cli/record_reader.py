@@ -1,7 +1,7 @@
-"""Reading a topic from a position to its end, or on and on: by partitions, or as a member of a group.
+"""Reads a topic from a position to its end, or follows it: by partitions, or as a member of a group.
 
-The end is where each partition ended when reading it began, so that a topic that is written to has one too. A member
-commits what has been printed, and nothing else, once a second and when it ends.
+The end is where each partition ended when reading started, so that a topic under writes has an end too. A member
+commits only what has been printed, once a second and at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from minibroker.cli.address import Address
 from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, consuming
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.partition_offsets import offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import no_such_partition, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 
 POLL_MS = 200
@@ -46,7 +46,7 @@ class Reader:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Raises CommandFailed, for what goes wrong inside too."""
+        """Raises CommandFailed, also for failures inside."""
         with connected(self._bootstrap) as admin:
             partitions = self._chosen(partitions_of(admin, [self._topic]))
             ranges = ranges_of(admin, partitions, committed_only=self._committed_only)
@@ -62,14 +62,11 @@ class Reader:
         if self._partition is None:
             return partitions
         if self._partition >= len(partitions):
-            raise CommandFailed(
-                f"topic {self._topic} has no partition {self._partition}, only {len(partitions)} of them from 0; "
-                "correct --partition"
-            )
+            raise no_such_partition(self._topic, self._partition, len(partitions), "correct --partition")
         return [partition for partition in partitions if partition.partition == self._partition]
 
     def expected(self, count: int | None) -> int | None:
-        """How many records there are to read, at most."""
+        """The most records there can be to read."""
         there = sum(end - self._starts[partition] for partition, end in self._ends.items())
         return there if count is None else min(count, there)
 
@@ -88,14 +85,14 @@ class Reader:
                     return
 
     def printed(self, records: Sequence[Any]) -> None:
-        """Told what a person has; only a group keeps account of it."""
+        """Note that these records are printed; only a group commits them."""
 
     def _is_at_end(self) -> bool:
         return all(self._consumer.position(partition) >= end for partition, end in self._ends.items())
 
 
 class GroupReader(Reader):
-    """A topic as a member of a group, from what it has committed, or from the position where it has not."""
+    """A topic as a member of a group: from the committed offsets, else from the position."""
 
     def __init__(
         self, bootstrap: Sequence[Address], topic: str, group: str, position: Position, *, committed_only: bool
@@ -108,9 +105,9 @@ class GroupReader(Reader):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Raises CommandFailed, for what goes wrong inside too."""
+        """Raises CommandFailed, also for failures inside."""
         with connected(self._bootstrap) as admin:
-            partitions_of(admin, [self._topic])  # there is such a topic: subscribing might create it
+            partitions_of(admin, [self._topic])  # fails for a missing topic; subscribing might create it
         settings = {
             "group_id": self._group,
             "enable_auto_commit": False,
@@ -124,7 +121,7 @@ class GroupReader(Reader):
                 self._commit()
 
     def expected(self, count: int | None) -> int | None:
-        """Nobody knows before the group has said who reads what."""
+        """Unknown until the group has assigned its partitions."""
         return count
 
     def printed(self, records: Sequence[Any]) -> None:
@@ -146,8 +143,8 @@ class GroupReader(Reader):
         if not mine:
             if time.monotonic() > self._join_deadline:
                 raise CommandFailed(
-                    f"group {self._group} gave this member no partition within {JOIN_SECONDS:.0f} s; it may have more "
-                    f"members than partitions: see `minibroker groups describe {self._group}`"
+                    f"group {self._group} assigned no partition to this member within {JOIN_SECONDS:.0f} s; it may "
+                    f"have more members than partitions, see `minibroker groups describe {self._group}`"
                 )
             return False
         if mine != self._ends.keys():
@@ -155,7 +152,7 @@ class GroupReader(Reader):
         return super()._is_at_end()
 
     def _ends_of(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of those that were not this member's before, where they end now."""
+        """The ends of these partitions; of newly assigned ones, where they end now."""
         new: Mapping[TopicPartition, int] = self._consumer.end_offsets(list(partitions - self._ends.keys()))
         return {partition: self._ends.get(partition, new.get(partition, 0)) for partition in partitions}
 

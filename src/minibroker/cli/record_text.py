@@ -1,12 +1,7 @@
-"""A record as text: bytes as JSON has them, and format strings, in which a record is printed.
-
-Pure. Bytes that are no text are base64 behind `base64:`, text that begins so too: what is shown can be read back. The
-format strings are kcat's: `%k: %v\\n`.
-"""
+"""A record as `minibroker consume` prints it: in a format string, which is kcat's (`%k: %v\\n`), or as JSON."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -14,16 +9,17 @@ from typing import Any, NamedTuple
 
 import typer
 
-BASE64 = "base64:"
+from minibroker.protocol.text import shown
+
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 FIELDS_HELP = "%t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp, %K and %V their sizes, %%"
-# What a terminal would obey, other than a new line and a tab.
+# What a terminal would interpret, except newline and tab.
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 class ShownRecord(NamedTuple):
-    """A record that was read; kafka-python's has these names too."""
+    """A record from a topic; kafka-python's records have these names too."""
 
     topic: str
     partition: int
@@ -35,26 +31,6 @@ class ShownRecord(NamedTuple):
 
 
 Render = Callable[[Any], bytes]
-
-
-def shown(data: bytes | None) -> str | None:
-    """Text as text, anything else as base64 behind `base64:`; None stays None."""
-    if data is None:
-        return None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = BASE64
-    return BASE64 + base64.b64encode(data).decode() if text.startswith(BASE64) else text
-
-
-def read_back(text: str | None) -> bytes | None:
-    """What `shown` has shown. Raises ValueError for what is no base64."""
-    if text is None:
-        return None
-    if text.startswith(BASE64):
-        return base64.b64decode(text.removeprefix(BASE64), validate=True)
-    return text.encode()
 
 
 def as_json(record: Any) -> bytes:
@@ -92,12 +68,12 @@ FIELDS: dict[str, Render] = {
 
 
 def size_of(data: bytes | None) -> int:
-    """-1 if there is none, as on the wire."""
+    """The size in bytes; -1 for None, as on the wire."""
     return -1 if data is None else len(data)
 
 
 def compile_format(text: str) -> Render:
-    """What prints a record in that format. Raises typer.BadParameter."""
+    """A function that renders a record in this format. Raises typer.BadParameter."""
     parts = [part_of(match) for match in TOKEN.finditer(text)]
     return lambda record: b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
 
@@ -110,11 +86,11 @@ def part_of(token: re.Match[str]) -> bytes | Render:
     known: dict[str, Any] = ESCAPES if token["escape"] is not None else FIELDS
     name = token["escape"] if token["escape"] is not None else token["field"]
     if name not in known:
-        raise typer.BadParameter(f"{token[0]!r} means nothing in a format; there are {FIELDS_HELP}, \\n, \\t, \\xNN")
+        raise typer.BadParameter(f"{token[0]!r} is not a format token; the tokens are {FIELDS_HELP}, \\n, \\t, \\xNN")
     part: bytes | Render = known[name]
     return part
 
 
 def harmless(line: bytes) -> bytes:
-    """For a terminal: whatever it would obey is spelled out."""
+    """The line with what a terminal would interpret escaped."""
     return CONTROL.sub(lambda match: f"\\x{match[0][-1]:02x}".encode(), line)

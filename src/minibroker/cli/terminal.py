@@ -1,7 +1,7 @@
-"""What a person sees: rich's tables and colours on a terminal, the same text without them anywhere else.
+"""Output for people: rich's tables and colours on a terminal, the same text without them elsewhere.
 
-Imported when there is something to show: rich costs more than most commands. Lines are never wrapped, and what a
-broker or a file says is never taken for rich's markup.
+Import it when there is something to print: rich takes longer to load than most commands to run. Lines are never
+wrapped, and text from a broker or a file is never read as rich's markup.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-ANY_WIDTH = 100_000  # of a pipe or file; whoever reads it takes lines as they are
+ANY_WIDTH = 100_000  # of a pipe or file, which has no width
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: Sequence[str] = ()) -> None:
-    """Print rows under a header; numbers and all else to the right, the columns named in `left` to the left."""
+    """Print rows under a header, aligned to the right; the columns named in `left` to the left."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in columns:
         table.add_column(name, justify="left" if name in left else "right", overflow="fold")
@@ -28,7 +28,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, lef
 
 
 def print_line(text: str, style: str = "") -> None:
-    """Print one line to standard output, in that style of rich if there are colours."""
+    """Print one line to standard output, in that style of rich where there are colours."""
     Console(file=sys.stdout).print(Text(text, style), soft_wrap=True)
 
 

@@ -1,6 +1,6 @@
-"""What the `topics` commands ask of a cluster, and what its answers mean.
+"""The requests of the `topics` commands, and what a cluster's answers mean.
 
-A broker's refusal becomes one line with what to do about it. Everything else that goes wrong is a CommandFailed.
+A broker's refusal becomes one line with the next step. Any other failure is a CommandFailed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ NO_ERROR = 0
 
 ADVICE: dict[int, str] = {
     errors.TopicAlreadyExistsError.errno: (
-        "choose another name, or see it with `minibroker topics describe {name}`; with --if-not-exists it is no mistake"
+        "choose another name, or see it with `minibroker topics describe {name}`; --if-not-exists accepts it"
     ),
-    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows what there is",
+    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
     errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
-    errors.InvalidReplicationFactorError.errno: "there are fewer brokers than that: see --replication-factor",
-    errors.InvalidPartitionsError.errno: "see --partitions",
+    errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower --replication-factor",
+    errors.InvalidPartitionsError.errno: "correct --partitions",
     errors.InvalidConfigurationError.errno: (
-        "correct --config; `minibroker topics describe TOPIC --all-configs` lists what there is"
+        "correct --config; `minibroker topics describe TOPIC --all-configs` lists them all"
     ),
-    errors.UnknownError.errno: "the broker's log may say more",
+    errors.UnknownError.errno: "see the broker's log",
     errors.TopicDeletionDisabledError.errno: "start the broker with delete.topic.enable=true",
-    errors.RequestTimedOutError.errno: "it may still happen: look with `minibroker topics list`",
-    errors.NotControllerError.errno: "the controller has just changed: try again",
-    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
-    errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs do not let this client: ask who keeps it",
+    errors.RequestTimedOutError.errno: "it may still complete; check with `minibroker topics list`",
+    errors.NotControllerError.errno: "the controller has just changed; try again",
+    errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
+    errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
 }
 
 
@@ -73,7 +73,7 @@ class TopicDescription(NamedTuple):
 
 @contextmanager
 def topic_admin(bootstrap: Sequence[Address]) -> Iterator[TopicAdmin]:
-    """Connect to the first that answers. Raises CommandFailed, for what goes wrong later too."""
+    """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
     with connected(bootstrap) as client:
         yield TopicAdmin(client)
 
@@ -113,7 +113,7 @@ class TopicAdmin:
         return [outcome_of(row, "created", harmless) for row in answer["topics"]]
 
     def grow(self, names: Sequence[str], *, partitions: int) -> list[Outcome]:
-        """Give topics so many partitions in all; what they have stays where it is."""
+        """Raise topics to this number of partitions; existing records stay in theirs."""
         answer = self._client.create_partitions(
             dict.fromkeys(names, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
         ).to_dict()
@@ -127,9 +127,9 @@ class TopicAdmin:
         return [outcome_of(row, "deleted", harmless) for row in answer["topics"]]
 
     def describe(self, name: str) -> TopicDescription:
-        """Raises CommandFailed if there is no such topic."""
+        """Raises CommandFailed if the topic does not exist."""
         (topic,) = self._client.describe_topics([name])
-        # Without a leader there are still partitions to show.
+        # A topic without a leader still has partitions to show.
         if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
             raise CommandFailed(refusal(name, topic["error_code"]))
         rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
@@ -155,7 +155,7 @@ class TopicAdmin:
         )
 
     def _offsets(self, name: str, rows: Iterable[Any], spec: Any) -> dict[int, int]:
-        """Offset by partition, of those whose leader could say."""
+        """Offset by partition, of those whose leader answered."""
         partitions_of: dict[int, list[int]] = {}
         for row in rows:
             if row["leader_id"] >= 0:
@@ -166,15 +166,15 @@ class TopicAdmin:
             try:
                 found = self._client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
             except errors.KafkaError:
-                continue  # shown as unknown: what else there is to know about the topic is still worth showing
+                continue  # the offset is shown as unknown; the rest of the description is still useful
             offsets.update({key.partition: row.offset for key, row in found.items()})
         return offsets
 
     def _configs(self, name: str) -> Mapping[str, Any]:
         resource = ConfigResource(ConfigResourceType.TOPIC, name)
         configs: Mapping[str, Any] = self._client.describe_configs([resource], config_filter="all")["topic"][name]
-        if not configs:  # every topic has some: kafka-python leaves a refusal out
-            raise CommandFailed(f"the broker does not tell the configs of topic {name}; see its log and its ACLs")
+        if not configs:  # every topic has configs: kafka-python leaves a refusal out
+            raise CommandFailed(f"the broker did not return the configs of topic {name}; see its log and its ACLs")
         return configs
 
 
@@ -188,11 +188,13 @@ def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -
 
 
 def refusal(name: str, code: int, message: str | None = None) -> str:
-    """A topic's error in one line: what the broker says, and what to do about it."""
+    """A topic's error in one line: the broker's message, and the next step."""
     if message:
-        said = " ".join(message.split()).rstrip(".")
+        reason = " ".join(message.split()).rstrip(".")
     else:
-        said = f"there is no topic {name}" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
-    subject = "" if name in said else f"topic {name}: "
+        reason = (
+            f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
+        )
+    subject = "" if name in reason else f"topic {name}: "
     advice = ADVICE.get(code)
-    return f"{subject}{said}" + (f"; {advice.format(name=name)}" if advice else "")
+    return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

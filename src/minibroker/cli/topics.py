@@ -56,9 +56,9 @@ def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
 def create_topics(
     names: NewNamesArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Of each topic.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Per topic.")] = 1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Copies of each partition.")
+        int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Per partition.")
     ] = 1,
     configs: Annotated[
         list[Setting] | None,
@@ -70,9 +70,7 @@ def create_topics(
             help="A topic config by Kafka's name; may be repeated.",
         ),
     ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that is there already is no error.")
-    ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Accept topics that exist.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
@@ -95,12 +93,13 @@ def create_topics(
 def grow_topics(
     names: NamesArgument,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="How many each has then.", show_default=False)
+        int,
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="The new number per topic.", show_default=False),
     ],
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
-    """Add partitions to topics; records that are there stay where they are."""
+    """Add partitions to topics; existing records stay in theirs."""
     from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
@@ -112,7 +111,7 @@ def grow_topics(
 @app.command("delete", epilog="Example: minibroker topics delete flights")
 def delete_topics(
     names: NamesArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="A topic that is not there is no error.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
@@ -128,9 +127,7 @@ def delete_topics(
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")
 def describe_topic(
     name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=topic_names)],
-    all_configs: Annotated[
-        bool, typer.Option("--all-configs", "-a", help="The configs left at their defaults too.")
-    ] = False,
+    all_configs: Annotated[bool, typer.Option("--all-configs", "-a", help="Show default configs too.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
@@ -152,14 +149,15 @@ def as_document(topic: TopicDescription) -> dict[str, Any]:
 
 def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
     from minibroker.cli.terminal import print_line, print_table
+    from minibroker.protocol.text import counted
 
     rows = [partition_row(partition) for partition in topic.partitions]
     print_table(("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "EARLIEST", "LATEST"), rows)
     for partition in topic.partitions:
         if partition.leader is None:
-            print_line(f"partition {partition.partition} has no leader at the moment", "yellow")
+            print_line(f"partition {partition.partition} has no leader now", "yellow")
         elif len(partition.isr) < len(partition.replicas):
-            print_line(f"partition {partition.partition} has replicas that are not in sync", "yellow")
+            print_line(f"partition {partition.partition} has replicas out of sync", "yellow")
     print()
     for name, value in sorted(topic.configs.items()):
         print(f"{name}={'(hidden)' if value is None else value}")
@@ -169,7 +167,7 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
         for name, value in sorted(topic.defaults.items()):
             print_line(f"{name}={'(hidden)' if value is None else value}  (default)", "dim")
     elif topic.defaults:
-        print_line(f"{len(topic.defaults)} more at their defaults: --all-configs", "dim")
+        print_line(f"{counted(len(topic.defaults), 'config')} at the default; --all-configs shows all", "dim")
 
 
 def partition_row(partition: Partition) -> tuple[object, ...]:

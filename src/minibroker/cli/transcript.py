@@ -1,4 +1,4 @@
-"""`minibroker transcript FILE`: what clients and a broker said to each other, field by field.
+"""`minibroker transcript FILE`: print the requests that a broker received and its responses, field by field.
 
 This module reads arguments, chooses and prints; the file is read in `transcript/exchanges.py`.
 """
@@ -17,15 +17,16 @@ from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import OutputOption
 
 if TYPE_CHECKING:
-    from minibroker.cli.transcript_text import Line
     from minibroker.transcript.exchanges import Event, Exchange, Reading
+    from minibroker.transcript.text import Line
 
 POLL_SECONDS = 0.1
 
 EPILOG = """A transcript is recorded by `minibroker serve --transcript FILE`, or in tests by Broker(transcript=True).
 
-Times are seconds since its beginning, then until the answer was ready; sizes those of request and response. A long \
-poll comes when it is over. In a fetch session, only what is new is named: --topic does not find all its fetches.
+An exchange has the seconds since the transcript began, the sizes of request and response, and the time until the \
+response was ready. A long poll appears when it ends. A fetch session names only what changes in it: --topic does not \
+find all of its fetches.
 
 Examples:
 
@@ -39,7 +40,7 @@ minibroker transcript broker.transcript -o json | jq 'select(.latencyMs > 100)'"
 
 
 class Choice(NamedTuple):
-    """Which exchanges are shown."""
+    """Chooses the exchanges to show."""
 
     api_keys: frozenset[int]
     client_id: str | None
@@ -48,7 +49,7 @@ class Choice(NamedTuple):
     errors: bool
 
     def has(self, exchange: Exchange) -> bool:
-        from minibroker.cli.transcript_fields import errors_of, request_body, response_body, topics_of
+        from minibroker.transcript.fields import errors_of, request_body, response_body, topics_of
 
         if self.api_keys and exchange.head.api_key not in self.api_keys:
             return False
@@ -63,14 +64,14 @@ class Choice(NamedTuple):
         return not self.errors or bool(is_bad) or any(errors_of(answered.fields))
 
     def has_event(self, event: Event) -> bool:
-        """Whoever looks for something has no use for the events of others."""
+        """Whether to show an event: only a choice by connection, or none, includes events."""
         if self.api_keys or self.client_id is not None or self.topic is not None or self.errors:
             return False
         return self.connection in (None, event.connection)
 
 
 def api_names(incomplete: str) -> list[str]:
-    """For the shell."""
+    """The APIs with this prefix, for the shell."""
     from minibroker.protocol.api import API_TABLE
 
     return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
@@ -78,12 +79,12 @@ def api_names(incomplete: str) -> list[str]:
 
 def parse_apis(names: list[str]) -> frozenset[int]:
     """Raises typer.BadParameter."""
-    from minibroker.cli.transcript_fields import api_named
+    from minibroker.transcript.fields import api_named
 
     found = {name: api_named(name) for name in names}
     for name, key in found.items():
         if key is None:
-            raise typer.BadParameter(f"{name!r} is no API of Kafka that is known here, such as Fetch or ListOffsets")
+            raise typer.BadParameter(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
     return frozenset(key for key in found.values() if key is not None)
 
 
@@ -91,30 +92,30 @@ def transcript(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     api: Annotated[
         list[str] | None,
-        typer.Option("--api", "-a", metavar="NAME", help="Only this; may be repeated.", autocompletion=api_names),
+        typer.Option("--api", "-a", metavar="NAME", help="Only this API; may be repeated.", autocompletion=api_names),
     ] = None,
-    client_id: Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only of this client.")] = None,
+    client_id: Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only of this client id.")] = None,
     connection: Annotated[
         int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only of this connection.")
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only what names it.")] = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Only where something went wrong.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="Only what failed.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", "-F", help="Wait for more, until Ctrl-C.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each exchange.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Shorten nothing.")] = False,
     output: OutputOption = "text",
 ) -> int:
-    """Print what a broker was asked and what it answered, field by field."""
+    """Print the requests that a broker received and its responses, field by field."""
     choice = Choice(parse_apis(api or []), client_id, connection, topic, errors)
     show = json_shower(full=full) if output == "json" else text_shower(brief=brief, full=full)
     shown = 0
-    for told in everything_told(file, follow=follow):
-        if isinstance(told, Happening):
-            if choice.has_event(told.event):
-                show(told)
-        elif choice.has(told.exchange):
-            show(told)
+    for item in items_of(file, follow=follow):
+        if isinstance(item, Happening):
+            if choice.has_event(item.event):
+                show(item)
+        elif choice.has(item.exchange):
+            show(item)
             shown += 1
             if shown == count:
                 break
@@ -131,55 +132,56 @@ class Conversation(NamedTuple):
     begin_ns: int
 
 
-Told = Happening | Conversation
-Show = Callable[[Told], None]
+Item = Happening | Conversation
+Show = Callable[[Item], None]
 
 
-def everything_told(path: Path, *, follow: bool) -> Iterator[Told]:
-    """What is in the file, and with `follow` what is written to it. Raises CommandFailed."""
-    from minibroker.transcript.transcript_file import TranscriptError
+def items_of(path: Path, *, follow: bool) -> Iterator[Item]:
+    """The items of the file, and with `follow` those written to it later. Raises CommandFailed."""
+    from minibroker.protocol.text import counted
+    from minibroker.transcript.file import TranscriptError
 
     reading = opened(path)
     try:
         yield from followed(reading) if follow else read_once(reading, path.stat().st_size)
         if reading.torn_bytes:
-            torn = f"{path} ends in a torn entry of {reading.torn_bytes} bytes"
-            mention(f"{torn}: the broker was killed, or writes it now")
+            torn = f"{path} ends in a torn entry of {counted(reading.torn_bytes, 'byte')}"
+            mention(f"{torn}: the broker was killed, or is writing it now")
     except TranscriptError as error:
-        raise CommandFailed(f"{error}; what comes behind that cannot be read, record another") from error
+        raise CommandFailed(f"{error}; the rest cannot be read, record a new transcript") from error
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a file that is one") from error
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a transcript") from error
     finally:
         reading.close()
 
 
-def read_once(reading: Reading, size_bytes: int) -> Iterator[Told]:
+def read_once(reading: Reading, size_bytes: int) -> Iterator[Item]:
     from minibroker.cli.progress import progress_bar
 
-    # On a terminal what is printed shows how far it is.
+    # On a terminal the printed exchanges show the progress.
     with progress_bar("reading", size_bytes, unit="bytes", wanted=not sys.stdout.isatty()) as advance:
         position = 0
-        for told in Timeline().told(reading.rest(is_end=True)):
+        for item in Timeline().items(reading.rest(is_end=True)):
             advance(reading.position - position)
             position = reading.position
-            yield told
+            yield item
 
 
-def followed(reading: Reading) -> Iterator[Told]:
+def followed(reading: Reading) -> Iterator[Item]:
     timeline = Timeline()
     while True:
-        yield from timeline.told(reading.rest())
+        yield from timeline.items(reading.rest())
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
 
 
 class Timeline:
-    """Knows when the transcript began."""
+    """Adds the time when the transcript began."""
 
     def __init__(self) -> None:
         self._begin_ns: int | None = None
 
-    def told(self, found: Iterable[Exchange | Event]) -> Iterator[Told]:
+    def items(self, found: Iterable[Exchange | Event]) -> Iterator[Item]:
         from minibroker.transcript.exchanges import Event
 
         for each in found:
@@ -191,16 +193,16 @@ class Timeline:
 def opened(path: Path) -> Reading:
     """Raises CommandFailed."""
     from minibroker.transcript.exchanges import Reading
-    from minibroker.transcript.transcript_file import TranscriptError
+    from minibroker.transcript.file import TranscriptError
 
     try:
         return Reading(path)
     except FileNotFoundError:
-        raise CommandFailed(f"{path} does not exist; `minibroker serve --transcript {path}` records one") from None
+        raise CommandFailed(f"{path}: no such file; `minibroker serve --transcript {path}` records one") from None
     except TranscriptError as error:
-        raise CommandFailed(f"{error}; name one that `minibroker serve --transcript FILE` has recorded") from error
+        raise CommandFailed(f"{error}; name a file that `minibroker serve --transcript FILE` recorded") from error
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a file that you may read") from error
+        raise CommandFailed(f"cannot read {path}: {error.strerror}; name a readable file") from error
 
 
 def mention(message: str) -> None:
@@ -213,25 +215,25 @@ def mention(message: str) -> None:
 
 
 def text_shower(*, brief: bool, full: bool) -> Show:
-    from minibroker.cli.transcript_text import FULL, SHORT, brief_line, event_line, exchange_lines
+    from minibroker.transcript.text import FULL, SHORT, brief_line, event_line, exchange_lines
 
     print_lines = line_printer()
     limits = FULL if full else SHORT
 
-    def show(told: Told) -> None:
-        if isinstance(told, Happening):
-            print_lines([event_line(told.event, told.begin_ns)])
+    def show(item: Item) -> None:
+        if isinstance(item, Happening):
+            print_lines([event_line(item.event, item.begin_ns)])
         elif brief:
-            print_lines([brief_line(told.exchange, told.begin_ns)])
+            print_lines([brief_line(item.exchange, item.begin_ns)])
         else:
-            print_lines(list(exchange_lines(told.exchange, told.begin_ns, limits)))
+            print_lines(list(exchange_lines(item.exchange, item.begin_ns, limits)))
 
     return show
 
 
 def line_printer() -> Callable[[list[Line]], None]:
-    """With colours on a terminal, and nothing of rich elsewhere: a transcript is long, and rich is slow."""
-    from minibroker.cli.transcript_text import plain
+    """A printer with colours on a terminal, and without rich elsewhere: a transcript is long, and rich is slow."""
+    from minibroker.transcript.text import plain
 
     if not sys.stdout.isatty():
         return lambda lines: print("\n".join(map(plain, lines)))
@@ -250,12 +252,13 @@ def line_printer() -> Callable[[list[Line]], None]:
 
 
 def json_shower(*, full: bool) -> Show:
-    from minibroker.cli.transcript_text import FULL, SHORT, json_text
+    from minibroker.protocol.text import json_text
+    from minibroker.transcript.text import FULL, SHORT
 
     max_records = (FULL if full else SHORT).records
 
-    def show(told: Told) -> None:
-        row = event_object(told.event) if isinstance(told, Happening) else exchange_object(told.exchange, max_records)
+    def show(item: Item) -> None:
+        row = event_object(item.event) if isinstance(item, Happening) else exchange_object(item.exchange, max_records)
         print(json_text(row))
 
     return show
@@ -272,7 +275,7 @@ def event_object(event: Event) -> dict[str, Any]:
 
 
 def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, Any]:
-    from minibroker.cli.transcript_fields import as_object, request_body, response_body
+    from minibroker.transcript.fields import as_object, request_body, response_body
 
     row: dict[str, Any] = {
         "timeNs": exchange.time_ns,

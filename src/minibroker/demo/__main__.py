@@ -1,7 +1,7 @@
 """`python -m minibroker.demo`: broker, replay, Spark job, check, table and picture, then an orderly stop.
 
-The rule: it ends by itself, with status 0 only if Spark's result is, row for row, what the flights say; each
-run starts from nothing. With `--bootstrap-servers` another broker is used, and a topic of its own name there.
+The rule: it ends by itself, with status 0 only if Spark's result equals the one computed from the flights, row for row;
+each run starts from nothing. With `--bootstrap-servers` it uses another broker, and a new topic there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FAILURES = (
 
 
 class Demo:
-    """One run: its places on disk, its topic, and how long each stage took."""
+    """One run: its paths, its topic, and the time each stage took."""
 
     def __init__(self, out: Path, *, topic: str, console: Console) -> None:
         self.out = out
@@ -112,17 +112,17 @@ class Demo:
 
 
 def main() -> None:
-    """Run the demo; exit status 0, or 1 and the reason."""
+    """Run the demo; exit with status 0, or with 1 and the reason."""
     cli = argparse.ArgumentParser(prog="python -m minibroker.demo", description="A year of flights, Kafka and Spark.")
-    cli.add_argument("--out", type=Path, default=Path("out"), help="folder for everything it writes")
+    cli.add_argument("--out", type=Path, default=Path("out"), help="folder for all output")
     cli.add_argument("--days", type=int, help="only the first days of the year")
-    cli.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this broker instead of one of its own")
+    cli.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this broker instead of starting one")
     arguments = cli.parse_args()
     bootstrap: str | None = arguments.bootstrap_servers
     topic = f"flights-{time.time_ns() // 1_000_000}" if bootstrap else "flights"
     console = Console()
     demo = Demo(arguments.out.absolute(), topic=topic, console=console)
-    # As an exception, so that the broker is stopped on the way out.
+    # Raise an exception, so that the broker is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         with console.status("Spark's Kafka connector: fetched once, then used offline"):
@@ -137,7 +137,7 @@ def main() -> None:
 
 def _say_goodbye(demo: Demo, *, own_broker: bool) -> None:
     say = demo.console.print
-    say("\nChecked against the flights themselves: none lost, none counted twice.")
+    say("\nChecked against the flights: none lost, none counted twice.")
     report.places(
         demo.console,
         picture=demo.picture,
@@ -148,7 +148,7 @@ def _say_goodbye(demo: Demo, *, own_broker: bool) -> None:
     took = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in demo.seconds.items())
     say(f"  {'took':<19}{took}", highlight=False, soft_wrap=True)
     if own_broker:
-        say("The broker has stopped. `make serve` keeps one up; with the flights in it:", highlight=False)
+        say("The broker has stopped. `make serve` starts one; with these flights:", highlight=False)
         say(
             f"  minibroker serve --listen 127.0.0.1:9092 --data-dir {report.shown(demo.broker_data)}",
             highlight=False,

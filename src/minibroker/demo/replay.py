@@ -1,9 +1,9 @@
-"""Playing records into a topic, in the order they are given, and ending the stream so that it is complete.
+"""Plays records into a topic in the given order, then ends the stream.
 
 The rule: nothing is lost or doubled (idempotent producer, all acknowledged), records of one key keep their
 order, and the records that end the stream go out only when every other one has been acknowledged.
 
-    python -m minibroker.demo.replay --bootstrap-servers HOST:PORT    once: done already, it does nothing
+    python -m minibroker.demo.replay --bootstrap-servers HOST:PORT    once: a second run does nothing
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ ANSWER_TIMEOUT_SECONDS = 30
 
 
 class ReplayFailed(RuntimeError):
-    """A record was not acknowledged, or another replay was cut short; the message says why."""
+    """A record was not acknowledged, or an earlier replay was cut short; the message has the reason."""
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
-    """Create the topic. Raises KafkaException, also if there is one of that name."""
+    """Create the topic. Raises KafkaException, also if the topic exists."""
     # Records are as old as the flights: with a retention the broker would delete them on arrival. And a year
     # passes in seconds: with the usual segment.ms it would begin a new file for each week of it.
     config = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # its futures end with it, so it needs a name
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # its futures end with it, so it must be kept
     created = admin.create_topics([NewTopic(topic, partitions, 1, config=config)], operation_timeout=30)
     created[topic].result()
 
@@ -105,7 +105,7 @@ def _flush(producer: Producer, refused: list[KafkaError]) -> None:
 
 
 def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
-    """Create the topic and fill it, unless an earlier run did: False. Raises ReplayFailed, KafkaException."""
+    """Create and fill the topic; return False if an earlier run has done so. Raises ReplayFailed, KafkaException."""
     try:
         create_topic(bootstrap, topic, partitions=PARTITIONS)
     except KafkaException as error:
@@ -114,7 +114,7 @@ def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
         found, wanted = records_in(bootstrap, topic), len(records) + PARTITIONS
         if found != wanted:
             raise ReplayFailed(
-                f"{topic} has {found:,} records instead of {wanted:,}; delete it, and try again"
+                f"topic {topic} has {found:,} records instead of {wanted:,}; delete it and try again"
             ) from None
         return False
     replay(bootstrap, topic, records, partitions=PARTITIONS, acknowledged=lambda: None)
@@ -122,7 +122,7 @@ def replay_once(bootstrap: str, topic: str, records: list[Record]) -> bool:
 
 
 def records_in(bootstrap: str, topic: str) -> int:
-    """How many records the topic has, of one whose records were all written once and never deleted."""
+    """The number of records in a topic that has been written once and never truncated."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "minibroker.demo", "log_level": 0})
     try:
         partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
@@ -132,7 +132,7 @@ def records_in(bootstrap: str, topic: str) -> int:
 
 
 def main() -> None:
-    """Replay the flights as a command: exit status 0, or 1 and the reason."""
+    """Run the replay as a command; exit with status 0, or with 1 and the reason."""
     cli = argparse.ArgumentParser(prog="python -m minibroker.demo.replay", description="The flights, into Kafka.")
     cli.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT")
     cli.add_argument("--topic", default="flights")

@@ -1,6 +1,6 @@
-"""What the demo says in the terminal: a bar for each stage, a table of the result, and where things are.
+"""The demo's output: a bar for each stage, a table of the result, and the paths of everything.
 
-python -m minibroker.demo.report DIR    check what the Spark job wrote there, and show it
+python -m minibroker.demo.report DIR    check the Spark job's result in DIR, and show it
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minibroker.demo.chart import AIRPORTS, carrier_means, short_name
 
 @contextmanager
 def stages(console: Console) -> Iterator[Progress]:
-    """Show one line per stage: a bar where the amount is known, the time it took when it is done."""
+    """Show one line per stage: a bar if its size is known, then the time it took."""
     columns = (
         SpinnerColumn(finished_text="[green]✓"),
         TextColumn("{task.description}"),
@@ -68,9 +68,9 @@ def delay_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
 
 
 def _usual_p90(delays: pd.DataFrame) -> dict[str, str]:
-    """A percentile of the year cannot be had from those of its days; that of an ordinary day can.
+    """The median over the days, because the percentiles of days do not give that of the year.
 
-    Of a carrier with few flights a day it would say little, so it is left out.
+    Carriers with few flights a day are left out.
     """
     days = delays.groupby(["carrier", "window_start"]).agg(
         flights=("flights", "sum"), p90=("p90_delay_minutes", "mean")
@@ -80,7 +80,7 @@ def _usual_p90(delays: pd.DataFrame) -> dict[str, str]:
 
 
 def places(console: Console, *, picture: Path, output: Path, checkpoint: Path, logs: Path) -> None:
-    """Say where everything is."""
+    """Print the paths of everything."""
     for name, path in (
         ("picture", picture),
         ("Parquet files", output),
@@ -91,7 +91,7 @@ def places(console: Console, *, picture: Path, output: Path, checkpoint: Path, l
 
 
 def shown(path: Path) -> Path:
-    """Return the path as one would type it here."""
+    """Return the path relative to the current directory, if it is below it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
@@ -105,10 +105,10 @@ def _coloured(minutes: float) -> str:
 
 
 def main() -> None:
-    """Check and show a result as a command: exit status 0 only if it is what the flights say."""
+    """Check and show a result as a command; exit with status 0 only if it matches the flights."""
     cli = argparse.ArgumentParser(prog="python -m minibroker.demo.report", description="The Spark job's result.")
     cli.add_argument("output", type=Path, metavar="DIR", help="the job's --output")
-    cli.add_argument("--days", type=int, help="as given to the replay")
+    cli.add_argument("--days", type=int, help="the same as for the replay")
     arguments = cli.parse_args()
     delays = result.read(arguments.output)
     try:

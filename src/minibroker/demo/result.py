@@ -1,7 +1,6 @@
-"""What the Spark job has written: reading it, and holding it against the answer computed without Spark.
+"""Reads the Spark job's result, and compares it with the one computed without Spark.
 
-The rule: of Spark's output only the files count that its `_spark_metadata` lists; a file that a killed run
-left behind is not part of the result.
+The rule: only the files that Spark's `_spark_metadata` lists belong to the result; a killed run may leave others.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ COUNTS = ["flights", "cancelled", "late", "delay_minutes"]
 
 
 class WrongResult(RuntimeError):
-    """The job's result is not what the flights say."""
+    """The job's result differs from the flights."""
 
 
 def read(output: Path) -> pd.DataFrame:
@@ -35,7 +34,7 @@ def committed_files(output: Path) -> list[Path]:
     compacted = max((int(name.split(".")[0]) for name in logs if name.endswith(".compact")), default=-1)
     files = []
     for name, log in logs.items():
-        # A compacted log says again all that the logs before it said.
+        # A compacted log repeats all earlier logs.
         if int(name.split(".")[0]) < compacted or name == str(compacted):
             continue
         for line in log.read_text().splitlines()[1:]:
@@ -53,6 +52,6 @@ def check(delays: pd.DataFrame, expected: pd.DataFrame) -> None:
         wrong |= both[column] != both[f"{column}_expected"]
     if len(found) != len(expected) or wrong.any():
         raise WrongResult(
-            f"{int(wrong.sum()):,} of {len(both):,} rows differ from the flights themselves, first:\n"
+            f"{int(wrong.sum()):,} of {len(both):,} rows differ from the flights, first:\n"
             f"{both[wrong].head(1).T.to_string(header=False)}"
         )

@@ -221,16 +221,14 @@ def log_directories() -> Script:
                 [("@a", [0]), ("@a", [0, 1])],
             )
         ]
-        script += [
-            call("AlterReplicaLogDirs", version, dirs=dirs)
-            for dirs in (
-                [],
-                [("/nowhere", [("@a", [0])])],
-                [("/nowhere", [("@nope", [0]), ("@a", [9])])],
-                [("relative", [("@a", [0])]), ("/nowhere", [("@a", [0, 1])])],
-                [("/nowhere", [])],
-            )
+        moves: list[list[Any]] = [
+            [],
+            [("/nowhere", [("@a", [0])])],
+            [("/nowhere", [("@nope", [0]), ("@a", [9])])],
+            [("relative", [("@a", [0])]), ("/nowhere", [("@a", [0, 1])])],
+            [("/nowhere", [])],
         ]
+        script += [call("AlterReplicaLogDirs", version, dirs=dirs) for dirs in moves]
     return script
 
 

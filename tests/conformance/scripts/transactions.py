@@ -77,7 +77,7 @@ def write(
     **options: Any,
 ) -> Step:
     options = {"is_transactional": True, **options}
-    given = Batch(records(count), producer=(ProducerOf(name), epoch, sequence), **options)  # type: ignore[arg-type]
+    given = Batch(records(count), producer=(ProducerOf(name), epoch, sequence), **options)
     return produce(topic, given, partition, transactional_id="@t")
 
 
@@ -166,8 +166,8 @@ def identities() -> Script:
 
 def wrong_order() -> Script:
     """What a transactional producer may not do."""
-    nobody = {"transactional_id": "@nobody"}
-    no_id = {"transactional_id": ""}
+    nobody: dict[str, Any] = {"transactional_id": "@nobody"}
+    no_id: dict[str, Any] = {"transactional_id": ""}
     script: Script = [create("@a", 2), create("@old", 1, message_format_version="0.10.2"), find(), find("@nobody")]
     script += [add(**nobody), end(**nobody), add(**no_id), end(**no_id)]
     script += [call("AddOffsetsToTxn", 1, group_id="@g", **(of() | each)) for each in (nobody, no_id)]

@@ -49,7 +49,8 @@ class Member:
 
     def lost(self) -> list[int]:
         """Every partition that was taken from it since it began, in order."""
-        return self._consumer.lost
+        lost: list[int] = self._consumer.lost
+        return lost
 
     def failure(self) -> JsonRecord | None:
         """What ended its polling, if anything did."""
@@ -62,7 +63,8 @@ class Member:
         self._consumer.commit()
 
     def committed(self, partition: int) -> int | None:
-        return self._consumer.committed(partition)
+        offset: int | None = self._consumer.committed(partition)
+        return offset
 
     def close(self) -> None:
         """Leave the group."""
@@ -145,7 +147,7 @@ class ConfluentConsumer:
 
     def poll(self) -> list[Row]:
         messages = self._consumer.consume(500, POLL_SECONDS)
-        errors = [message.error() for message in messages if message.error() is not None]
+        errors = [error for message in messages if (error := message.error()) is not None]
         for error in errors:
             if error.code() == error._AUTO_OFFSET_RESET:
                 raise self._error(error)

@@ -55,7 +55,8 @@ class Transformer:
         The membership is the one in which the first record was read: a commit is refused if it is another's then.
         """
         library = self._library
-        membership, records = library.membership(), []
+        membership = library.membership()
+        records: list[Any] = []
         while len(records) < self._most:
             more = library.read(self._most - len(records))
             if library.has_rebalanced():
@@ -149,7 +150,8 @@ class ConfluentLibrary:
     def _insist(self, call: Callable[..., Any], *arguments: Any) -> None:
         while True:
             try:
-                return call(*arguments, ANSWER_SECONDS)
+                call(*arguments, ANSWER_SECONDS)
+                return
             except self._error as failed:
                 error = failed.args[0]
                 if error.txn_requires_abort():

@@ -1,20 +1,19 @@
 """An exchange as lines for people: a head, then its fields under Kafka's names.
 
 Pure: a line is parts of text with rich's styles, which only a terminal shows. A row's plain fields share lines, so
-that a partition is a line or two; whatever is long is cut, and says by how much, unless `Limits` say that nothing is.
-Nothing that a client or a record holds can drive a terminal: control characters are spelled out.
+that a partition is a line or two. Long values are cut to `Limits`, and show how much was left out. No client or record
+can control the terminal: control characters are escaped.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from minibroker.cli.data_files import Row
-from minibroker.cli.dump_log import CONTROL_CHARACTERS, as_utc
-from minibroker.cli.record_text import BASE64, read_back
-from minibroker.cli.transcript_fields import (
+from minibroker.protocol.facts import Row
+from minibroker.protocol.text import BASE64, as_utc, counted, json_text, read_back
+from minibroker.transcript.exchanges import Event, Exchange
+from minibroker.transcript.fields import (
     BatchShape,
     Body,
     RecordsValue,
@@ -27,8 +26,7 @@ from minibroker.cli.transcript_fields import (
     response_body,
     topics_of,
 )
-from minibroker.transcript.exchanges import Event, Exchange
-from minibroker.transcript.transcript_file import Frame
+from minibroker.transcript.file import Frame
 
 STEP = "  "
 BODY = STEP * 2
@@ -37,7 +35,7 @@ HEX_WIDTH = 16
 TIMES = ("timestamp", "log_append_time_ms", "commit_timestamp", "last_timestamp", "start_time_ms")
 BRIEF_NAMES = 3
 BRIEF_CHARACTERS = 60
-REASON_CHARACTERS = 500  # a client's id is in it, and that may be as long as it likes
+REASON_CHARACTERS = 500  # it contains the client id, which may be of any length
 
 HEADING, NAME, FAINT, WRONG, VALUE = "bold", "cyan", "dim", "bold red", ""
 
@@ -46,7 +44,7 @@ Line = list[Part]
 
 
 class Limits(NamedTuple):
-    """How much is shown: of an array, of a batch, of a value in characters, of a frame in bytes. None: all."""
+    """How much to show of an array, a batch, a value in characters, a frame in bytes. None: all."""
 
     rows: int | None = 10
     records: int | None = 3
@@ -66,7 +64,7 @@ def plain(line: Line) -> str:
 
 
 def exchange_lines(exchange: Exchange, begin_ns: int, limits: Limits) -> Iterator[Line]:
-    """The head, and both messages."""
+    """Its head, request and response."""
     yield head_line(exchange, begin_ns)
     yield from body_lines("request", request_body(exchange), exchange.request_frame, limits)
     if exchange.response_frame is not None:
@@ -87,7 +85,7 @@ def head_line(exchange: Exchange, begin_ns: int) -> Line:
 
 
 def brief_line(exchange: Exchange, begin_ns: int) -> Line:
-    """All of an exchange in one line: whose, what, how long, about what, and what went wrong."""
+    """An exchange in one line: client, API, sizes, latency, topics and groups, errors."""
     latency = "-" if exchange.latency_ms is None else f"{exchange.latency_ms:.1f} ms"
     asked, answered = request_body(exchange), response_body(exchange)
     about = [*few(topics_of((*asked.fields, *answered.fields))), *few(groups_of(asked.fields))]
@@ -107,7 +105,7 @@ def brief_line(exchange: Exchange, begin_ns: int) -> Line:
 
 
 def few(names: Iterable[str]) -> list[str]:
-    """The first of them, each once."""
+    """The first few names, each once."""
     found = list(dict.fromkeys(names))
     more = len(found) - BRIEF_NAMES
     return [safe(each) for each in found[:BRIEF_NAMES]] + ([f"... {more} more"] if more > 0 else [])
@@ -115,7 +113,7 @@ def few(names: Iterable[str]) -> list[str]:
 
 def event_line(event: Event, begin_ns: int) -> Line:
     if event.what == "started":
-        what = f"a broker was started: {event.text}, {as_utc(event.time_ns // 1_000_000)}"
+        what = f"a broker started: {event.text}, {as_utc(event.time_ns // 1_000_000)}"
     elif event.what == "opened":
         what = f"#{event.connection} opened by {event.address}"
     else:
@@ -125,14 +123,14 @@ def event_line(event: Event, begin_ns: int) -> Line:
 
 
 def endings(exchange: Exchange) -> list[str]:
-    """What there is to say where there is no response."""
-    said = {
-        "no response": "no response is wanted",
-        "refused": f"refused, the connection is closed: {reason_text(exchange.reason)}",
-        "closed": "never answered, the connection was closed",
+    """How an exchange without a response ended."""
+    texts = {
+        "no response": "takes no response",
+        "refused": f"refused, the connection was closed: {reason_text(exchange.reason)}",
+        "closed": "not answered, the connection was closed",
         "pending": "not answered yet",
     }
-    return [said[exchange.outcome]] if exchange.outcome in said else []
+    return [texts[exchange.outcome]] if exchange.outcome in texts else []
 
 
 def reason_text(reason: str) -> str:
@@ -182,7 +180,7 @@ def shape_lines(shape: Shape, indent: str, limits: Limits) -> Iterator[Line]:
 
 
 def row_lines(row: Sequence[Shape], indent: str, limits: Limits) -> Iterator[Line]:
-    """`- ` and the fields; the plain ones in a row share lines."""
+    """`- ` and the fields; successive plain fields share lines."""
     mark, width = "- ", 0
     line: Line = []
     for shape in row:
@@ -253,7 +251,7 @@ def records_lines(records: RecordsValue, indent: str, limits: Limits) -> Iterato
 
 
 def batch_lines(batch: BatchShape, indent: str, limits: Limits) -> Iterator[Line]:
-    """What it holds, then who wrote it and when, then its records."""
+    """Its contents, then its producer and times, then its records."""
     line: Line = [(f"{indent}batch ", NAME), (contents_text(batch.facts), VALUE)]
     yield [*line, ("  CRC ok", VALUE)] if batch.problem is None else [*line, (f"  {safe(batch.problem)}", WRONG)]
     yield [(f"{indent}{STEP}{origin_text(batch.facts)}", FAINT)]
@@ -265,7 +263,7 @@ def batch_lines(batch: BatchShape, indent: str, limits: Limits) -> Iterator[Line
 
 def contents_text(facts: Row) -> str:
     count = facts.get("count")
-    records = "" if count is None else f"  {count} record{'' if count == 1 else 's'}"
+    records = "" if count is None else f"  {counted(count, 'record')}"
     return (
         f"{facts['baseOffset']}-{facts['lastOffset']}{records}  {facts['size']} bytes  codec {facts['codec'].lower()}"
     )
@@ -296,7 +294,7 @@ def record_text(record: Row, limits: Limits) -> str:
 
 
 def datum(shown: str | None, limits: Limits) -> str:
-    """A key or a value, as `record_row` has it."""
+    """A key or a value, from the form that `record_row` gives it."""
     if shown is not None and shown.startswith(BASE64):
         return data_text(read_back(shown) or b"", limits.characters)
     return cut(json_text(shown), limits.characters)
@@ -306,7 +304,7 @@ def datum(shown: str | None, limits: Limits) -> str:
 
 
 def data_text(data: bytes, limit: int | None) -> str:
-    """Text in quotes, or anything else in hexadecimal, with the letters that are in it."""
+    """Text in quotes, other bytes in hexadecimal with the letters among them."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -338,10 +336,6 @@ def cut(text: str, limit: int | None) -> str:
     return f"{text[:limit]}... {len(text) - limit} more characters"
 
 
-def json_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
-
-
 def quoted(client_id: str | None) -> str:
     return "no client id" if client_id is None else json_text(client_id)
 
@@ -351,5 +345,5 @@ def name_of(client_id: str | None) -> str:
 
 
 def safe(text: str) -> str:
-    """Text that others have written, without what a terminal would obey."""
+    """Text from outside, with what a terminal would interpret escaped."""
     return json_text(text)[1:-1].replace('\\"', '"').replace("\\\\", "\\")

@@ -7,8 +7,9 @@ later. A commit is one append. What a transaction commits counts when its marker
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.group import Group, GroupState
@@ -16,8 +17,8 @@ from minibroker.broker.group.group_cache import GroupCache
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
+from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
@@ -44,22 +45,19 @@ UNKNOWN_OFFSET = FetchedOffset()
 UNSTABLE_OFFSET = FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
-class Committing:
+class OffsetManager:
     """Commits, fetches and removals of the offsets of all groups."""
 
-    def __init__(
-        self, groups: GroupCache, store: OffsetStore, *, config: KafkaConfig, clock: Clock, background: Background
-    ) -> None:
+    def __init__(self, groups: GroupCache, store: OffsetStore, *, config: KafkaConfig, clock: Clock) -> None:
         self._groups = groups
         self._store = store
         self._config = config
         self._clock = clock
-        self._background = background
         self.retention_ms = store.retention_ms
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def commit(self, group_id: str, identity: MemberIdentity, commits: Commits) -> Errors | Coroutine[Any, Any, Errors]:
+    def commit(self, group_id: str, identity: MemberIdentity, commits: Commits) -> Errors | Pending[Errors]:
         """Of a member, or with generation -1 of somebody who only keeps offsets in a group without members."""
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
@@ -79,7 +77,7 @@ class Committing:
 
     def commit_transactional(
         self, group_id: str, identity: MemberIdentity, commits: Commits, *, producer_id: int, producer_epoch: int
-    ) -> Errors | Coroutine[Any, Any, Errors]:
+    ) -> Errors | Pending[Errors]:
         """Of a transactional producer; member and generation are looked at where they are given (KIP-447)."""
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
@@ -90,7 +88,7 @@ class Committing:
             return dict.fromkeys(commits, refusal)
         return self._commit(group, commits, producer_id=producer_id, producer_epoch=producer_epoch)
 
-    def _commit(self, group: Group, commits: Commits, **producer: int) -> Errors | Coroutine[Any, Any, Errors]:
+    def _commit(self, group: Group, commits: Commits, **producer: int) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
         errors: Errors = {
             topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -103,12 +101,7 @@ class Committing:
         if not stored:
             return errors
         outcome = self._store.commit(group.group_id, group.offsets, stored, **producer)
-        if isinstance(outcome, ErrorCode):
-            return errors | dict.fromkeys(stored, outcome)
-        return self._finish_commit(outcome, errors, stored)
-
-    async def _finish_commit(self, storing: Coroutine[Any, Any, ErrorCode], errors: Errors, stored: Commits) -> Errors:
-        return errors | dict.fromkeys(stored, await storing)
+        return then(outcome, lambda error: errors | dict.fromkeys(stored, error))
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
         """The transaction's markers are in these partitions of `__consumer_offsets`."""
@@ -183,16 +176,10 @@ class Committing:
         outcome = self._store.remove_offsets(
             group.group_id, group.offsets, topic_partitions, also_group=is_group_stored
         )
-        if isinstance(outcome, ErrorCode):
-            tell_removed(group, outcome)
-        else:
-            self._background.start(self._finish_remove(group, outcome))
-
-    async def _finish_remove(self, group: Group, removing: Coroutine[Any, Any, ErrorCode]) -> None:
-        tell_removed(group, await removing)
+        then(outcome, partial(log_unless_removed, group))
 
 
-def tell_removed(group: Group, outcome: ErrorCode) -> None:
+def log_unless_removed(group: Group, outcome: ErrorCode) -> None:
     """What could not be removed from the log comes back with the next start, and is removed again then."""
     if outcome is not ErrorCode.NONE:
         logger.warning("group %s: its offsets are removed, which could not be stored: %s", group.group_id, outcome.name)

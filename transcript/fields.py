@@ -1,7 +1,7 @@
-"""A request or response as its declaration tells it: its fields in their order, its records, what it is about.
+"""A request or response as its declaration has it: its fields in their order, its records, the names in it.
 
-Pure, and the same for every API: what is known of a field is its kind and its name. `Shape` is what text and JSON are
-both made of: a field with its value, and below it rows of fields.
+Pure, and the same for every API: it knows only the kind and the name of a field. Text and JSON are both made from
+`Shape`: a field with its value, and the rows of fields below it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from minibroker.cli.data_files import Row, batch_row, crc_of, record_row
-from minibroker.cli.record_text import shown
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
 from minibroker.protocol.primitives import Sized, Uuid
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
 from minibroker.protocol.schema import Array, Field
 from minibroker.protocol.schema import Row as RowKind
+from minibroker.protocol.text import counted, shown
 from minibroker.transcript.exchanges import Exchange
 
 MAX_DECOMPRESSED_BYTES = 16 * 1024 * 1024
-# What numbers mean, by the name of their field.
+# The meanings of numbers, by the name of their field.
 MEANINGS: dict[str, Mapping[int, str]] = {
     "error_code": {code.value: code.name for code in ErrorCode},
     "api_key": {key: api.name for key, api in API_TABLE.items()},
@@ -36,7 +36,7 @@ GROUP_FIELDS = ("group_id", "groups", "group_names", "transactional_id")
 
 
 class Shape(NamedTuple):
-    """A field: a plain value, or `rows` of fields; `is_list` if there may be any number of rows."""
+    """A field: a plain value, or `rows` of fields; `is_list` if the number of rows varies."""
 
     name: str
     value: Any
@@ -45,26 +45,26 @@ class Shape(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is said with its value: what is null or empty is."""
+        """Whether its value is all of it, as of a null or empty field."""
         return not self.rows and not (isinstance(self.value, RecordsValue) and self.value.data)
 
     @property
     def meaning(self) -> str | None:
-        """Of a number that has one."""
+        """The name that stands for a number, if its field has such names."""
         if self.name not in MEANINGS or not isinstance(self.value, int):
             return None
         return MEANINGS[self.name].get(self.value, "UNKNOWN")
 
 
 class RecordsValue(NamedTuple):
-    """A field's records; of its end, `missing_bytes` were not recorded and are zeros."""
+    """A field's records; the last `missing_bytes` were not recorded and are zeros."""
 
     data: memoryview
     missing_bytes: int
 
 
 class BatchShape(NamedTuple):
-    """A batch as facts, its first records, how many there are more, and what is wrong with it."""
+    """A batch: its facts, its first records, the number of `more` records, and its damage."""
 
     facts: Row
     records: list[Row]
@@ -73,7 +73,7 @@ class BatchShape(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A request or a response: its fields, or why there are none."""
+    """A request or a response: its fields, or the reason why it has none."""
 
     fields: Sequence[Shape]
     problem: str | None
@@ -83,19 +83,19 @@ NOTHING = Body((), None)
 
 
 def request_body(exchange: Exchange) -> Body:
-    """Never raises: what cannot be decoded is a problem."""
+    """Never raises: an undecodable message has a `problem`."""
     try:
         value = exchange.request
     except KafkaProtocolError as error:
         return Body((), str(error))
     if value is None:
-        return Body((), f"{exchange.api} has no version {exchange.version} here")
+        return Body((), f"version {exchange.version} of {exchange.api} is unknown")
     message = API_TABLE[exchange.head.api_key or 0].request
     return Body(shapes(message.fields, value, exchange.version, gaps_of(exchange.request_frame.gaps)), None)
 
 
 def response_body(exchange: Exchange) -> Body:
-    """Never raises: what cannot be decoded is a problem."""
+    """Never raises: an undecodable message has a `problem`."""
     try:
         value = exchange.response
     except KafkaProtocolError as error:
@@ -112,14 +112,14 @@ def gaps_of(gaps: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def shapes(fields: Sequence[Field], value: Any, version: int, missing: list[int]) -> Sequence[Shape]:
-    """The fields that the version has, with their values. `missing`: what the last records of the frame lack."""
+    """The fields of this version with their values. `missing`: bytes that the frame's last records lack."""
     found = list(records_in(fields, value, version))
     lacking = dict(zip(map(id, found[len(found) - len(missing) :]), missing, strict=False)) if missing else {}
     return shapes_of(fields, value, version, lacking)
 
 
 def records_in(fields: Sequence[Field], value: Any, version: int) -> Iterator[Any]:
-    """Everything declared as records that is not empty, in the order of the wire."""
+    """The values of records fields that are not empty, in the order of the wire."""
     for field, each in live(fields, value, version):
         if isinstance(field.kind, Sized) and field.kind.kind == "records" and each:
             yield each
@@ -156,7 +156,7 @@ def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int])
 
 
 def batches_of(records: RecordsValue, max_records: int | None) -> Iterator[BatchShape | str]:
-    """Every batch with its first `max_records`; a line for what is none, or was not recorded."""
+    """Every batch with its first `max_records`; a line for bytes that are not a batch, or were not recorded."""
     data, whole = records.data, len(records.data) - records.missing_bytes
     end = 0
     try:
@@ -164,17 +164,17 @@ def batches_of(records: RecordsValue, max_records: int | None) -> Iterator[Batch
             end = view.end_position
             yield batch_shape(data, view, max_records)
     except KafkaError as error:
-        yield f"{error}; {whole - end} bytes from there on cannot be read"
+        yield f"{error}; {counted(whole - end, 'byte')} from there on cannot be read"
         return
     if records.missing_bytes:
         yield from cut_batch(data, end, whole)
         yield f"the last {records.missing_bytes} of {len(data)} bytes were not recorded"
     elif end < whole:
-        yield f"the last {whole - end} bytes are the beginning of a batch"
+        yield f"ends in a partial batch of {counted(whole - end, 'byte')}"
 
 
 def cut_batch(data: memoryview, position: int, end: int) -> Iterator[BatchShape]:
-    """The batch that was not recorded to its end, as far as its header tells."""
+    """The batch that was not recorded to its end, from its header."""
     if end - position < RECORD_BATCH_OVERHEAD:
         return
     try:
@@ -200,11 +200,11 @@ def batch_shape(data: memoryview, view: BatchView, max_records: int | None) -> B
     return BatchShape(facts, records, max(0, more), None)
 
 
-# -- what a message is about ----------------------------------------------------------------------------------
+# -- the names in a message ----------------------------------------------------------------------------------
 
 
 def topics_of(fields: Sequence[Shape], inside: str = "") -> Iterator[str]:
-    """The topics that are named, as often as they are."""
+    """The topics that a message names, with repetitions."""
     for shape in fields:
         if shape.name in TOPIC_FIELDS or (shape.name == "name" and "topic" in inside):
             yield from strings_of(shape.value)
@@ -213,7 +213,7 @@ def topics_of(fields: Sequence[Shape], inside: str = "") -> Iterator[str]:
 
 
 def groups_of(fields: Sequence[Shape]) -> Iterator[str]:
-    """The groups and transactional ids that are named."""
+    """The groups and transactional ids that a message names."""
     for shape in fields:
         if shape.name in GROUP_FIELDS:
             yield from strings_of(shape.value)
@@ -222,7 +222,7 @@ def groups_of(fields: Sequence[Shape]) -> Iterator[str]:
 
 
 def errors_of(fields: Sequence[Shape]) -> Iterator[str]:
-    """The names of the errors, and what is wrong with records."""
+    """The names of the errors, and the damage of records."""
     for shape in fields:
         if isinstance(shape.value, RecordsValue):
             yield from damage_of(shape.value)
@@ -258,7 +258,7 @@ def strings_of(value: Any) -> list[str]:
 
 
 def as_object(fields: Sequence[Shape], max_records: int | None) -> Row:
-    """The fields as JSON has them; beside an error's code its name."""
+    """The fields for JSON; an error's name follows its code."""
     row: Row = {}
     for shape in fields:
         row[shape.name] = json_value(shape, max_records)
@@ -294,7 +294,7 @@ def records_object(records: RecordsValue, max_records: int | None) -> Row:
 
 
 def api_named(text: str) -> ApiKey | None:
-    """An API by its name as anybody writes it: Fetch, list-offsets, LIST_OFFSETS; or by its key."""
+    """An API by its name in any spelling: Fetch, list-offsets, LIST_OFFSETS; or by its key."""
     wanted = text.replace("-", "").replace("_", "").lower()
     return next(
         (api.key for api in API_TABLE.values() if wanted in (api.name.lower(), str(api.key.value))),

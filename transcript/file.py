@@ -1,12 +1,12 @@
-"""A transcript's file: everything a broker was sent and has answered, as it was on the wire, in order.
+"""A transcript's file: every frame that a broker received and sent, as it was on the wire, in order.
 
     the line `minibroker transcript 1` | entries, each:
         size: uint32, of what follows | kind: uint8 | time: int64, ns since 1970 | connection: uint32 | its content
 
 The content of a request or a response is a frame: `size: uint32 | is its end missing: uint8 | gaps: uint32
 | each (position: uint32, missing: uint32) | the bytes that were kept`; of anything else it is a text. Each entry is
-one write, so that a broker killed with -9 leaves all of them but for a torn last one. A gap is only ever cut into
-records, and once there is one in a frame all records behind it are left out: whoever reads it can tell which they are.
+one write, so that a broker killed with -9 leaves at most the last one torn. Gaps are cut only into records, and after
+the first gap of a frame all later records are left out: so a reader knows which records are missing.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ HEAD = struct.Struct(">IBqI")
 SIZE_BYTES = 4
 FRAME_HEAD = struct.Struct(">IBI")
 GAP = struct.Struct(">II")
-# What a recorder may write at most, and so what a reader believes.
+# The most a recorder writes, so a reader takes a larger size for damage.
 MAX_ENTRY_BYTES = 32 * 1024 * 1024
-# Of a frame with gaps: when it is read, they are filled.
+# Of a frame with gaps, which a reader fills.
 MAX_FILLED_BYTES = 128 * 1024 * 1024
 
 
 class TranscriptError(Exception):
-    """The file is no transcript, or is damaged; the message says where, in one line."""
+    """The file is not a transcript, or is damaged; the message names the place, in one line."""
 
 
 class Kind(IntEnum):
-    """What an entry tells."""
+    """What an entry records."""
 
-    STARTED = 0  # a broker, and of which version
-    OPENED = 1  # a connection, and by which address
-    CLOSED = 2  # a connection, and why if that was not the client's wish
+    STARTED = 0  # a broker, with its version
+    OPENED = 1  # a connection, with the client's address
+    CLOSED = 2  # a connection, with the reason if the broker closed it
     REQUEST = 3
     RESPONSE = 4  # to the connection's latest request
-    NO_RESPONSE = 5  # the latest request wants none
-    REFUSED = 6  # the latest request, and why: the connection is closed
+    NO_RESPONSE = 5  # the latest request takes none
+    REFUSED = 6  # the latest request, with the reason: the connection is closed
 
 
 class Gap(NamedTuple):
-    """`missing` bytes that were at `position` of a frame."""
+    """`missing` bytes at `position` of a frame were not recorded."""
 
     position: int
     missing: int
@@ -77,7 +77,7 @@ class Frame(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One entry; `frame` of a request or response, `text` of the others."""
+    """One entry; requests and responses have a `frame`, the others a `text`."""
 
     kind: Kind
     time_ns: int
@@ -99,7 +99,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_entry(data: bytes) -> Entry:
-    """The entry of `data`, its size in front. Raises TranscriptError."""
+    """The entry in `data`, which begins with its size. Raises TranscriptError."""
     _, kind, time_ns, connection = HEAD.unpack_from(data)
     if kind not in tuple(Kind):
         raise TranscriptError(f"an entry of kind {kind}")
@@ -123,7 +123,7 @@ def decode_frame(data: bytes) -> Frame:
 
 
 def check_frame(frame: Frame) -> None:
-    """Raises TranscriptError unless what was kept and what is missing are a frame."""
+    """Raises TranscriptError unless the kept and the missing bytes make up the frame."""
     end = 0
     for gap in frame.gaps:
         if gap.position < end:
@@ -138,20 +138,20 @@ def check_frame(frame: Frame) -> None:
 
 
 class TranscriptReader:
-    """Entries from the beginning on; when there are no more, it can be asked again. Close it."""
+    """Reads entries from the beginning; after the last one it can be asked again. Close it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, and TranscriptError for a file that is no transcript."""
+        """Raises OSError, and TranscriptError for a file that is not a transcript."""
         self._path = path
         self._file: BinaryIO = path.open("rb")
         magic = self._file.read(len(MAGIC))
         self._position = len(magic)
         if not MAGIC.startswith(magic):
             self._file.close()
-            raise TranscriptError(f"{path} is no transcript of this version of minibroker")
+            raise TranscriptError(f"{path}: not a transcript of this version of minibroker")
 
     def entries(self) -> Iterator[Entry]:
-        """Whole entries, up to the end as it is now. Raises TranscriptError where the file is damaged."""
+        """Whole entries, up to the present end of the file. Raises TranscriptError where the file is damaged."""
         while (data := self._next()) is not None:
             try:
                 entry = decode_entry(data)
@@ -162,12 +162,12 @@ class TranscriptReader:
 
     @property
     def torn_bytes(self) -> int:
-        """How many bytes there are behind the last whole entry."""
+        """The number of bytes after the last whole entry."""
         return max(0, os.fstat(self._file.fileno()).st_size - self._position)
 
     @property
     def position(self) -> int:
-        """The end of the last whole entry that was read."""
+        """The position after the last entry read."""
         return self._position
 
     def close(self) -> None:
@@ -185,19 +185,19 @@ class TranscriptReader:
         return size_bytes + data if len(data) == size else None
 
     def _damage(self, reason: str) -> TranscriptError:
-        return TranscriptError(f"{self._path} is damaged at {self._position}: {reason}")
+        return TranscriptError(f"{self._path} is damaged at byte {self._position}: {reason}")
 
 
 # -- writing --------------------------------------------------------------------------------------------------
 
 
 class TranscriptWriter:
-    """Appends entries to a file, for itself alone. What a killed broker has torn is cut off first."""
+    """Appends entries to a file, which it locks. It first cuts off the torn entry of a killed broker."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, and TranscriptError for a file that is no transcript: nothing is ever overwritten."""
+        """Raises OSError, and TranscriptError for a file that is not a transcript: it overwrites nothing."""
         self.path = path
-        self.last_connection = 0  # of those who have written to it before
+        self.last_connection = 0  # in what the file holds already
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._take_over()
@@ -206,7 +206,7 @@ class TranscriptWriter:
             raise
 
     def write(self, entry: Entry) -> None:
-        """Raises OSError; then the file may end in a torn entry."""
+        """Raises OSError; the file may then end in a torn entry."""
         self._write(encode_entry(entry))
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class TranscriptWriter:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TranscriptError(f"{self.path} is being written by another broker") from None
+            raise TranscriptError(f"another broker is writing {self.path}") from None
         if os.fstat(self._fd).st_size < len(MAGIC) and MAGIC.startswith(os.pread(self._fd, len(MAGIC), 0)):
             self._write(MAGIC)
             return
@@ -231,5 +231,5 @@ class TranscriptWriter:
 
     def _write(self, data: bytes) -> None:
         written = os.write(self._fd, data)
-        if written < len(data):  # of a regular file that is a full disk, or a limit
-            raise OSError(f"only {written} of {len(data)} bytes could be written")
+        if written < len(data):  # a regular file: the disk is full, or a limit is reached
+            raise OSError(f"wrote only {written} of {len(data)} bytes")

@@ -1,30 +1,45 @@
-"""A request that is parked: answered in the call that completes it, in its place, and not at all when nobody waits."""
+"""A request that waits: answered in the call that completes it, in its place, not at all once its client has left."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
-from minibroker.broker.parked import Parked, ParkedOperation
+from minibroker.broker.apis.client import Client
+from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.purgatory.delayed_operation import DelayedOperation
 from tests.broker.test_connection import Peer, echo, framed
+
+
+class Waiting(DelayedOperation):
+    """An operation that a test completes."""
+
+    def __init__(self) -> None:
+        super().__init__(1000)
+        self.pending: Pending[None] = Pending(self)
+
+    def on_complete(self) -> None:
+        self.pending.resolve(None)
 
 
 class Parking:
     """A handler that parks requests called `wait` and echoes the others."""
 
     def __init__(self) -> None:
-        self.operations: list[ParkedOperation] = []
-        self.finish = lambda: [framed(b"late")]
+        self.operations: list[Waiting] = []
+        self.finish: Callable[[], list[bytes]] = lambda: [framed(b"late")]
 
-    def __call__(self, frame: bytearray, client: object):
+    def __call__(self, frame: bytearray, client: Client) -> Any:
         if frame != b"wait":
             return echo(frame, client)
-        self.operations.append(ParkedOperation(1000))
-        return Parked(self.operations[-1], lambda: self.finish())
+        self.operations.append(Waiting())
+        return self.operations[-1].pending.then(lambda _: self.finish())
 
 
 @pytest.fixture
@@ -39,7 +54,9 @@ async def peer(parking: Parking) -> AsyncIterator[Peer]:
     peer.sock.close()
 
 
-async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer, parking, nursery) -> None:
+async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
+    peer: Peer, parking: Parking, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"wait"))
     await trio.testing.wait_all_tasks_blocked()
@@ -49,7 +66,9 @@ async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer
     assert peer.sock.recv(64) == framed(b"late")
 
 
-async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_after(peer, parking, nursery) -> None:
+async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_after(
+    peer: Peer, parking: Parking, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"early") + framed(b"wait") + framed(b"after"))
 
@@ -61,7 +80,9 @@ async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_a
     assert await peer.receive(17) == framed(b"late") + framed(b"after")
 
 
-async def test_a_request_that_arrives_behind_a_parked_one_is_answered_after_it(peer, parking, nursery) -> None:
+async def test_a_request_that_arrives_behind_a_parked_one_is_answered_after_it(
+    peer: Peer, parking: Parking, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"wait"))
     await trio.testing.wait_all_tasks_blocked()
@@ -73,7 +94,9 @@ async def test_a_request_that_arrives_behind_a_parked_one_is_answered_after_it(p
     assert await peer.receive(17) == framed(b"late") + framed(b"after")
 
 
-async def test_one_parked_request_after_another_is_answered(peer, parking, nursery) -> None:
+async def test_one_parked_request_after_another_is_answered(
+    peer: Peer, parking: Parking, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"wait") + framed(b"wait"))
 
@@ -86,7 +109,7 @@ async def test_one_parked_request_after_another_is_answered(peer, parking, nurse
 
 
 async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_its_place(
-    peer, parking, nursery
+    peer: Peer, parking: Parking, nursery: trio.Nursery
 ) -> None:
     big = framed(b"x" * 1000) * 900  # more than the socket holds
     peer.connection._out.append(big)
@@ -100,7 +123,9 @@ async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_i
     assert await peer.receive(len(big) + 8) == big + framed(b"late")
 
 
-async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answer_is_due(peer, parking) -> None:
+async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answer_is_due(
+    peer: Peer, parking: Parking
+) -> None:
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.run)
@@ -112,7 +137,7 @@ async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answe
             parking.operations[0].force_complete()
 
 
-async def test_a_connection_that_ends_leaves_the_purgatory(peer, parking) -> None:
+async def test_a_connection_that_ends_leaves_the_purgatory(peer: Peer, parking: Parking) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.run)
         peer.sock.send(framed(b"wait"))
@@ -123,7 +148,7 @@ async def test_a_connection_that_ends_leaves_the_purgatory(peer, parking) -> Non
     assert not parking.operations[0].force_complete()
 
 
-async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer, parking) -> None:
+async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer: Peer, parking: Parking) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(peer.run)
         peer.sock.send(framed(b"wait"))
@@ -136,7 +161,9 @@ async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer, parking)
     assert peer.sock.recv(1) == b""
 
 
-async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(peer, parking, caplog) -> None:
+async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(
+    peer: Peer, parking: Parking, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail() -> list[bytes]:
         raise KafkaProtocolError("no such thing")
 
@@ -152,7 +179,9 @@ async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(peer, 
     assert "no such thing" in caplog.text
 
 
-async def test_an_idle_client_is_not_the_one_that_is_parked(parking, autojump_clock, nursery) -> None:
+async def test_an_idle_client_is_not_the_one_that_is_parked(
+    parking: Parking, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
     peer = Peer(parking, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
     nursery.start_soon(peer.run)

@@ -1,0 +1,105 @@
+"""What an append to several partitions comes to, and how one with acks=all waits for the in-sync replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from minibroker.broker.pending import Pending
+from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.delayed_operation import DelayedOperation
+from minibroker.storage.log.log import LogAppendInfo
+
+if TYPE_CHECKING:
+    from minibroker.broker.replica.replica_manager import ReplicaManager
+
+ACKS_NONE = 0
+ACKS_ALL = -1
+NO_OFFSET = -1
+
+# Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
+EXPECTED_REFUSALS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_FOR_PARTITION,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_TIMESTAMP,
+    }
+)
+
+
+class AppendResult(NamedTuple):
+    """One partition's answer to a produce. `info` is None when nothing was appended; with an error it holds what was
+    appended and not replicated."""
+
+    error: ErrorCode
+    info: LogAppendInfo | None
+    log_start_offset: int
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()  # the place of each refused record in its batch, and why
+
+
+AppendResults = dict[TopicPartition, AppendResult]
+
+
+def failed_append(code: ErrorCode) -> AppendResult:
+    return AppendResult(code, None, NO_OFFSET)
+
+
+def refused_append(error: KafkaError, log_start_offset: int) -> AppendResult:
+    """The result of an append that the partition refused."""
+    if error.code in EXPECTED_REFUSALS:
+        log_start_offset = NO_OFFSET
+    record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+    return AppendResult(error.code, None, log_start_offset, error.message, record_errors)
+
+
+def with_errors(results: AppendResults, errors: Mapping[TopicPartition, ErrorCode]) -> AppendResults:
+    """Add the errors of replication to appends that had gone well; offsets stay (as kafka 2.0.1 DelayedProduce)."""
+    return {
+        topic_partition: result._replace(error=errors[topic_partition]) if errors.get(topic_partition) else result
+        for topic_partition, result in results.items()
+    }
+
+
+class DelayedProduce(DelayedOperation):
+    """An acks=all append that waits for the in-sync replicas (as kafka 2.0.1 DelayedProduce).
+
+    Each high watermark must pass what was appended. `pending` gets the results, with an error for each partition where
+    that did not happen: NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("_errors", "_replica_manager", "_required", "_results", "pending")
+
+    def __init__(
+        self, delay_ms: int, results: AppendResults, replica_manager: ReplicaManager, *, may_be_abandoned: bool
+    ) -> None:
+        super().__init__(delay_ms)
+        self.pending: Pending[AppendResults] = Pending(self if may_be_abandoned else None)
+        self._results = results
+        self._required = {
+            topic_partition: result.info.last_offset + 1
+            for topic_partition, result in results.items()
+            if result.info is not None
+        }
+        self._errors: dict[TopicPartition, ErrorCode] = {}
+        self._replica_manager = replica_manager
+
+    def try_complete(self) -> bool:
+        for topic_partition, required_offset in list(self._required.items()):
+            try:
+                error = self._replica_manager.leader_partition(topic_partition).has_replicated_to(required_offset)
+            except KafkaError as refused:
+                error = refused.code
+            if error is not None:
+                self._errors[topic_partition] = error
+                del self._required[topic_partition]
+        return not self._required and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._errors |= dict.fromkeys(self._required, ErrorCode.REQUEST_TIMED_OUT)
+        self.pending.resolve(with_errors(self._results, self._errors))

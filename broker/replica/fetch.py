@@ -1,0 +1,166 @@
+"""A Fetch over several partitions: reading them under one byte budget, and waiting where that gave too little.
+
+    read_rows -> answered at once, or a DelayedFetch watched under its partitions -> read_rows again
+
+As kafka 2.0.1 ReplicaManager.fetchMessages and readFromLocalLog, and DelayedFetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from minibroker.broker.pending import Pending
+from minibroker.broker.replica.partition import NO_EPOCH, READ_COMMITTED, FetchedPartition
+from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch, read_partition
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.delayed_operation import DelayedOperation
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from minibroker.broker.replica.replica_manager import ReplicaManager
+
+
+def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
+    """Read the partitions in order under one byte budget.
+
+    The first partition that has anything may exceed every limit by one batch, so that a consumer always gets on; not
+    for v0-v2, whose clients take a limit literally. A read_uncommitted fetch at the log's end, which is most of what
+    consumers ask for, gets the answer that the partition keeps.
+    """
+    bytes_left = params.max_bytes
+    min_one_message = not params.is_hard_limit
+    may_be_kept = params.isolation_level != READ_COMMITTED
+    partitions = {} if replica_manager.log_manager.is_offline else replica_manager.partitions
+    fetched: list[FetchedPartition] = []
+    for row in rows:
+        topic_partition, fetch_offset, _, _, leader_epoch, last_epoch = row
+        partition = partitions.get(topic_partition)
+        if partition is None:
+            fetched.append(unserved(replica_manager, topic_partition))
+            continue
+        if may_be_kept and last_epoch < 0 and (leader_epoch == NO_EPOCH or leader_epoch == partition.leader_epoch):
+            at_end = partition.answer_at_end(fetch_offset)
+            if at_end is not None:
+                fetched.append(at_end)
+                continue
+        result = read_partition(partition, params, row, bytes_left, min_one_message)
+        size_bytes = result.size_bytes
+        if size_bytes > 0:  # a slice may be empty: nothing is committed yet
+            min_one_message = False
+        bytes_left = max(0, bytes_left - size_bytes)
+        fetched.append(result)
+    return fetched
+
+
+def unserved(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> FetchedPartition:
+    """The row of a partition that this broker cannot read."""
+    try:
+        replica_manager.leader_partition(topic_partition)
+    except KafkaError as error:
+        return failed_fetch(topic_partition, error.code)
+    raise AssertionError(f"{topic_partition} can be read")
+
+
+def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
+    """Whether a fetch that has read this waits for more.
+
+    It is answered at once when the client will not wait, when there is nothing to wait for, when `min_bytes` are
+    there, or when a partition has an error or a diverging epoch.
+    """
+    if params.max_wait_ms <= 0 or not fetched:
+        return False
+    bytes_readable = 0
+    for result in fetched:
+        if result.error is not ErrorCode.NONE or result.diverging_epoch is not None:
+            return False
+        bytes_readable += result.size_bytes
+    return bytes_readable < params.min_bytes
+
+
+class FetchStatus(NamedTuple):
+    """Where one partition's fetch stood when it began to wait."""
+
+    topic_partition: TopicPartition
+    start: LogOffsetMetadata
+    max_bytes: int
+
+
+class DelayedFetch(DelayedOperation):
+    """A fetch that found less than `min_bytes`. It ends when one of these holds (as kafka 2.0.1 DelayedFetch):
+
+    Case A: this broker no longer leads one of the partitions
+    Case B: this broker does not know one of the partitions
+    Case C: the fetch offset is not on the last segment of the log, or the log was truncated below it
+    Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
+    Case E: a partition's log directory is offline
+
+    `pending` gets what a new read at the end of the wait finds, as in Kafka: of two partitions that one request
+    writes the answer has the first, and a follower's the high watermark of before.
+    """
+
+    __slots__ = ("_is_counted", "_params", "_replica_manager", "_rows", "_statuses", "pending")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        rows: Sequence[FetchRow],
+        fetched: Sequence[FetchedPartition],
+        replica_manager: ReplicaManager,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.pending: Pending[list[FetchedPartition]] = Pending(self)
+        self._params = params
+        self._rows = rows
+        self._statuses = [
+            FetchStatus(row.topic_partition, result.start, row.max_bytes)
+            for row, result in zip(rows, fetched, strict=True)
+            if result.start is not None
+        ]
+        self._replica_manager = replica_manager
+        self._is_counted = not params.is_committed_only  # among the fetches that wait for log ends
+        if self._is_counted:
+            replica_manager.fetches_waiting_for_log_ends += 1
+
+    def on_end(self) -> None:
+        if self._is_counted:
+            self._replica_manager.fetches_waiting_for_log_ends -= 1
+
+    def on_complete(self) -> None:
+        try:
+            fetched = read_rows(self._replica_manager, self._params, self._rows)
+        except Exception as error:  # for who waits, not for the append in whose call this is
+            self.pending.fail(error)
+        else:
+            self.pending.resolve(fetched)
+
+    def try_complete(self) -> bool:
+        accumulated_bytes = 0
+        for status in self._statuses:
+            try:
+                available_bytes = self._available_bytes(status)
+            except KafkaError:  # Cases A, B, E
+                return self.force_complete()
+            if available_bytes is None:  # Case C
+                return self.force_complete()
+            accumulated_bytes += available_bytes
+        if accumulated_bytes >= self._params.min_bytes:  # Case D
+            return self.force_complete()
+        return False
+
+    def _available_bytes(self, status: FetchStatus) -> int | None:
+        """Bytes that this partition could add; None when reading must begin at once (Case C)."""
+        topic_partition, start, max_bytes = status
+        partition = self._replica_manager.leader_partition(topic_partition)
+        end = partition.end_of_reading(
+            is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
+        )
+        # Equal offsets first: just after a roll, the same offset lies on two segments and is no Case C.
+        if end.message_offset == start.message_offset or start.segment_base_offset < 0:
+            return 0
+        if end.segment_base_offset != start.segment_base_offset:
+            return None
+        if end.message_offset < start.message_offset:
+            return 0
+        return min(end.relative_position - start.relative_position, max_bytes)

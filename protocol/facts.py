@@ -1,0 +1,74 @@
+"""A batch or a record as a row of facts: a dict under Kafka's names, with values that JSON has.
+
+`minibroker dump-log` prints it from a file, `minibroker transcript` from a frame.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any
+
+from minibroker.protocol.compression import CODEC_MASK, Codec
+from minibroker.protocol.control_records import ControlType, read_control_type, read_end_txn_marker
+from minibroker.protocol.message_set import read_message_header
+from minibroker.protocol.record_batch import read_header
+from minibroker.protocol.text import shown
+
+if TYPE_CHECKING:
+    from minibroker.protocol.batches import BatchView
+    from minibroker.protocol.record import Record
+
+Row = dict[str, Any]
+
+
+def crc_of(buffer: mmap.mmap | bytes | memoryview, view: BatchView) -> int:
+    if view.magic >= 2:
+        return read_header(buffer, view.position).crc
+    return read_message_header(buffer, view.position).crc
+
+
+def batch_row(view: BatchView, crc: int) -> Row:
+    row: Row = {"baseOffset": view.base_offset, "lastOffset": view.last_offset}
+    if view.magic >= 2:
+        row["count"] = view.records_count
+    row |= {
+        "position": view.position,
+        "size": view.size_bytes,
+        "magic": view.magic,
+        "codec": codec_name(view.attributes),
+        "crc": crc,
+    }
+    if view.magic >= 1:
+        row |= {"timestampType": view.timestamp_type.name, "maxTimestamp": view.max_timestamp_ms}
+    if view.magic >= 2:
+        row |= {
+            "partitionLeaderEpoch": view.partition_leader_epoch,
+            "producerId": view.producer_id,
+            "producerEpoch": view.producer_epoch,
+            "baseSequence": view.base_sequence,
+            "lastSequence": view.last_sequence,
+            "isTransactional": view.is_transactional,
+            "isControl": view.is_control,
+        }
+    return row
+
+
+def codec_name(attributes: int) -> str:
+    number = attributes & CODEC_MASK
+    return Codec(number).name if number in tuple(Codec) else f"unknown ({number})"
+
+
+def record_row(record: Record, *, is_control: bool) -> Row:
+    row: Row = {"offset": record.offset, "timestamp": record.timestamp_ms}
+    if is_control:
+        control_type = read_control_type(record.key)
+        row["endTxnMarker"] = control_type.name
+        if control_type is not ControlType.UNKNOWN:
+            row["coordinatorEpoch"] = read_end_txn_marker(record).coordinator_epoch
+        return row
+    return row | {
+        "sequence": record.sequence,
+        "key": shown(record.key),
+        "value": shown(record.value),
+        "headers": [[name, shown(value)] for name, value in record.headers],
+    }

@@ -1,0 +1,50 @@
+"""Bytes, times and values as text, as JSON has them and as a terminal can show them.
+
+Bytes that are not UTF-8 are base64 behind `base64:`, and so is text that begins with it: `read_back` inverts `shown`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+BASE64 = "base64:"
+# A terminal obeys these in any encoding, and JSON leaves them as they are.
+CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
+def shown(data: bytes | None) -> str | None:
+    """Text as text, other bytes as base64 behind `base64:`; None stays None."""
+    if data is None:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = BASE64
+    return BASE64 + base64.b64encode(data).decode() if text.startswith(BASE64) else text
+
+
+def read_back(text: str | None) -> bytes | None:
+    """The bytes that `shown` returned this text for. Raises ValueError for invalid base64."""
+    if text is None:
+        return None
+    if text.startswith(BASE64):
+        return base64.b64decode(text.removeprefix(BASE64), validate=True)
+    return text.encode()
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON, with the control characters escaped that JSON allows in a string."""
+    return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def as_utc(timestamp_ms: int) -> str:
+    date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
+    return f"{date}.{timestamp_ms % 1000:03d}Z"

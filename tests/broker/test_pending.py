@@ -1,0 +1,197 @@
+"""A value that is not known yet: steps run when it is, errors take their way, and leaving stops what may be stopped."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+import trio.testing
+
+from minibroker.broker.pending import Pending, then
+
+
+class Source:
+    """What a Pending comes from; `abandoned` counts how often it was told to stop."""
+
+    def __init__(self) -> None:
+        self.abandoned = 0
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+
+def test_a_value_that_is_known_is_followed_at_once() -> None:
+    assert then(3, lambda value: value + 1) == 4
+
+
+def test_steps_run_in_the_call_that_resolves() -> None:
+    pending: Pending[int] = Pending()
+    waiting: int | Pending[int] = pending
+    following = then(then(waiting, lambda value: value + 1), str)
+    assert isinstance(following, Pending) and not following.is_known
+
+    pending.resolve(3)
+
+    assert following.result() == "4"
+
+
+def test_a_step_may_wait_in_its_turn() -> None:
+    first: Pending[int] = Pending()
+    second: Pending[int] = Pending()
+    following = first.then(lambda value: second.then(lambda other: (value, other)))
+
+    first.resolve(1)
+    assert not following.is_known
+    second.resolve(2)
+
+    assert following.result() == (1, 2)
+
+
+def test_only_the_first_value_counts() -> None:
+    pending: Pending[int] = Pending()
+
+    pending.resolve(1)
+    pending.resolve(2)
+    pending.fail(ValueError("too late"))
+
+    assert pending.outcome() == 1
+
+
+def test_what_is_not_known_is_its_own_outcome() -> None:
+    pending: Pending[int] = Pending()
+
+    assert pending.outcome() is pending
+
+
+def test_a_step_that_is_added_late_runs_at_once() -> None:
+    pending: Pending[int] = Pending()
+    pending.resolve(3)
+
+    assert pending.then(str).result() == "3"
+
+
+def test_an_error_passes_every_step_up_to_one_that_recovers() -> None:
+    pending: Pending[int] = Pending()
+    steps: list[int] = []
+    following = pending.then(steps.append).then(lambda _: "fine", lambda error: f"recovered: {error}")
+
+    pending.fail(ValueError("no"))
+
+    assert following.result() == "recovered: no"
+    assert steps == []
+
+
+def test_an_error_in_a_step_is_that_of_what_follows_and_not_of_who_resolves() -> None:
+    pending: Pending[int] = Pending()
+    following = pending.then(lambda value: 1 // value).then(str)
+    heard: list[str] = []
+    following.when_known(lambda: heard.append("known"))
+
+    pending.resolve(0)
+
+    assert heard == ["known"]
+    with pytest.raises(ZeroDivisionError):
+        following.result()
+
+
+def test_an_error_of_a_pending_that_a_step_returned_is_passed_on() -> None:
+    first: Pending[int] = Pending()
+    second: Pending[int] = Pending()
+    following = first.then(lambda _: second)
+    following.when_known(lambda: None)
+    first.resolve(1)
+
+    second.fail(ValueError("no"))
+
+    with pytest.raises(ValueError, match="no"):
+        following.result()
+
+
+def test_an_error_that_nothing_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pending: Pending[int] = Pending()
+    pending.then(lambda value: 1 // value)
+
+    with caplog.at_level(logging.ERROR):
+        pending.resolve(0)
+
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_to_abandon_a_value_is_to_abandon_what_it_comes_from() -> None:
+    source = Source()
+    pending: Pending[int] = Pending(source)
+
+    pending.then(str).then(str).abandon()
+
+    assert source.abandoned == 1
+
+
+def test_a_value_that_a_step_waits_for_is_abandoned_too() -> None:
+    source = Source()
+    first: Pending[int] = Pending()
+    following = first.then(lambda _: Pending[int](source))
+    first.resolve(1)
+
+    following.abandon()
+
+    assert source.abandoned == 1
+
+
+def test_the_steps_of_an_abandoned_value_run_but_its_follower_does_not() -> None:
+    pending: Pending[int] = Pending()
+    steps: list[int] = []
+    following = pending.then(steps.append)
+    following.when_known(lambda: steps.append(99))
+
+    following.abandon()
+    pending.resolve(3)
+
+    assert steps == [3]
+
+
+def test_what_is_known_can_no_longer_be_abandoned() -> None:
+    source = Source()
+    pending: Pending[int] = Pending(source)
+    pending.resolve(3)
+
+    pending.abandon()
+
+    assert source.abandoned == 0
+
+
+def test_a_pending_has_one_follower() -> None:
+    pending: Pending[int] = Pending()
+    pending.then(str)
+
+    with pytest.raises(AssertionError, match="one follower"):
+        pending.then(str)
+
+
+async def test_a_task_waits_until_the_value_is_known(nursery: trio.Nursery) -> None:
+    pending: Pending[int] = Pending()
+    seen: list[int] = []
+
+    async def wait() -> None:
+        seen.append(await pending.wait())
+
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    assert seen == []
+    pending.resolve(3)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert seen == [3]
+    assert await pending.wait() == 3
+
+
+async def test_a_task_that_is_cancelled_abandons_what_it_waits_for() -> None:
+    source = Source()
+    pending: Pending[int] = Pending(source)
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await pending.wait()
+
+    assert source.abandoned == 1
+    pending.resolve(3)  # wakes no task
