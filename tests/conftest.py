@@ -6,9 +6,13 @@ Fixtures that start processes are in integration/.
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 from xdist.scheduler import LoadFileScheduling
 
 from tests.jvm import QUICK_JVM, SPARK_VARIABLE
@@ -49,6 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_out_nightly(config, items)
+    let_time_jump(items)
     if hasattr(config, "workerinput"):
         items.sort(key=turn_of)
 
@@ -61,6 +66,17 @@ def leave_out_nightly(config: pytest.Config, items: list[pytest.Item]) -> None:
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker(NIGHTLY)]
+
+
+def let_time_jump(items: list[pytest.Item]) -> None:
+    """Tests of modules marked `time_jumps` run as if each of them asked for pytest-trio's `autojump_clock`."""
+    for item in items:
+        if item.get_closest_marker("trio") and item.get_closest_marker("time_jumps"):
+            item.add_marker(pytest.mark.trio(run=run_on_jumping_clock), append=False)
+
+
+def run_on_jumping_clock(test: Callable[[], Awaitable[None]], **options: Any) -> None:
+    trio.run(test, **options | {"clock": MockClock(autojump_threshold=0)})
 
 
 def turn_of(item: pytest.Item) -> int:

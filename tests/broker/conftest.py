@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.app import BrokerApp
@@ -34,6 +36,46 @@ class FixedClock(Clock):
         return self.wall_now_ms
 
 
+class At(NamedTuple):
+    """What a Fetch asks of one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    epoch: int = -1
+    last_epoch: int = -1
+    log_start_offset: int = -1
+    max_bytes: int = 1 << 20
+
+
+def fetch_body(*rows: tuple[Any, ...], max_partition_bytes: int = 1 << 20, **options: Any) -> dict[str, Any]:
+    """A Fetch of (topic, partition, offset)..., or of `At` where more is asked; rows of one topic are sent as one."""
+    asked = [row if isinstance(row, At) else At(*row)._replace(max_bytes=max_partition_bytes) for row in rows]
+    topics = [
+        (topic, [(row.partition, row.epoch, *row[2:3], *row[4:]) for row in group])
+        for topic, group in groupby(asked, key=lambda row: row.topic)
+    ]
+    return {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, "topics": topics, **options}
+
+
+class Parked:
+    """A request in a task of its own; `answer` is None while it waits."""
+
+    answer: Any = None
+
+    @property
+    def waits(self) -> bool:
+        return self.answer is None
+
+    async def ask(self, ask: Callable[..., Awaitable[Any]], args: Any, options: Any) -> None:
+        self.answer = await ask(*args, **options)
+
+    async def seen(self) -> Any:
+        """The answer once every task has had its turn, None while it waits."""
+        await wait_all_tasks_blocked()
+        return self.answer
+
+
 class InMemoryBroker:
     """Answers requests through the same bytes a connection would."""
 
@@ -41,6 +83,7 @@ class InMemoryBroker:
         self, data_dir: Path, nursery: trio.Nursery, *, profile: Profile = EVERYTHING, **settings: object
     ) -> None:
         given = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.nursery = nursery
         self.clock = FixedClock()
         config = KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}, profile=profile)
         self.app = BrokerApp(config, self.clock)
@@ -63,9 +106,16 @@ class InMemoryBroker:
         assert int.from_bytes(joined[:4], "big") == len(joined) - 4
         return joined[4:]
 
+    def frame(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> bytes:
+        """A request without its size."""
+        return encode_request(key, version, 1, client_id, API_TABLE[key].request(**body))[4:]
+
+    def dispatch(self, key: ApiKey, version: int, /, **body: Any) -> Any:
+        """What the broker makes of a request before any of it is sent: chunks, or a Pending of them."""
+        return self.registry.dispatch(bytearray(self.frame(key, version, **body)), self.client)
+
     async def call(self, key: ApiKey, version: int, /, client_id: str | None = "test", **body: Any) -> Any:
-        request = encode_request(key, version, 1, client_id, API_TABLE[key].request(**body))
-        response = await self.answer(request[4:])
+        response = await self.answer(self.frame(key, version, client_id, **body))
         return None if response is None else decode_response(key, version, response)[1]
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: object) -> None:
@@ -84,19 +134,22 @@ class InMemoryBroker:
         )
         return None if answer is None else answer.topics[0].partitions[0]
 
-    async def fetch(
-        self,
-        *positions: tuple[str, int, int],
-        version: int = 8,
-        max_partition_bytes: int = 1 << 20,
-        **body: Any,
-    ) -> Any:
-        """Fetch (topic, partition, offset)...; the whole answer."""
-        options = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **body}
-        topics = [
-            (topic, [(partition, -1, offset, -1, -1, max_partition_bytes)]) for topic, partition, offset in positions
-        ]
-        return await self.call(ApiKey.FETCH, version, topics=topics, **options)
+    async def fetch(self, *rows: tuple[Any, ...], version: int = 8, **options: Any) -> Any:
+        """Fetch rows as `fetch_body` takes them; the whole answer."""
+        return await self.call(ApiKey.FETCH, version, **fetch_body(*rows, **options))
+
+    async def park(self, ask: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Parked:
+        """Ask in a task of its own, and see that the request waits."""
+        parked = await self.start(ask, *args, **options)
+        assert await parked.seen() is None
+        return parked
+
+    async def start(self, ask: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Parked:
+        """Ask in a task of its own, and return when the request waits or is answered."""
+        parked = Parked()
+        self.nursery.start_soon(parked.ask, ask, args, options)
+        await wait_all_tasks_blocked()
+        return parked
 
     def log_of(self, topic: str, partition: int = 0) -> Any:
         return self.parts.replica_manager.partitions[TopicPartition(topic, partition)].log

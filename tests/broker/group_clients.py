@@ -5,70 +5,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import trio
-
 from minibroker.protocol.api import ApiKey
-from tests.broker.conftest import InMemoryBroker
+from tests.broker.conftest import InMemoryBroker, Parked
 
 GROUP = "group"
 PROTOCOLS = (("range", b"metadata"),)
 
 
-class Asked:
-    """A request that was sent; `answer` is None while it waits."""
-
-    def __init__(self) -> None:
-        self.answer: Any = None
-
-    @property
-    def waits(self) -> bool:
-        return self.answer is None
-
-
 class GroupClient:
     """Asks in the newest versions, unless told otherwise."""
 
-    def __init__(self, broker: InMemoryBroker, nursery: trio.Nursery | None, group_id: str = GROUP) -> None:
+    def __init__(self, broker: InMemoryBroker, group_id: str = GROUP) -> None:
         self.broker = broker
         self.group_id = group_id
-        self._nursery = nursery
 
     async def find(self) -> Any:
         """Have `__consumer_offsets` made."""
         return await self.broker.call(ApiKey.FIND_COORDINATOR, 1, key=self.group_id)
 
     async def join(self, member_id: str = "", version: int = 3, **body: Any) -> Any:
-        return await self.broker.call(ApiKey.JOIN_GROUP, version, **self._join_body(member_id, body))
-
-    async def start_join(self, member_id: str = "", version: int = 3, **body: Any) -> Asked:
-        return await self._start(ApiKey.JOIN_GROUP, version, self._join_body(member_id, body))
-
-    def _join_body(self, member_id: str, body: dict[str, Any]) -> dict[str, Any]:
-        return {
+        given: dict[str, Any] = {
             "group_id": self.group_id,
             "session_timeout_ms": 10_000,
             "rebalance_timeout_ms": 60_000,
             "member_id": member_id,
             "protocol_type": "consumer",
             "protocols": PROTOCOLS,
-        } | body
+        }
+        return await self.broker.call(ApiKey.JOIN_GROUP, version, **given | body)
+
+    async def start_join(self, member_id: str = "", version: int = 3, **body: Any) -> Parked:
+        return await self.broker.start(self.join, member_id, version, **body)
 
     async def sync(self, joined: Any, assignments: Sequence[Any] = (), version: int = 2, **body: Any) -> Any:
-        return await self.broker.call(ApiKey.SYNC_GROUP, version, **self._sync_body(joined, assignments, body))
+        given = self._identity(joined) | {"group_id": self.group_id, "assignments": assignments}
+        return await self.broker.call(ApiKey.SYNC_GROUP, version, **given | body)
 
-    async def start_sync(self, joined: Any, assignments: Sequence[Any] = (), version: int = 2, **body: Any) -> Asked:
-        return await self._start(ApiKey.SYNC_GROUP, version, self._sync_body(joined, assignments, body))
+    async def start_sync(self, joined: Any, assignments: Sequence[Any] = (), version: int = 2, **body: Any) -> Parked:
+        return await self.broker.start(self.sync, joined, assignments, version, **body)
 
-    def _sync_body(self, joined: Any, assignments: Sequence[Any], body: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "group_id": self.group_id,
-            "generation_id": joined.generation_id,
-            "member_id": joined.member_id,
-            "assignments": assignments,
-        } | body
+    def _identity(self, joined: Any) -> dict[str, Any]:
+        return {"generation_id": joined.generation_id, "member_id": joined.member_id}
 
     async def heartbeat(self, joined: Any, version: int = 2, **body: Any) -> int:
-        given = {"group_id": self.group_id, "generation_id": joined.generation_id, "member_id": joined.member_id}
+        given = {"group_id": self.group_id, **self._identity(joined)}
         return int((await self.broker.call(ApiKey.HEARTBEAT, version, **given | body)).error_code)
 
     async def leave(self, *member_ids: str, version: int = 2) -> int:
@@ -79,7 +59,7 @@ class GroupClient:
 
     async def commit(self, *rows: tuple[str, int, int], joined: Any = None, version: int = 7, **body: Any) -> list[int]:
         """Rows of (topic, partition, offset); the error of each."""
-        identity = {} if joined is None else {"generation_id": joined.generation_id, "member_id": joined.member_id}
+        identity = {} if joined is None else self._identity(joined)
         topics = [(topic, [(partition, offset, -1, -1, body.get("metadata", ""))]) for topic, partition, offset in rows]
         given = {key: value for key, value in body.items() if key != "metadata"}
         answer = await self.broker.call(
@@ -106,15 +86,3 @@ class GroupClient:
         synced = await self.sync(joined, [(joined.member_id, b"all")])
         assert (joined.error_code, synced.error_code, synced.assignment) == (0, 0, b"all")
         return joined
-
-    async def _start(self, key: ApiKey, version: int, body: dict[str, Any]) -> Asked:
-        """Send, and return when the request waits or is answered."""
-        asked = Asked()
-
-        async def ask() -> None:
-            asked.answer = await self.broker.call(key, version, **body)
-
-        assert self._nursery is not None, "a client of no nursery cannot wait"
-        self._nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        return asked

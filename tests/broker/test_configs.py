@@ -21,9 +21,6 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-# -- topics ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", range(3))
 async def test_a_topics_configs_count_in_its_live_logs(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
@@ -151,9 +148,6 @@ async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch
     assert await described(broker, TOPIC, "t", "segment.bytes") == {"segment.bytes": ("1073741824", 5)}
 
 
-# -- the broker -----------------------------------------------------------------------------------------------
-
-
 async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broker: InMemoryBroker) -> None:
     await broker.create_topic("own", segment_bytes=1000)
     await broker.create_topic("t")
@@ -262,9 +256,6 @@ async def test_of_a_resource_given_twice_the_last_counts(broker: InMemoryBroker)
 
     assert [tuple(row) for row in answer.responses] == [(ErrorCode.NONE, None, TOPIC, "t")]
     assert broker.log_of("t").config.retention_ms == 8
-
-
-# -- DescribeConfigs, what v3 added ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 4])

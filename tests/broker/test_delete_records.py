@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import FOLLOWER, assign, follow, park
+from tests.broker.scripted_follower import FOLLOWER, assign, follow
+
+pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
 TIMEOUT_MS = 2000
@@ -44,10 +45,8 @@ async def test_a_follower_that_is_not_up_is_not_waited_for(broker: InMemoryBroke
         assert await delete(broker, ("t", 0, 2)) == [(ErrorCode.NONE, 2)]
 
 
-async def test_a_live_follower_is_waited_for_until_its_log_begins_there(
-    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
-    waiting = await park(nursery, delete, cluster, ("t", 0, 2))
+async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
 
     await follow(cluster, "t", 3, log_start_offset=1)
     not_yet = await waiting.seen()
@@ -58,7 +57,7 @@ async def test_a_live_follower_is_waited_for_until_its_log_begins_there(
     assert cluster.log_of("t").log_start_offset == 2
 
 
-async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker, autojump_clock: MockClock) -> None:
+async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker) -> None:
     await follow(cluster, "t", 3, log_start_offset=1)
     began = trio.current_time()
 
@@ -68,20 +67,16 @@ async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker, autoju
     assert TIMEOUT_MS <= (trio.current_time() - began) * 1000 <= TIMEOUT_MS + 100
 
 
-async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(
-    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
-    waiting = await park(nursery, delete, cluster, ("nope", 0, 0), ("t", 0, 3))
+async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("nope", 0, 0), ("t", 0, 3))
 
     await follow(cluster, "t", 3, log_start_offset=3)
 
     assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (ErrorCode.NONE, 3)]
 
 
-async def test_a_topic_that_is_deleted_ends_the_wait(
-    cluster: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
-    waiting = await park(nursery, delete, cluster, ("t", 0, 2))
+async def test_a_topic_that_is_deleted_ends_the_wait(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
 
     await cluster.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 

@@ -24,9 +24,6 @@ async def faulty(broker: InMemoryBroker) -> Faulty:
     return Faulty(broker)
 
 
-# -- fetch -------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_fetch_error_is_told_at_once_and_the_others_are_read(faulty: Faulty) -> None:
     await faulty.broker.produce("orders", [b"a"])
     faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=1)
@@ -113,9 +110,6 @@ async def test_a_fetch_without_records_does_not_use_a_wrong_crc_up(faulty: Fault
     await faulty.broker.fetch(("orders", 0, 0))
 
     assert fault.count == 0
-
-
-# -- time and connections -------------------------------------------------------------------------------------
 
 
 async def test_a_delayed_request_is_served_after_its_delay(faulty: Faulty, autojump_clock: Any) -> None:

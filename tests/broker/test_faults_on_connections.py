@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.connection import Dispatch
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
 from tests.broker.peers import Peer, PeerOf, echo, framed, peer_of
+
+pytestmark = pytest.mark.time_jumps
 
 __all__ = ["peer_of"]
 
@@ -35,9 +36,7 @@ def trickling(bytes_per_second: int, hurry: trio.Event) -> Dispatch:
 
 
 @pytest.mark.parametrize("bytes_per_second", [1, 7, 40, 1000])
-async def test_a_slow_answer_leaves_at_its_rate(
-    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock, bytes_per_second: int
-) -> None:
+async def test_a_slow_answer_leaves_at_its_rate(peer_of: PeerOf, nursery: trio.Nursery, bytes_per_second: int) -> None:
     peer = peer_of(trickling(bytes_per_second, trio.Event()))
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"slow") + framed(b"next"))
@@ -49,9 +48,7 @@ async def test_a_slow_answer_leaves_at_its_rate(
     assert trio.current_time() - began == pytest.approx(len(ANSWER) / bytes_per_second)
 
 
-async def test_a_slow_answer_is_nowhere_early(
-    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_answer_is_nowhere_early(peer_of: PeerOf, nursery: trio.Nursery) -> None:
     peer = peer_of(trickling(10, trio.Event()))
     nursery.start_soon(peer.run)
     peer.sock.send(framed(b"slow"))
@@ -61,9 +58,7 @@ async def test_a_slow_answer_is_nowhere_early(
     assert len(peer.sock.recv(1000)) == math.ceil(50.5)
 
 
-async def test_a_slow_answer_that_may_hurry_goes_at_once(
-    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_answer_that_may_hurry_goes_at_once(peer_of: PeerOf, nursery: trio.Nursery) -> None:
     hurry = trio.Event()
     peer = peer_of(trickling(1, hurry))
     nursery.start_soon(peer.run)
@@ -78,9 +73,7 @@ async def test_a_slow_answer_that_may_hurry_goes_at_once(
     assert trio.current_time() == began
 
 
-async def test_other_connections_do_not_wait_for_a_slow_one(
-    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_other_connections_do_not_wait_for_a_slow_one(peer_of: PeerOf, nursery: trio.Nursery) -> None:
     slow, other = peer_of(trickling(1, trio.Event())), peer_of(echo)
     for peer in (slow, other):
         nursery.start_soon(peer.run)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey
@@ -14,19 +13,18 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import (
     FOLLOWER,
     answers,
-    ask,
     assign,
     consume,
     follow,
     in_sync,
-    park,
     partition_of,
-    wanted,
 )
+
+pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
 LONG_MS = 60_000
@@ -35,9 +33,6 @@ FUTURE_REPLICA = -3
 
 def one_batch() -> bytearray:
     return build_batch([Record(0, NOW_MS, None, b"v", ())])
-
-
-# -- row 52: what a fetch says of the follower ----------------------------------------------------------------
 
 
 async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broker: InMemoryBroker) -> None:
@@ -69,20 +64,15 @@ async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_u
     await broker.produce("t", THREE)
     await follow(broker, "t", 2)
 
-    row = wanted(0, 5)._replace(last_fetched_epoch=0)
-    body = await broker.call(
-        ApiKey.FETCH, 12, topics=[("t", [row])], replica_id=FOLLOWER, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20
-    )
+    body = await broker.fetch(At("t", 0, 5, last_epoch=0), version=12, replica_id=FOLLOWER)
 
     assert body.topics[0].partitions[0].diverging_epoch.end_offset == 3
     assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == 2
 
 
-async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
-    waiting = await park(nursery, follow, broker, "t", 0, max_wait_ms=LONG_MS)
+    waiting = await broker.park(follow, broker, "t", 0, max_wait_ms=LONG_MS)
     replica = partition_of(broker, "t").remote_replicas[FOLLOWER]
     asked_ms = replica.last_caught_up_ms
     await trio.sleep(5)
@@ -93,12 +83,9 @@ async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(
     assert (replica.log_end_offset.message_offset, replica.last_caught_up_ms) == (0, asked_ms)
 
 
-# -- row 53: who is no replica --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("replicas", [[0], [0, 1]])
 async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wait(
-    broker: InMemoryBroker, autojump_clock: MockClock, replicas: list[int]
+    broker: InMemoryBroker, replicas: list[int]
 ) -> None:
     await assign(broker, "t", replicas)
     await broker.produce("t", THREE)
@@ -114,11 +101,11 @@ async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wai
 
 
 async def test_row_53_what_is_written_does_not_wake_who_is_no_replica_and_waits_below_the_end(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+    broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
-    waiting = await park(nursery, follow, broker, "t", 3, replica=5, max_wait_ms=LONG_MS)
+    waiting = await broker.park(follow, broker, "t", 3, replica=5, max_wait_ms=LONG_MS)
 
     await broker.produce("t", THREE)
 
@@ -136,12 +123,9 @@ async def test_row_53_an_error_stays_an_error_for_who_is_no_replica(broker: InMe
 async def test_row_53_a_follower_with_the_leaders_own_id_is_refused_as_a_whole(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
 
-    body = await ask(broker, [("t", [wanted(0, 0)])], replica_id=0)
+    body = await broker.fetch(("t", 0, 0), replica_id=0)
 
     assert body.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-# -- row 54: the high watermark -------------------------------------------------------------------------------
 
 
 async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replicas(broker: InMemoryBroker) -> None:
@@ -169,11 +153,11 @@ async def test_row_54_the_answer_has_the_high_watermark_of_before_the_fetch(brok
 
 
 async def test_row_54_a_consumer_that_waits_is_woken_by_the_follower_and_not_by_the_producer(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+    broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
-    waiting = await park(nursery, consume, broker, "t", 0, max_wait_ms=LONG_MS)
+    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS)
 
     await broker.produce("t", THREE)
     after_producing = await waiting.seen()
@@ -187,12 +171,10 @@ async def test_row_54_a_consumer_that_waits_is_woken_by_the_follower_and_not_by_
     assert b"c" in after_having.records
 
 
-async def test_row_54_who_reads_to_the_end_is_woken_before_the_high_watermark_moves(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_54_who_reads_to_the_end_is_woken_before_the_high_watermark_moves(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
-    waiting = await park(nursery, follow, broker, "t", 3, replica=FUTURE_REPLICA, max_wait_ms=LONG_MS)
+    waiting = await broker.park(follow, broker, "t", 3, replica=FUTURE_REPLICA, max_wait_ms=LONG_MS)
 
     await broker.produce("t", THREE)
 
@@ -246,13 +228,11 @@ async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_th
     assert replica_manager.partitions[where].high_watermark.message_offset == 1
 
 
-async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1], segment_bytes=1000)
     await broker.produce("t", [b"x" * 800])
     await follow(broker, "t", 1)
-    waiting = await park(nursery, consume, broker, "t", 0, max_wait_ms=LONG_MS, min_bytes=10_000)
+    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS, min_bytes=10_000)
     await broker.produce("t", [b"y" * 800])
     assert await waiting.seen() is None  # the high watermark is still on the first segment
 
@@ -261,12 +241,10 @@ async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behi
     assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
 
 
-async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(broker: InMemoryBroker) -> None:
     """As kafka 2.0.1 Partition.appendRecordsToLeader; which is the first is there up to a hash map."""
     await broker.create_topic("t", 2)
-    waiting = await park(nursery, broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
+    waiting = await broker.park(broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
 
     await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, one_batch()), (1, one_batch())])])
 
@@ -274,10 +252,10 @@ async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(
 
 
 async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t", 2)
-    waiting = await park(nursery, broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
+    waiting = await broker.park(broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
 
     def fail(*args: object) -> None:
         raise OSError(5, "Input/output error")
@@ -288,9 +266,6 @@ async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
 
     assert [row.error_code for row in produced.topics[0].partitions] == [ErrorCode.NONE, ErrorCode.NONE]
     assert {each.error for each in answers(await waiting.seen())} == {ErrorCode.KAFKA_STORAGE_ERROR}
-
-
-# -- row 57: how far each reads -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -326,9 +301,6 @@ async def test_row_57_the_latest_offset_is_the_end_for_a_follower_and_the_high_w
     assert offsets == [3, 0]
 
 
-# -- row 59: what is kept, and who is told when a leader goes ---------------------------------------------------
-
-
 async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_next_start_begins(
     make_broker: MakeBroker, tmp_path: Path
 ) -> None:
@@ -347,14 +319,12 @@ async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_n
     assert (await consume(second, "t", 0)).high_watermark == 2
 
 
-async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1, 2])
     await follow(broker, "t", 0)
-    producing = await park(nursery, broker.produce, "t", THREE, acks=-1)
-    consuming = await park(nursery, consume, broker, "t", 0, max_wait_ms=LONG_MS)
-    following = await park(nursery, follow, broker, "t", 3, replica=2, max_wait_ms=LONG_MS)
+    producing = await broker.park(broker.produce, "t", THREE, acks=-1)
+    consuming = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS)
+    following = await broker.park(follow, broker, "t", 3, replica=2, max_wait_ms=LONG_MS)
 
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 
@@ -364,18 +334,15 @@ async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(
     assert (await following.seen()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# -- sessions (rows 42 to 46) -----------------------------------------------------------------------------------
-
-
 async def test_row_46_a_followers_session_takes_a_consumers_place_and_not_the_other_way_round(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await assign(broker, "t", [0, 1])
-    topics = [("t", [wanted(0, 0)])]
+    rows = [("t", 0, 0)]
 
     ids = [
-        (await ask(broker, topics, replica_id=replica, session_id=0, session_epoch=0)).session_id
+        (await broker.fetch(*rows, replica_id=replica, session_id=0, session_epoch=0)).session_id
         for replica in (-1, FOLLOWER, -1)
     ]
 
@@ -388,29 +355,29 @@ async def test_row_42_a_followers_session_tells_it_of_the_high_watermark_when_th
     broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "t", [0, 1], [0, 1])
-    topics = [("t", [wanted(0, 0), wanted(1, 0)])]
+    rows = [("t", 0, 0), ("t", 1, 0)]
     session = {"replica_id": FOLLOWER}
-    session["session_id"] = (await ask(broker, topics, session_epoch=0, **session)).session_id
+    session["session_id"] = (await broker.fetch(*rows, session_epoch=0, **session)).session_id
     await broker.produce("t", THREE)
 
     told = []
-    for epoch, changed in enumerate(([], [("t", [wanted(0, 3)])], [], []), 1):
-        told.append(answers(await ask(broker, changed, session_epoch=epoch, **session)))
+    for epoch, changed in enumerate(([], [("t", 0, 3)], [], []), 1):
+        told.append(answers(await broker.fetch(*changed, session_epoch=epoch, **session)))
 
     assert [[each.high_watermark for each in each_answer] for each_answer in told] == [[0], [], [3], []]
     assert b"c" in told[0][0].records
 
 
 async def test_row_52_every_partition_of_a_followers_session_is_fetched_with_each_request(
-    broker: InMemoryBroker, autojump_clock: MockClock
+    broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "t", [0, 1])
     session = {"replica_id": FOLLOWER}
-    topics = [("t", [wanted(0, 0)])]
-    session["session_id"] = (await ask(broker, topics, session_epoch=0, **session)).session_id
+    rows = [("t", 0, 0)]
+    session["session_id"] = (await broker.fetch(*rows, session_epoch=0, **session)).session_id
 
     for epoch in range(1, 5):
         await trio.sleep(8)
-        await ask(broker, [], session_epoch=epoch, **session)
+        await broker.fetch(session_epoch=epoch, **session)
 
     assert await in_sync(broker, "t") == [0, 1]

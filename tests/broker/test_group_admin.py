@@ -14,8 +14,8 @@ SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions
 
 
 @pytest.fixture
-async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
-    client = GroupClient(make_broker(**SETTINGS), nursery)
+async def client(make_broker: MakeBroker) -> GroupClient:
+    client = GroupClient(make_broker(**SETTINGS))
     await client.find()
     return client
 
@@ -51,8 +51,8 @@ async def test_a_group_that_is_not_there_is_dead(client: GroupClient) -> None:
     assert (group.error_code, group.group_state, group.protocol_type, group.members) == (0, "Dead", "", [])
 
 
-async def test_without_a_topic_nothing_can_be_told(broker: InMemoryBroker, nursery: trio.Nursery) -> None:
-    group = await GroupClient(broker, nursery).describe()
+async def test_without_a_topic_nothing_can_be_told(broker: InMemoryBroker) -> None:
+    group = await GroupClient(broker).describe()
 
     assert (group.error_code, group.group_state) == (ErrorCode.NOT_COORDINATOR, "")
 
@@ -60,7 +60,7 @@ async def test_without_a_topic_nothing_can_be_told(broker: InMemoryBroker, nurse
 async def test_groups_are_listed_by_state_from_v4(client: GroupClient) -> None:
     await client.stable()
     await client.broker.create_topic("a")
-    await GroupClient(client.broker, None, "offsets").commit(("a", 0, 5))
+    await GroupClient(client.broker, "offsets").commit(("a", 0, 5))
 
     everything = await client.broker.call(ApiKey.LIST_GROUPS, 4)
     stable = await client.broker.call(ApiKey.LIST_GROUPS, 4, states_filter=["Stable", "Dead"])
@@ -83,10 +83,10 @@ async def test_only_an_empty_group_can_be_deleted(client: GroupClient) -> None:
     assert (await client.describe()).group_state == "Dead"
 
 
-async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
+async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBroker) -> None:
     first = make_broker(**SETTINGS)
     await first.create_topic("a")
-    client = GroupClient(first, nursery)
+    client = GroupClient(first)
     joined = await client.stable()
     await client.commit(("a", 0, 5), joined=joined)
     await client.leave(joined.member_id)
@@ -95,7 +95,7 @@ async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBr
 
     again = make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)
 
-    client = GroupClient(again, nursery)
+    client = GroupClient(again)
     assert (await client.describe()).group_state == "Dead"
     assert await client.offset("a") == -1
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey
@@ -15,12 +14,14 @@ from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import MakeBroker
 from tests.broker.group_clients import GROUP, GroupClient
 
+pytestmark = pytest.mark.time_jumps
+
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
 
 
 @pytest.fixture
-async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
-    client = GroupClient(make_broker(**SETTINGS), nursery)
+async def client(make_broker: MakeBroker) -> GroupClient:
+    client = GroupClient(make_broker(**SETTINGS))
     await client.find()
     return client
 
@@ -40,9 +41,6 @@ async def two_static(client: GroupClient, **body: Any) -> tuple[Any, Any]:
     return one, two.answer
 
 
-# -- members that are given an id first (KIP-394) -------------------------------------------------------------
-
-
 async def test_from_v4_a_new_member_is_given_an_id_and_joins_with_it(client: GroupClient) -> None:
     asked = await client.join(version=4)
     joined = await client.join(asked.member_id, version=4)
@@ -52,7 +50,7 @@ async def test_from_v4_a_new_member_is_given_an_id_and_joins_with_it(client: Gro
     assert (await client.describe()).members[0].member_id == asked.member_id
 
 
-async def test_a_rebalance_waits_for_who_was_given_an_id(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_a_rebalance_waits_for_who_was_given_an_id(client: GroupClient) -> None:
     first = await client.stable()
     promised = await client.join(version=4)
     rejoining = await client.start_join(first.member_id)
@@ -63,9 +61,7 @@ async def test_a_rebalance_waits_for_who_was_given_an_id(client: GroupClient, au
     assert joined.generation_id == rejoining.answer.generation_id == 2
 
 
-async def test_who_never_comes_is_waited_for_no_longer_than_its_session(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_who_never_comes_is_waited_for_no_longer_than_its_session(client: GroupClient) -> None:
     first = await client.stable()
     await client.join(version=4, session_timeout_ms=6000)
     rejoining = await client.start_join(first.member_id)
@@ -75,7 +71,7 @@ async def test_who_never_comes_is_waited_for_no_longer_than_its_session(
     assert rejoining.answer.generation_id == 2
 
 
-async def test_who_leaves_before_it_joined_is_not_waited_for(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_who_leaves_before_it_joined_is_not_waited_for(client: GroupClient) -> None:
     first = await client.stable()
     promised = await client.join(version=4)
     rejoining = await client.start_join(first.member_id)
@@ -84,9 +80,6 @@ async def test_who_leaves_before_it_joined_is_not_waited_for(client: GroupClient
     await trio.testing.wait_all_tasks_blocked()
 
     assert rejoining.answer.generation_id == 2
-
-
-# -- static members (KIP-345) ---------------------------------------------------------------------------------
 
 
 async def test_a_static_member_needs_no_id_and_is_named_after_itself(client: GroupClient) -> None:
@@ -148,9 +141,7 @@ async def test_an_administrator_removes_a_static_member_by_its_name(client: Grou
     assert await client.heartbeat(one) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_a_static_member_outlives_a_rebalance_it_did_not_join(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_a_static_member_outlives_a_rebalance_it_did_not_join(client: GroupClient) -> None:
     patience = {"rebalance_timeout_ms": 2000, "session_timeout_ms": 30_000}
     one, two = await two_static(client, **patience)
     rejoining = await client.start_join(one.member_id, **static("one"))
@@ -160,9 +151,7 @@ async def test_a_static_member_outlives_a_rebalance_it_did_not_join(
     assert {row.member_id for row in rejoining.answer.members} == {one.member_id, two.member_id}
 
 
-async def test_a_rebalance_that_nobody_joins_goes_on_until_the_sessions_end(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_a_rebalance_that_nobody_joins_goes_on_until_the_sessions_end(client: GroupClient) -> None:
     one, _ = await two_static(client, rebalance_timeout_ms=2000)
     await client.broker.call(ApiKey.LEAVE_GROUP, 3, group_id=GROUP, members=[("", "two")])
 
@@ -174,7 +163,7 @@ async def test_a_rebalance_that_nobody_joins_goes_on_until_the_sessions_end(
     assert (await client.describe()).group_state == "Empty"
 
 
-async def test_a_static_member_is_removed_when_its_session_ends(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_a_static_member_is_removed_when_its_session_ends(client: GroupClient) -> None:
     await client.stable(**static("one"))
 
     await trio.sleep(10.1)
@@ -192,12 +181,7 @@ async def test_a_static_member_with_another_protocol_sets_off_a_rebalance(client
     assert changed.protocol_name == "sticky"
 
 
-# -- clients that are gone, brokers that stop -----------------------------------------------------------------
-
-
-async def test_a_client_that_disconnects_while_it_waits_breaks_nothing(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_a_client_that_disconnects_while_it_waits_breaks_nothing(client: GroupClient) -> None:
     first = await client.stable()
     with trio.move_on_after(1):
         await client.join(rebalance_timeout_ms=5000)
@@ -231,7 +215,7 @@ async def test_a_member_that_asks_again_on_a_new_connection_is_answered_there(cl
 async def test_when_the_broker_stops_who_waits_is_told_to_look_for_another(client: GroupClient) -> None:
     first = await client.stable()
     joining = await client.start_join()
-    other = GroupClient(client.broker, client._nursery, "other")
+    other = GroupClient(client.broker, "other")
     leader = await other.stable(session_timeout_ms=30_000)
     follower = await other.start_join()
     await other.join(leader.member_id)
@@ -245,21 +229,19 @@ async def test_when_the_broker_stops_who_waits_is_told_to_look_for_another(clien
     assert await client.heartbeat(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def restarted(make_broker: MakeBroker, nursery: trio.Nursery) -> tuple[GroupClient, Any]:
+async def restarted(make_broker: MakeBroker) -> tuple[GroupClient, Any]:
     """A stable group on a broker that was started again, and its member."""
     first = make_broker(**SETTINGS)
     await first.create_topic("a")
-    client = GroupClient(first, nursery)
+    client = GroupClient(first)
     joined = await client.stable()
     await trio.sleep(9)
     first.close()
-    return GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS), nursery), joined
+    return GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)), joined
 
 
-async def test_members_are_there_after_a_restart(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    client, joined = await restarted(make_broker, nursery)
+async def test_members_are_there_after_a_restart(make_broker: MakeBroker) -> None:
+    client, joined = await restarted(make_broker)
 
     assert await client.heartbeat(joined) == ErrorCode.NONE
     assert (await client.sync(joined)).assignment == b"all"
@@ -267,10 +249,8 @@ async def test_members_are_there_after_a_restart(
     assert (described.group_state, described.members[0].client_host) == ("Stable", "/127.0.0.1")
 
 
-async def test_after_a_restart_the_sessions_of_members_begin_anew(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    client, _ = await restarted(make_broker, nursery)
+async def test_after_a_restart_the_sessions_of_members_begin_anew(make_broker: MakeBroker) -> None:
+    client, _ = await restarted(make_broker)
 
     await trio.sleep(9.9)
     assert (await client.describe()).group_state == "Stable"
@@ -279,9 +259,7 @@ async def test_after_a_restart_the_sessions_of_members_begin_anew(
     assert (await client.describe()).group_state == "Empty"
 
 
-async def test_a_member_is_one_entry_in_the_timer_however_often_it_is_heard_of(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_a_member_is_one_entry_in_the_timer_however_often_it_is_heard_of(client: GroupClient) -> None:
     joined = await client.stable()
     timer = client.broker.timers.timer
     before = len(timer)
@@ -291,24 +269,6 @@ async def test_a_member_is_one_entry_in_the_timer_however_often_it_is_heard_of(
         await client.heartbeat(joined)
 
     assert len(timer) == before
-
-
-# -- what cannot be written down, or only later ---------------------------------------------------------------
-
-
-async def test_groups_work_the_same_where_each_append_waits_for_the_disk(
-    make_broker: MakeBroker, nursery: trio.Nursery
-) -> None:
-    broker = make_broker(**SETTINGS, log_flush_interval_messages=1)
-    await broker.create_topic("a")
-    client = GroupClient(broker, nursery)
-
-    joined = await client.stable()
-    assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.NONE]
-    assert await client.leave(joined.member_id) == ErrorCode.NONE
-
-    assert await client.offset("a") == 5
-    assert (await client.describe()).group_state == "Empty"
 
 
 def later(client: GroupClient, error: ErrorCode) -> Pending[ErrorCode]:
@@ -323,7 +283,7 @@ def later(client: GroupClient, error: ErrorCode) -> Pending[ErrorCode]:
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, is_late: bool
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
     first = await client.stable()
     second = await client.start_join()
@@ -347,7 +307,7 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
 
 
 async def test_an_assignment_that_is_stored_too_late_is_given_to_nobody(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await client.join()
     store = client.broker.parts.groups._store
@@ -362,7 +322,7 @@ async def test_an_assignment_that_is_stored_too_late_is_given_to_nobody(
 
 
 async def test_a_static_member_whose_return_cannot_be_stored_is_not_back(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, two = await two_static(client)
     store = client.broker.parts.groups._store

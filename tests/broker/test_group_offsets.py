@@ -22,9 +22,9 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
+async def client(make_broker: MakeBroker) -> GroupClient:
     broker = make_broker(**SETTINGS)
-    client = GroupClient(broker, nursery)
+    client = GroupClient(broker)
     await broker.create_topic("a", 3)
     await client.find()
     return client
@@ -103,7 +103,7 @@ async def test_metadata_has_a_limit(client: GroupClient) -> None:
 
 
 async def test_the_empty_group_id_may_keep_offsets(client: GroupClient) -> None:
-    unnamed = GroupClient(client.broker, None, "")
+    unnamed = GroupClient(client.broker, "")
 
     assert await unnamed.commit(("a", 0, 5)) == [ErrorCode.NONE]
     assert await unnamed.offset("a") == 5
@@ -167,9 +167,6 @@ def log_batches(log: Log, offset: int) -> list[BatchView]:
     records = log.read(offset, 1 << 20, max_offset=log.log_end_offset, min_one_message=True).records
     data = records if isinstance(records, bytes) else records.read()
     return [view for view in scan_batches(data, 0, len(data)) if view.next_offset > offset]
-
-
-# -- how they go ----------------------------------------------------------------------------------------------
 
 
 async def test_offsets_expire_and_the_group_with_them(client: GroupClient) -> None:
@@ -250,13 +247,10 @@ async def test_only_consumers_groups_may_lose_offsets_while_they_run(client: Gro
     assert (await delete_offsets(client, "a", group_id="other")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# -- what is there after a restart ----------------------------------------------------------------------------
-
-
-async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
+async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker) -> None:
     first = make_broker(**SETTINGS)
     await first.create_topic("a")
-    client = GroupClient(first, nursery)
+    client = GroupClient(first)
     await client.find()
     await client.commit(("a", 0, 5), metadata="why")
     await client.broker.call(ApiKey.OFFSET_COMMIT, 6, group_id="other", topics=[("a", [(0, 6, 3, -1, None)])])
@@ -264,8 +258,8 @@ async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker, nurser
 
     again = make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)
 
-    assert await GroupClient(again, nursery).offset("a") == 5
-    row = (await GroupClient(again, nursery, "other").committed(("a", 0))).topics[0].partitions[0]
+    assert await GroupClient(again).offset("a") == 5
+    row = (await GroupClient(again, "other").committed(("a", 0))).topics[0].partitions[0]
     assert (row.committed_offset, row.committed_leader_epoch) == (6, 3)
 
 
@@ -283,3 +277,16 @@ async def test_transactional_offsets_count_once_the_transaction_is_committed(cli
     assert (errors, before) == ({TopicPartition("a", 0): ErrorCode.NONE}, -1)
     assert unstable.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert await client.offset("a") == 5
+
+
+async def test_groups_work_the_same_where_each_append_waits_for_the_disk(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS, log_flush_interval_messages=1)
+    await broker.create_topic("a")
+    client = GroupClient(broker)
+
+    joined = await client.stable()
+    assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.NONE]
+    assert await client.leave(joined.member_id) == ErrorCode.NONE
+
+    assert await client.offset("a") == 5
+    assert (await client.describe()).group_state == "Empty"

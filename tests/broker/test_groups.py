@@ -8,28 +8,24 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.group_clients import GroupClient
 
+pytestmark = pytest.mark.time_jumps
+
 
 @pytest.fixture
-async def client(make_broker: MakeBroker, nursery: trio.Nursery) -> GroupClient:
-    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=1), nursery)
+async def client(make_broker: MakeBroker) -> GroupClient:
+    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=1))
     await client.find()
     return client
 
 
-# -- FindCoordinator ------------------------------------------------------------------------------------------
-
-
-async def test_the_coordinator_is_this_broker_and_its_topic_is_made_when_first_wanted(
-    broker: InMemoryBroker, nursery: trio.Nursery
-) -> None:
-    answer = await GroupClient(broker, nursery).find()
+async def test_the_coordinator_is_this_broker_and_its_topic_is_made_when_first_wanted(broker: InMemoryBroker) -> None:
+    answer = await GroupClient(broker).find()
 
     assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 0, "127.0.0.1", 9092)
     metadata = await broker.call(ApiKey.METADATA, 1, topics=by_name("__consumer_offsets"))
@@ -47,13 +43,10 @@ async def test_an_unknown_kind_of_coordinator_closes_the_connection(broker: InMe
         await broker.call(ApiKey.FIND_COORDINATOR, 1, key="a", key_type=2)
 
 
-async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker, nursery: trio.Nursery) -> None:
-    answer = await GroupClient(broker, nursery).join()
+async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker) -> None:
+    answer = await GroupClient(broker).join()
 
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
-
-
-# -- JoinGroup ------------------------------------------------------------------------------------------------
 
 
 async def test_the_first_member_leads_and_is_told_the_members(client: GroupClient) -> None:
@@ -82,10 +75,8 @@ async def test_every_version_can_join(client: GroupClient, version: int) -> None
     assert joined.protocol_type == ("consumer" if version >= 7 else None)
 
 
-async def test_a_new_group_waits_for_more_members_and_longer_when_one_comes(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1), nursery)
+async def test_a_new_group_waits_for_more_members_and_longer_when_one_comes(make_broker: MakeBroker) -> None:
+    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1))
     await client.find()
     begun = trio.current_time()
 
@@ -101,10 +92,8 @@ async def test_a_new_group_waits_for_more_members_and_longer_when_one_comes(
     assert len(first.answer.members) == 2 and not second.answer.members
 
 
-async def test_the_initial_wait_ends_with_the_rebalance_timeout(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1), nursery)
+async def test_the_initial_wait_ends_with_the_rebalance_timeout(make_broker: MakeBroker) -> None:
+    client = GroupClient(make_broker(group_initial_rebalance_delay_ms=3000, offsets_topic_num_partitions=1))
     await client.find()
 
     joins = []
@@ -130,9 +119,7 @@ async def test_a_second_member_makes_the_first_join_again(client: GroupClient) -
     assert {row.member_id for row in again.members} == {first.member_id, second.answer.member_id}
 
 
-async def test_who_does_not_join_again_in_time_is_no_member_any_more(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_who_does_not_join_again_in_time_is_no_member_any_more(client: GroupClient) -> None:
     first = await client.stable(rebalance_timeout_ms=5000, session_timeout_ms=30_000)
     second = await client.start_join(rebalance_timeout_ms=5000)
 
@@ -142,7 +129,7 @@ async def test_who_does_not_join_again_in_time_is_no_member_any_more(
     assert await client.heartbeat(first) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_in_v0_the_session_timeout_bounds_the_rebalance(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_in_v0_the_session_timeout_bounds_the_rebalance(client: GroupClient) -> None:
     first = await client.stable(version=0, session_timeout_ms=7000)
     second = await client.start_join(version=0, session_timeout_ms=6000)
 
@@ -216,9 +203,6 @@ async def test_a_member_that_speaks_another_protocol_is_refused(client: GroupCli
     assert (await client.join(**body)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-# -- SyncGroup ------------------------------------------------------------------------------------------------
-
-
 async def test_followers_wait_for_the_assignment_of_the_leader(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
@@ -279,9 +263,6 @@ async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
     assert (synced.error_code, synced.protocol_type, synced.protocol_name) == (ErrorCode.NONE, "consumer", "range")
 
 
-# -- Heartbeat ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [
@@ -305,9 +286,7 @@ async def test_before_the_assignment_is_there_a_heartbeat_is_told_of_the_rebalan
     assert await client.heartbeat(joined, generation_id=7) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(
-    client: GroupClient, autojump_clock: MockClock
-) -> None:
+async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(client: GroupClient) -> None:
     first = await client.stable()
     second = await client.start_join()
     first = await client.join(first.member_id)
@@ -326,7 +305,7 @@ async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(
     assert [row.member_id for row in again.members] == [first.member_id]
 
 
-async def test_heartbeats_keep_a_member(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_heartbeats_keep_a_member(client: GroupClient) -> None:
     joined = await client.stable()
 
     for _ in range(10):
@@ -337,7 +316,7 @@ async def test_heartbeats_keep_a_member(client: GroupClient, autojump_clock: Moc
     assert (await client.describe()).group_state == "Empty"
 
 
-async def test_who_waits_is_alive(client: GroupClient, autojump_clock: MockClock) -> None:
+async def test_who_waits_is_alive(client: GroupClient) -> None:
     first = await client.stable(session_timeout_ms=60_000)
     second = await client.start_join(session_timeout_ms=6000)
     first = await client.join(first.member_id)
@@ -350,9 +329,6 @@ async def test_who_waits_is_alive(client: GroupClient, autojump_clock: MockClock
     await trio.testing.wait_all_tasks_blocked()
 
     assert again.answer.generation_id == newcomer.answer.generation_id == 3
-
-
-# -- LeaveGroup -----------------------------------------------------------------------------------------------
 
 
 async def test_when_the_last_member_leaves_the_group_is_empty(client: GroupClient) -> None:

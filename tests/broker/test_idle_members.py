@@ -17,17 +17,15 @@ MOST_BYTES_EACH = 4096  # an idle connection takes 4.5 KiB (`make bench`, parked
 
 @pytest.mark.slow
 @pytest.mark.trio
-async def test_a_member_of_its_own_group_takes_less_than_its_connection(
-    make_broker: MakeBroker, nursery: trio.Nursery
-) -> None:
+async def test_a_member_of_its_own_group_takes_less_than_its_connection(make_broker: MakeBroker) -> None:
     broker = make_broker(group_initial_rebalance_delay_ms=0)
-    await GroupClient(broker, nursery, "first").stable()
+    await GroupClient(broker, "first").stable()
     tasks, timeouts = trio.lowlevel.current_statistics().tasks_living, len(broker.timers.timer)
     gc.collect()
     tracemalloc.start()
 
     for number in range(MEMBERS):
-        await GroupClient(broker, nursery, f"group-{number}").stable()
+        await GroupClient(broker, f"group-{number}").stable()
     gc.collect()
     bytes_each = tracemalloc.get_traced_memory()[0] / MEMBERS
     tracemalloc.stop()

@@ -7,31 +7,26 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import (
     FOLLOWER,
-    ask,
     assign,
     consume,
     follow,
     in_sync,
-    park,
     partition_of,
-    wanted,
 )
+
+pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
 LAG_SECONDS = 10.0
 CHECK_SECONDS = LAG_SECONDS / 2
 PRODUCE_SECONDS = 1.0  # as long as the broker of these tests may wait for replicas
 ACKS_ALL = -1
-
-
-# -- row 55: joining --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("replicas", [[0, 1], [1, 0]])
@@ -110,18 +105,13 @@ async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(
 
     monkeypatch.setattr(store, "save", counted)
 
-    await ask(broker, [("t", [wanted(number, 0) for number in range(20)])], replica_id=FOLLOWER)
+    await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 
     assert [await in_sync(broker, "t", number) for number in range(20)] == [[0, 1]] * 20
     assert len(saves) == 1
 
 
-# -- row 56: leaving --------------------------------------------------------------------------------------------
-
-
-async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 
@@ -132,7 +122,7 @@ async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(
     assert (just_before, await in_sync(broker, "t")) == ([0, 1], [0])
 
 
-async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker, autojump_clock: MockClock) -> None:
+async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker) -> None:
     broker = make_broker(replica_lag_time_max_ms=1000)
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -142,7 +132,7 @@ async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker, au
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
+async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
 
     for _ in range(8):
@@ -152,9 +142,7 @@ async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroke
     assert await in_sync(broker, "t") == [0, 1]
 
 
-async def test_row_56_who_fetches_and_never_catches_up_leaves(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 
@@ -166,22 +154,18 @@ async def test_row_56_who_fetches_and_never_catches_up_leaves(
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
-    waiting = await park(nursery, consume, broker, "t", 0, max_wait_ms=60_000)
+    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=60_000)
 
     await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
 
     assert (await waiting.seen()).high_watermark == 3
 
 
-async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhile(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhile(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -195,7 +179,7 @@ async def test_row_56_who_left_comes_back_when_it_has_what_was_committed_meanwhi
 
 
 async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
-    broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -216,7 +200,7 @@ async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
 
 
 async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_to_come_back(
-    make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock
+    make_broker: MakeBroker, tmp_path: Path
 ) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1], [0, 1])
@@ -235,16 +219,11 @@ async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_t
     assert [await in_sync(second, "t", partition) for partition in (0, 1)] == [[0], [0, 1]]
 
 
-# -- row 58: acks=all -------------------------------------------------------------------------------------------
-
-
-async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1, 2])
     for replica in (1, 2):
         await follow(broker, "t", 0, replica=replica)
-    waiting = await park(nursery, broker.produce, "t", THREE, acks=ACKS_ALL)
+    waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
 
     seen = []
     for replica, offset in ((1, 3), (2, 0), (2, 2), (2, 3)):
@@ -285,9 +264,7 @@ async def test_row_58_too_few_in_sync_replicas_append_nothing(broker: InMemoryBr
     assert broker.log_of("t").log_end_offset == 3
 
 
-async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(
-    make_broker: MakeBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(make_broker: MakeBroker) -> None:
     broker = make_broker(replica_lag_time_max_ms=500)
     await assign(broker, "t", [0, 1], min_insync_replicas=2)
     await follow(broker, "t", 0)
@@ -301,14 +278,12 @@ async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
 async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
     broker: InMemoryBroker,
-    autojump_clock: MockClock,
-    nursery: trio.Nursery,
     monkeypatch: pytest.MonkeyPatch,
     is_disk_failed: bool,
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
-    waiting = await park(nursery, broker.produce, "t", THREE, acks=ACKS_ALL)
+    waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
 
     with monkeypatch.context() as disk:
         disk.setattr(broker.app._log_manager, "is_offline", is_disk_failed)
@@ -318,9 +293,7 @@ async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker
     assert (await waiting.seen()).error_code == expected
 
 
-async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     began = trio.current_time()

@@ -85,9 +85,6 @@ async def end_of(broker: InMemoryBroker, epoch: int, *, version: int = 4, curren
     return only_row(await broker.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, topics=topics))
 
 
-# -- fencing --------------------------------------------------------------------------------------------------
-
-
 @every_epoch
 @pytest.mark.parametrize("offset", [0, 4], ids=["with data", "at the end"])
 @pytest.mark.parametrize("isolation_level", [0, 1])
@@ -138,9 +135,6 @@ async def test_versions_without_epochs_are_not_fenced(broker: InMemoryBroker) ->
     assert (await end_of(broker, 0, version=1, **old)).error_code == ErrorCode.NONE
 
 
-# -- where an epoch ended -------------------------------------------------------------------------------------
-
-
 async def test_an_epoch_ended_where_the_next_one_wrote(broker: InMemoryBroker) -> None:
     first, silent, current = (leader_epoch(broker) - distance for distance in (2, 1, 0))
 
@@ -181,9 +175,6 @@ async def test_listed_offsets_come_with_the_epoch_of_their_records(broker: InMem
     assert (await listed(broker, -1, version=3)).leader_epoch == -1
 
 
-# -- logs that part -------------------------------------------------------------------------------------------
-
-
 async def test_a_reader_with_the_same_past_gets_records(broker: InMemoryBroker) -> None:
     first, current = leader_epoch(broker) - 2, leader_epoch(broker)
 
@@ -219,9 +210,6 @@ async def test_below_the_log_start_offset_is_out_of_range_whatever_the_epoch(bro
     for last in (leader_epoch(broker) - 2, leader_epoch(broker) - 1):
         row = only_row(await fetched(broker, 1, last=last))
         assert (row.error_code, row.diverging_epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
-
-
-# -- in a session ---------------------------------------------------------------------------------------------
 
 
 async def test_a_session_keeps_the_epochs_it_was_told(broker: InMemoryBroker) -> None:

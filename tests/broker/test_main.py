@@ -169,9 +169,6 @@ def test_who_does_not_ask_for_control_does_not_pay_for_it() -> None:
     assert not {*parts, "trio.testing"} & set(said.split())
 
 
-# -- in this process
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> KafkaConfig:
     return KafkaConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})

@@ -133,8 +133,6 @@ async def test_clients_of_a_listener_that_is_not_advertised_are_told_the_address
     assert [(row.host, row.port) for row in answer.brokers] == [("127.0.0.1", 9092)]
 
 
-# -- later versions -------------------------------------------------------------------------------------------
-
 SOME_ID = bytes(range(16))
 
 

@@ -206,9 +206,6 @@ def test_what_compaction_left_is_read() -> None:
     assert groups[GROUP].offsets.committed == {OTHER: as_read(offset(6))}
 
 
-# -- what is hurt ---------------------------------------------------------------------------------------------
-
-
 def test_records_of_unknown_versions_are_passed_over_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     known = Record(0, NOW_MS, offset_key(GROUP, PARTITION), offset_value(offset(5), RETENTION_MS))
     new_key = Record(1, NOW_MS, b"\x00\x09new", b"")

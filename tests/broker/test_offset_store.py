@@ -46,9 +46,6 @@ def disk(make_store: MakeStore) -> StoreOnDisk:
     return make_store()
 
 
-# -- what is written ------------------------------------------------------------------------------------------
-
-
 def test_a_commit_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
     disk.clock.now_ms = 0x1A1FE1224B6
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
@@ -170,9 +167,6 @@ def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore
     assert disk.load() == {}
 
 
-# -- what failed ----------------------------------------------------------------------------------------------
-
-
 class LogWithOutcome:
     """Stands in for the log: appends come to what it is told, at once or later."""
 
@@ -256,9 +250,6 @@ def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeSto
     assert offsets.is_empty
 
 
-# -- what must be waited for ----------------------------------------------------------------------------------
-
-
 def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
     store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
@@ -298,9 +289,6 @@ async def test_flush_messages_is_waited_for(make_store: MakeStore, nursery: trio
     assert offsets.committed == {PARTITION: offset(5)}
     assert disk.log_of().recovery_point == 1
     nursery.cancel_scope.cancel()
-
-
-# -- transactions ---------------------------------------------------------------------------------------------
 
 
 def test_a_marker_completes_the_groups_of_its_partitions_only(make_store: MakeStore) -> None:

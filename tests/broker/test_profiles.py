@@ -37,9 +37,6 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
 MAGIC_AT = 16  # in a batch of any format
 
 
-# -- the tables -----------------------------------------------------------------------------------------------
-
-
 def test_the_table_calls_apis_as_the_protocol_does() -> None:
     known = {str(int(key)): api.name for key, api in API_TABLE.items()}
 
@@ -122,9 +119,6 @@ def test_the_document_tells_every_habit_and_who_has_it(habit: Habit) -> None:
     assert habit in HABITS_UNTIL
 
 
-# -- versions -------------------------------------------------------------------------------------------------
-
-
 async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int, int]]:
     answer = await broker.call(ApiKey.API_VERSIONS, version)
     assert answer.error_code == ErrorCode.NONE
@@ -173,9 +167,6 @@ async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker
     response = await broker.answer(encode_request(ApiKey.API_VERSIONS, 1, 7, "test", default_body(18))[4:])
 
     assert response == b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\0"  # correlation id, UNSUPPORTED_VERSION, no APIs
-
-
-# -- settings -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "magic"), [("0.10", 1), ("0.11", 2), ("1.1", 2), ("2.0", 2)])

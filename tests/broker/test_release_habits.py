@@ -13,8 +13,6 @@ from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, MakeBroker
 from tests.broker.releases import BROKER, PROFILES, TOPIC, create
 
-# -- error codes ----------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("name", "code", "said"),
@@ -72,9 +70,6 @@ def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
 
 def count_of(places: Places) -> int:
     return sum(1 if inner is None else count_of(inner) for _, inner in places)
-
-
-# -- habits ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "state"), [("0.11", "AwaitingSync"), ("1.1", "CompletingRebalance")])

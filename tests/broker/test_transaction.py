@@ -86,9 +86,6 @@ def test_a_change_that_was_not_written_down_is_as_if_it_never_was() -> None:
     assert transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=False, now_ms=NOW_MS) is not None
 
 
-# -- InitProducerId -----------------------------------------------------------------------------------------------
-
-
 def test_a_new_id_begins_with_epoch_0_and_goes_up_by_one() -> None:
     transaction = Transaction("t", new_metadata(PID, TIMEOUT_MS, NOW_MS))
 
@@ -182,9 +179,6 @@ def test_a_producer_whose_id_was_forgotten_gets_a_new_one() -> None:
     assert initialize(transaction, (PID, 3))[:2] == (NEXT_PID, 0)
 
 
-# -- partitions ---------------------------------------------------------------------------------------------------
-
-
 def test_partitions_are_added_to_those_that_are_there() -> None:
     following = transaction_in(ONGOING).prepare_add_partitions(ProducerIdentity(PID, 3), frozenset({A1}), NOW_MS + 9)
 
@@ -226,9 +220,6 @@ def test_while_markers_are_written_nothing_is_added(state: TransactionState) -> 
     assert code_of(refusal) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-# -- the end ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("is_commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
 def test_an_ongoing_transaction_is_decided_with_its_partitions(is_commit: bool, state: TransactionState) -> None:
     following = transaction_in(ONGOING).prepare_end(ProducerIdentity(PID, 3), is_commit=is_commit, now_ms=NOW_MS + 1)
@@ -267,9 +258,6 @@ def test_a_decided_transaction_completes_as_decided(state: TransactionState, end
     assert (following.state, following.partitions, following.start_ms) == (end, frozenset(), NOW_MS)
 
 
-# -- fencing ------------------------------------------------------------------------------------------------------
-
-
 def test_fencing_aborts_under_a_greater_epoch() -> None:
     transaction = transaction_in(ONGOING)
 
@@ -300,9 +288,6 @@ def test_an_identity_after_a_fence_does_not_know_who_was_before() -> None:
         initialize(transaction, (PID, 3))
 
     assert code_of(refusal) is ErrorCode.PRODUCER_FENCED
-
-
-# -- time ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_open_transaction_times_out_after_its_timeout() -> None:

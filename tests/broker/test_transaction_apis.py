@@ -19,9 +19,6 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
 
 
-# -- WriteTxnMarkers ----------------------------------------------------------------------------------------------
-
-
 async def write_markers(broker: InMemoryBroker, *markers: tuple[Any, ...], version: int = 1) -> list[Any]:
     answer = await broker.call(ApiKey.WRITE_TXN_MARKERS, version, markers=list(markers))
     return [
@@ -102,9 +99,6 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     assert await producer.add("a") == [ErrorCode.CONCURRENT_TRANSACTIONS]
     assert await committed(broker, "a") == [b"1"]
     assert "t stays PrepareAbort: a-0 answered TRANSACTION_COORDINATOR_FENCED" in caplog.text
-
-
-# -- offsets ------------------------------------------------------------------------------------------------------
 
 
 async def committed_offset(broker: InMemoryBroker, group_id: str) -> int:
@@ -197,9 +191,6 @@ async def test_a_member_that_is_none_may_not_commit(
     )
 
     assert answer.topics[0].partitions[0].error_code == error
-
-
-# -- what is described --------------------------------------------------------------------------------------------
 
 
 async def test_transactions_are_described(broker: InMemoryBroker) -> None:

@@ -25,9 +25,6 @@ def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
     return broker.parts.transactions.transactions[transactional_id].state
 
 
-# -- what consumers see -------------------------------------------------------------------------------------------
-
-
 async def test_what_is_committed_is_seen_from_the_commit_on(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
@@ -98,9 +95,6 @@ async def test_a_transaction_ends_in_all_its_partitions(broker: InMemoryBroker) 
 
     assert [await committed(broker, "a", partition=each) for each in range(3)] == [[b"0"], [], [b"2"]]
     assert [broker.log_of("a", each).log_end_offset for each in range(3)] == [2, 1, 2]
-
-
-# -- what producers are told --------------------------------------------------------------------------------------
 
 
 async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker) -> None:
@@ -182,9 +176,6 @@ async def test_producers_without_transactions_get_ids_of_their_own(broker: InMem
     assert len({each.producer_id for each in answers}) == 5
 
 
-# -- fencing ------------------------------------------------------------------------------------------------------
-
-
 async def test_a_second_producer_shuts_out_the_first(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     first = await started(broker)
@@ -231,9 +222,6 @@ async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker
     assert (producer.producer_id, producer.epoch) == (producer_id, 1)
     await producer.send("a", b"1")
     assert await producer.end() is ErrorCode.NONE
-
-
-# -- time ---------------------------------------------------------------------------------------------------------
 
 
 async def test_an_open_transaction_is_aborted_after_its_timeout(

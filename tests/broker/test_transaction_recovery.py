@@ -29,9 +29,6 @@ def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
     return broker.parts.transactions.transactions[transactional_id].state
 
 
-# -- restarts -----------------------------------------------------------------------------------------------------
-
-
 async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
@@ -108,9 +105,6 @@ async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broke
     other = await started(make_broker(tmp_path / "one", **FEW), "other")
 
     assert other.producer_id == 5001
-
-
-# -- appends that must be waited for ------------------------------------------------------------------------------
 
 
 async def test_with_an_fsync_for_each_append_it_is_the_same(make_broker: MakeBroker) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.upkeep.upkeep import IDLE_MAPS_INTERVAL_MS, Upkeep
@@ -17,6 +16,8 @@ from tests.broker.conftest import FixedClock
 from tests.broker.waiting import until
 from tests.storage.logs import NOW_MS, append, names_in
 from tests.storage.managers import CONFIG, log_in, opened
+
+pytestmark = pytest.mark.time_jumps
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def upkeep_of(manager: LogManager) -> tuple[Upkeep, FixedClock]:
 
 
 async def test_files_are_removed_and_closed_in_a_thread(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    manager: LogManager, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = log_in(manager)
     append(log, "a")
@@ -65,9 +66,7 @@ async def test_files_are_removed_and_closed_in_a_thread(
     assert not [name for name in names_in(log.directory) if name.endswith(".deleted")]
 
 
-async def test_maps_of_what_is_no_longer_written_are_given_back(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_maps_of_what_is_no_longer_written_are_given_back(manager: LogManager, nursery: trio.Nursery) -> None:
     log = log_in(manager)
     for number in range(30):
         append(log, "x" * 5000, timestamp_ms=NOW_MS + number)
@@ -89,7 +88,7 @@ async def test_maps_of_what_is_no_longer_written_are_given_back(
 
 
 async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
+    manager: LogManager, nursery: trio.Nursery
 ) -> None:
     here = threading.current_thread()
     seen: list[bool] = []
@@ -106,9 +105,7 @@ async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(
     assert seen[:2] == [True, False]
 
 
-async def test_an_offline_directory_is_left_alone_and_ends_nothing(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_offline_directory_is_left_alone_and_ends_nothing(manager: LogManager, nursery: trio.Nursery) -> None:
     append(log_in(manager), "a")
     upkeep, _ = upkeep_of(manager)
     nursery.start_soon(upkeep.run)
@@ -120,9 +117,7 @@ async def test_an_offline_directory_is_left_alone_and_ends_nothing(
     assert not (manager.log_dir / "recovery-point-offset-checkpoint").exists()
 
 
-async def test_an_error_of_the_disk_takes_the_directory_offline(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_error_of_the_disk_takes_the_directory_offline(manager: LogManager, nursery: trio.Nursery) -> None:
     def broken() -> None:
         raise OSError(5, "input/output error")
 

@@ -9,21 +9,20 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
 
-from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, magics, on_disk, row_of, rows, seconds, sizes, wanted
+from tests.broker.asking import LONG_MS, codes, fill, magics, on_disk, row_of, rows, seconds, sizes
+from tests.broker.conftest import InMemoryBroker, fetch_body
+
+pytestmark = pytest.mark.time_jumps
 
 OLD_FORMAT: dict[str, Any] = {"message_format_version": "0.9.0"}  # what v0-v2 read without conversion
 
 
 async def answer_size(broker: InMemoryBroker, version: int) -> int:
     """The bytes of an answer to a fetch at the end of the log."""
-    topics = [("t", [wanted(0, 0)])]
-    body = API_TABLE[ApiKey.FETCH].request(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=topics)
-    answer = await broker.answer(encode_request(ApiKey.FETCH, version, 1, "test", body)[4:])
+    answer = await broker.answer(broker.frame(ApiKey.FETCH, version, **fetch_body(("t", 0, 0))))
     assert answer is not None
     return len(answer)
 
@@ -113,7 +112,7 @@ async def test_row_04_after_an_oversize_batch_nothing_is_left_and_not_less_than_
     answer = await broker.fetch(("t", 0, 0), ("t", 1, 0), max_bytes=10)
 
     assert sizes(answer) == [batch, 0]
-    assert [row.error_code for _, row in rows(answer)] == [ErrorCode.NONE] * 2
+    assert codes(answer) == [ErrorCode.NONE] * 2
 
 
 @pytest.mark.parametrize("limit_in_batches", [1.01, 1.5, 2.0, 2.99])
@@ -173,15 +172,13 @@ async def test_row_08_every_partition_is_answered_though_no_byte_is_left(broker:
     assert [size > 0 for size in sizes(answer)] == [True, False, False]
 
 
-async def test_row_09_what_is_not_in_the_metadata_is_unknown_and_answered_at_once(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_09_what_is_not_in_the_metadata_is_unknown_and_answered_at_once(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     took, answer = await seconds(broker.fetch(("nope", 0, 0), ("t", 1, 0), ("t", -1, 0), max_wait_ms=LONG_MS))
 
     assert took == 0
-    assert [row.error_code for _, row in rows(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
 
 async def test_row_09_an_unknown_partition_is_not_read_and_uses_no_limit(broker: InMemoryBroker) -> None:
@@ -193,9 +190,7 @@ async def test_row_09_an_unknown_partition_is_not_read_and_uses_no_limit(broker:
     assert [(name, len(row.records)) for name, row in rows(answer)] == [("t", 2 * batch), ("nope", 0)]
 
 
-async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
     took, answer = await seconds(broker.fetch(("nope", 0, 0), ("t", 0, 0), max_wait_ms=500))
@@ -229,8 +224,8 @@ async def test_row_12_an_error_has_no_offsets_no_aborted_list_and_no_records(
     await broker.create_topic("t")
     await broker.produce("t", [b"a"])
 
-    asked = ("nope", [wanted(0, 0)]) if offset is None else ("t", [wanted(0, offset)])
-    row = row_of(await fetch_rows(broker, asked, isolation_level=isolation_level))
+    asked = ("nope", 0, 0) if offset is None else ("t", 0, offset)
+    row = row_of(await broker.fetch(asked, isolation_level=isolation_level))
 
     assert row.error_code != ErrorCode.NONE
     assert (row.high_watermark, row.last_stable_offset, row.log_start_offset) == (-1, -1, -1)

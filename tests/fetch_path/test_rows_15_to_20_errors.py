@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.asking import LONG_MS, codes, fill, row_of, rows, seconds, sizes
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.scripted_follower import assign, follow
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, row_of, rows, seconds, sizes, wanted
+
+pytestmark = pytest.mark.time_jumps
 
 FIRST_VERSION_WITH_STORAGE_ERROR = 6
 
 
 def fail_the_disk(broker: InMemoryBroker) -> None:
     broker.parts.replica_manager.log_manager.go_offline("a test")
-
-
-# -- rows 15 and 16: which error ------------------------------------------------------------------------------
 
 
 async def test_row_15_a_partition_that_is_not_there_and_one_whose_disk_failed_are_told_apart(
@@ -32,7 +30,7 @@ async def test_row_15_a_partition_that_is_not_there_and_one_whose_disk_failed_ar
 
     answer = await broker.fetch(("t", 0, 0), ("t", 1, 0), ("nope", 0, 0))
 
-    assert [row.error_code for _, row in rows(answer)] == [
+    assert codes(answer) == [
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -58,9 +56,6 @@ async def test_row_16_clients_that_do_not_know_the_storage_error_are_told_to_loo
 
     knows_it = version >= FIRST_VERSION_WITH_STORAGE_ERROR
     assert code == (ErrorCode.KAFKA_STORAGE_ERROR if knows_it else ErrorCode.NOT_LEADER_FOR_PARTITION)
-
-
-# -- rows 17 and 18: offsets ----------------------------------------------------------------------------------
 
 
 async def test_row_17_offsets_from_the_start_to_the_end_are_in_range_and_no_others(broker: InMemoryBroker) -> None:
@@ -107,12 +102,7 @@ async def behind_the_end(broker: InMemoryBroker) -> None:
     await follow(broker, "t", 1)
 
 
-# -- rows 19 and 20: no wait ----------------------------------------------------------------------------------
-
-
-async def test_row_19_an_error_of_one_partition_ends_the_wait_for_min_bytes(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_19_an_error_of_one_partition_ends_the_wait_for_min_bytes(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     batch = await fill(broker, "t")
 
@@ -125,7 +115,7 @@ async def test_row_19_an_error_of_one_partition_ends_the_wait_for_min_bytes(
 @pytest.mark.parametrize("isolation_level", [0, 1])
 @pytest.mark.parametrize("max_wait_ms", [0, -1])
 async def test_row_20_who_will_not_wait_is_answered_at_once(
-    broker: InMemoryBroker, autojump_clock: MockClock, max_wait_ms: int, isolation_level: int
+    broker: InMemoryBroker, max_wait_ms: int, isolation_level: int
 ) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t")
@@ -137,18 +127,14 @@ async def test_row_20_who_will_not_wait_is_answered_at_once(
     assert broker.parts.replica_manager.fetch_purgatory.statistics().expired == 0
 
 
-async def test_row_20_who_asks_for_no_partition_is_answered_at_once(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_20_who_asks_for_no_partition_is_answered_at_once(broker: InMemoryBroker) -> None:
     took, answer = await seconds(broker.fetch(max_wait_ms=LONG_MS, min_bytes=10_000))
 
     assert (took, answer.error_code, rows(answer)) == (0, ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize("min_bytes", [0, -1])
-async def test_row_20_who_wants_nothing_gets_it_at_once(
-    broker: InMemoryBroker, autojump_clock: MockClock, min_bytes: int
-) -> None:
+async def test_row_20_who_wants_nothing_gets_it_at_once(broker: InMemoryBroker, min_bytes: int) -> None:
     await broker.create_topic("t")
 
     took, _ = await seconds(broker.fetch(("t", 0, 0), max_wait_ms=LONG_MS, min_bytes=min_bytes))
@@ -156,16 +142,14 @@ async def test_row_20_who_wants_nothing_gets_it_at_once(
     assert took == 0
 
 
-async def test_row_20_exactly_min_bytes_are_enough_and_one_less_is_not(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_20_exactly_min_bytes_are_enough_and_one_less_is_not(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         batch = await fill(broker, "t", partition=partition)
-    both = ("t", [wanted(0, 0), wanted(1, 0)])
+    both = (("t", 0, 0), ("t", 1, 0))
 
-    enough, _ = await seconds(fetch_rows(broker, both, min_bytes=2 * batch, max_wait_ms=500))
-    too_little, _ = await seconds(fetch_rows(broker, both, min_bytes=2 * batch + 1, max_wait_ms=500))
+    enough, _ = await seconds(broker.fetch(*both, min_bytes=2 * batch, max_wait_ms=500))
+    too_little, _ = await seconds(broker.fetch(*both, min_bytes=2 * batch + 1, max_wait_ms=500))
 
     assert enough == 0
     assert too_little == pytest.approx(0.5, abs=0.01)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.protocol.errors import ErrorCode
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
+from tests.broker.asking import LONG_MS, fill, seconds, sizes
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import assign, follow, park
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, seconds, sizes, wanted
+from tests.broker.scripted_follower import assign, follow
+
+pytestmark = pytest.mark.time_jumps
 
 
 class Operation(DelayedOperation):
@@ -34,17 +35,12 @@ class Operation(DelayedOperation):
         self.expirations += 1
 
 
-# -- row 31: expiry -------------------------------------------------------------------------------------------
-
-
-async def test_row_31_at_max_wait_what_is_there_is_answered(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_31_at_max_wait_what_is_there_is_answered(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
-    both = ("t", [wanted(0, 0), wanted(1, 0)])
+    both = (("t", 0, 0), ("t", 1, 0))
     batch = await fill(broker, "t")
     began = trio.current_time()
-    parked = await park(nursery, fetch_rows, broker, both, max_wait_ms=500, min_bytes=10_000)
+    parked = await broker.park(broker.fetch, *both, max_wait_ms=500, min_bytes=10_000)
 
     await fill(broker, "t", partition=1)
     assert await parked.seen() is None
@@ -54,20 +50,15 @@ async def test_row_31_at_max_wait_what_is_there_is_answered(
     assert trio.current_time() - began < 0.51
 
 
-async def test_row_31_expired_and_completed_are_counted_apart(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_31_expired_and_completed_are_counted_apart(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     purgatory = broker.parts.replica_manager.fetch_purgatory
 
     await broker.fetch(("t", 0, 0), max_wait_ms=10)
-    await park(nursery, broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
+    await broker.park(broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
     await fill(broker, "t")
 
     assert (purgatory.statistics().expired, purgatory.statistics().completed) == (1, 1)
-
-
-# -- row 32: once ---------------------------------------------------------------------------------------------
 
 
 def test_row_32_of_condition_deadline_and_force_only_the_first_answers() -> None:
@@ -109,7 +100,7 @@ def test_row_32_a_check_that_comes_while_the_condition_is_tried_answers_no_secon
 
 
 async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+    broker: InMemoryBroker, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t")
     answers = []
@@ -125,9 +116,6 @@ async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(
     statistics = broker.parts.replica_manager.fetch_purgatory.statistics()
     assert len(answers) == 1
     assert (statistics.delayed, statistics.completed + statistics.expired) == (0, 1)
-
-
-# -- row 33: purge --------------------------------------------------------------------------------------------
 
 
 def test_row_33_what_is_done_leaves_the_lists_when_more_than_a_thousand_have_gathered() -> None:
@@ -147,21 +135,17 @@ def test_row_33_what_is_done_leaves_the_lists_when_more_than_a_thousand_have_gat
     assert watched[998:] == [1003, 1002, 0]
 
 
-async def test_row_33_the_interval_is_a_setting(
-    make_broker: MakeBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_33_the_interval_is_a_setting(make_broker: MakeBroker) -> None:
     broker = make_broker(fetch_purgatory_purge_interval_requests=1)
     await broker.create_topic("t", 2)
-    both = ("t", [wanted(0, 0), wanted(1, 0)])
+    both = (("t", 0, 0), ("t", 1, 0))
     for _ in range(2):
-        await park(nursery, fetch_rows, broker, both, max_wait_ms=LONG_MS)
+        await broker.park(broker.fetch, *both, max_wait_ms=LONG_MS)
 
     await fill(broker, "t")
 
     assert broker.parts.replica_manager.fetch_purgatory.statistics().watched == 0
 
-
-# -- row 34: the timing wheel ---------------------------------------------------------------------------------
 
 # On both sides of where one of Kafka's wheels (20 slots each) or of ours (256) goes over into the next.
 DEADLINES_MS = sorted(
@@ -194,9 +178,7 @@ def test_row_34_every_deadline_is_met_to_the_millisecond(start_ms: int) -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 21, 399, 400, 401, 8_001, 65_537])
-async def test_row_34_a_fetch_waits_as_long_as_it_says(
-    broker: InMemoryBroker, autojump_clock: MockClock, max_wait_ms: int
-) -> None:
+async def test_row_34_a_fetch_waits_as_long_as_it_says(broker: InMemoryBroker, max_wait_ms: int) -> None:
     await broker.create_topic("t")
 
     took, _ = await seconds(broker.fetch(("t", 0, 0), max_wait_ms=max_wait_ms))
@@ -204,7 +186,7 @@ async def test_row_34_a_fetch_waits_as_long_as_it_says(
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_a_produce_waits_as_long_as_it_says(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
+async def test_row_34_a_produce_waits_as_long_as_it_says(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
 

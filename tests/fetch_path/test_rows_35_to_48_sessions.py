@@ -10,26 +10,27 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.asking import LONG_MS, fill, rows, seconds, sizes
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import assign, follow, park
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, rows, seconds, sizes, wanted
+from tests.broker.scripted_follower import assign, follow
+
+pytestmark = pytest.mark.time_jumps
 
 VERSIONS = (7, 8, 12)
 
 
 async def in_session(broker: InMemoryBroker, session_id: int, epoch: int, *asked: Any, **options: Any) -> Any:
-    """Fetch in a session; `asked` are (topic, rows of `wanted`)."""
-    return await fetch_rows(broker, *asked, session_id=session_id, session_epoch=epoch, **options)
+    """Fetch in a session; `asked` are rows of `fetch`."""
+    return await broker.fetch(*asked, session_id=session_id, session_epoch=epoch, **options)
 
 
 async def begun(broker: InMemoryBroker, *partitions: int, **options: Any) -> int:
     """A session over these partitions of "t", from their starts; its id."""
-    asked = ("t", [wanted(partition, 0) for partition in partitions])
-    answer = await in_session(broker, 0, 0, asked, **options)
+    asked = [("t", partition, 0) for partition in partitions]
+    answer = await in_session(broker, 0, 0, *asked, **options)
     assert answer.session_id > 0
     return int(answer.session_id)
 
@@ -44,18 +45,16 @@ async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker: InMemo
     await broker.create_topic("t")
 
     for _ in range(2):
-        answer = await fetch_rows(broker, ("t", [wanted(0, 0)]), version=version)
+        answer = await broker.fetch(("t", 0, 0), version=version)
         assert facts(answer) == (ErrorCode.NONE, 0, [("t", 0)])
 
     assert broker.parts.fetch_sessions.statistics().sessions == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_36_a_session_begins_with_its_answer_and_not_before(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, version: int
-) -> None:
+async def test_row_36_a_session_begins_with_its_answer_and_not_before(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
-    parked = await park(nursery, in_session, broker, 0, 0, ("t", [wanted(0, 0)]), max_wait_ms=LONG_MS, version=version)
+    parked = await broker.park(in_session, broker, 0, 0, ("t", 0, 0), max_wait_ms=LONG_MS, version=version)
     while_it_waits = broker.parts.fetch_sessions.statistics().sessions
 
     await fill(broker, "t")
@@ -68,7 +67,7 @@ async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answe
     broker = make_broker(max_incremental_fetch_session_cache_slots=0)
     await broker.create_topic("t")
 
-    answer = await in_session(broker, 0, 0, ("t", [wanted(0, 0)]))
+    answer = await in_session(broker, 0, 0, ("t", 0, 0))
 
     assert facts(answer) == (ErrorCode.NONE, 0, [("t", 0)])
 
@@ -80,20 +79,18 @@ async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_o
     await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1, version=version)
 
-    answer = await in_session(broker, session_id, -1, ("t", [wanted(1, 0)]), version=version)
+    answer = await in_session(broker, session_id, -1, ("t", 1, 0), version=version)
     after = await in_session(broker, session_id, 1, version=version)
 
     assert facts(answer) == (ErrorCode.NONE, 0, [("t", 1)])
     assert after.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
 
-    await park(nursery, in_session, broker, session_id, 0, ("t", [wanted(0, 0)]), max_wait_ms=LONG_MS)
+    await broker.park(in_session, broker, session_id, 0, ("t", 0, 0), max_wait_ms=LONG_MS)
 
     assert (await in_session(broker, session_id, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -101,12 +98,12 @@ async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("session_id", "epoch"), [(0, 1), (77, 1), (77, 2**31 - 1), (-5, 3)])
 async def test_row_39_an_id_that_is_not_known_is_an_error_of_the_whole_with_id_0_at_once(
-    broker: InMemoryBroker, autojump_clock: MockClock, version: int, session_id: int, epoch: int
+    broker: InMemoryBroker, version: int, session_id: int, epoch: int
 ) -> None:
     await broker.create_topic("t")
 
     took, answer = await seconds(
-        in_session(broker, session_id, epoch, ("t", [wanted(0, 0)]), version=version, max_wait_ms=LONG_MS)
+        in_session(broker, session_id, epoch, ("t", 0, 0), version=version, max_wait_ms=LONG_MS)
     )
 
     assert took == 0
@@ -139,12 +136,12 @@ async def test_row_40_the_largest_epoch_is_followed_by_1(broker: InMemoryBroker)
 
 
 async def test_row_41_a_request_sent_twice_is_answered_once_and_the_other_time_with_an_error(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+    broker: InMemoryBroker,
 ) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
-    first = await park(nursery, in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
-    second = await park(nursery, in_session, broker, session_id, 2, max_wait_ms=LONG_MS)
+    first = await broker.park(in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
+    second = await broker.park(in_session, broker, session_id, 2, max_wait_ms=LONG_MS)
 
     await fill(broker, "t")
 
@@ -166,14 +163,14 @@ async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, 
     assert await changed() == []
     await fill(broker, "t", partition=1)
     assert await changed() == [1]  # records, and a high watermark
-    assert await changed(("t", [wanted(1, 1)])) == []  # told before
+    assert await changed(("t", 1, 1)) == []  # told before
     await broker.call(ApiKey.DELETE_RECORDS, 1, topics=[("t", [(1, 1)])], timeout_ms=1000)
     assert await changed() == [1]  # a log start offset
-    assert await changed(("t", [wanted(2, 99)])) == [2]  # an error
+    assert await changed(("t", 2, 99)) == [2]  # an error
     assert await changed() == [2]  # it stays one
-    assert await changed(("t", [wanted(2, 0)])) == [2]  # its end: the high watermark is told anew
+    assert await changed(("t", 2, 0)) == [2]  # its end: the high watermark is told anew
     assert await changed() == []
-    assert await changed(("t", [wanted(3, 0)])) == [3]  # a new partition
+    assert await changed(("t", 3, 0)) == [3]  # a new partition
 
 
 async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker: InMemoryBroker) -> None:
@@ -181,7 +178,7 @@ async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker
     await fill(broker, "t")
     await follow(broker, "t", 1)
     await fill(broker, "t")
-    answer = await in_session(broker, 0, 0, ("t", [wanted(0, 2)]))
+    answer = await in_session(broker, 0, 0, ("t", 0, 2))
 
     before = await in_session(broker, answer.session_id, 1)
     await follow(broker, "t", 2)
@@ -191,12 +188,10 @@ async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker
     assert [(row.high_watermark, len(row.records)) for _, row in rows(after)] == [(2, 0)]
 
 
-async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1)
-    parked = await park(nursery, in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
+    parked = await broker.park(in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
 
     batch = await fill(broker, "t", partition=1)
 
@@ -233,13 +228,13 @@ async def test_row_44_partitions_take_turns_when_not_all_have_room(broker: InMem
     offsets = {0: 0, 1: 0, 2: 0}
     room = {"max_bytes": batch, "version": version}
 
-    answer = await in_session(broker, 0, 0, ("t", [wanted(each, 0) for each in (2, 0, 1)]), **room)
+    answer = await in_session(broker, 0, 0, *(("t", each, 0) for each in (2, 0, 1)), **room)
     firsts = []
     for epoch in range(1, 7):
         (read,) = [row for _, row in rows(answer) if len(row.records)]
         firsts.append(read.partition)
         offsets[read.partition] += 1
-        asked = ("t", [wanted(read.partition, offsets[read.partition])])
+        asked = ("t", read.partition, offsets[read.partition])
         answer = await in_session(broker, answer.session_id, epoch, asked, **room)
 
     # The order of the request, then whoever was not answered last. The first answer has all, in their order.
@@ -249,14 +244,12 @@ async def test_row_44_partitions_take_turns_when_not_all_have_room(broker: InMem
 async def test_row_45_a_thousand_sessions_and_no_more(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
-    ids = [(await in_session(broker, 0, 0, ("t", [wanted(0, 0)]))).session_id for _ in range(1001)]
+    ids = [(await in_session(broker, 0, 0, ("t", 0, 0))).session_id for _ in range(1001)]
 
     assert [session_id > 0 for session_id in ids] == [True] * 1000 + [False]
 
 
-async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(
-    make_broker: MakeBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(make_broker: MakeBroker) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=2)
     await broker.create_topic("t", 3)
     large = await begun(broker, 0, 1, 2)
@@ -264,7 +257,7 @@ async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(
     await begun(broker, 0)
 
     async def try_to_begin() -> int:
-        return int((await in_session(broker, 0, 0, ("t", [wanted(0, 0), wanted(1, 0)]))).session_id)
+        return int((await in_session(broker, 0, 0, ("t", 0, 0), ("t", 1, 0))).session_id)
 
     await trio.sleep(118.999)
     too_early = await try_to_begin()
@@ -283,7 +276,7 @@ async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_t
     consumer = await begun(broker, 0, 1, 2)
 
     follower = await begun(broker, 0, replica_id=7)
-    refused = await in_session(broker, 0, 0, ("t", [wanted(each, 0) for each in range(3)]))
+    refused = await in_session(broker, 0, 0, *(("t", each, 0) for each in range(3)))
 
     assert refused.session_id == 0
     assert [broker.parts.fetch_sessions.get(each) is None for each in (consumer, follower)] == [True, False]
@@ -300,9 +293,7 @@ async def test_row_47_ids_are_positive_and_in_no_order(broker: InMemoryBroker) -
     assert max(ids) > 2**24  # 50 numbers of 31 bits that are all below would be no accident
 
 
-async def test_row_48_a_session_in_constant_use_is_stale_two_minutes_after_it_began(
-    make_broker: MakeBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_48_a_session_in_constant_use_is_stale_two_minutes_after_it_began(make_broker: MakeBroker) -> None:
     broker = make_broker(max_incremental_fetch_session_cache_slots=1)
     await broker.create_topic("t")
     session_id = await begun(broker, 0)

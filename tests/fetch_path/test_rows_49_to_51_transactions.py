@@ -10,10 +10,10 @@ from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.broker.asking import fill, magics, row_of, rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow
 from tests.broker.transactional import Producer, started
-from tests.fetch_path.asking import fetch_rows, fill, magics, row_of, rows, wanted
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 VERSIONS = (4, 8, 12)
@@ -27,8 +27,8 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
 
 async def read(broker: InMemoryBroker, offset: int = 0, *, max_bytes: int = 1 << 20, **options: Any) -> Any:
     """The row of a read_committed fetch of the first partition of "t"."""
-    asked = ("t", [wanted(0, offset, max_bytes=max_bytes)])
-    return row_of(await fetch_rows(broker, asked, **{"isolation_level": READ_COMMITTED, **options}))
+    options = {"isolation_level": READ_COMMITTED, "max_partition_bytes": max_bytes, **options}
+    return row_of(await broker.fetch(("t", 0, offset), **options))
 
 
 def aborted(row: Any) -> list[tuple[int, int]]:
@@ -43,9 +43,6 @@ async def transaction(producer: Producer, *values: bytes, is_commit: bool) -> No
     for value in values:
         await producer.send("t", value)
     assert await producer.end(is_commit=is_commit) is ErrorCode.NONE
-
-
-# -- row 49: the last stable offset ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -107,9 +104,6 @@ async def test_row_49_others_are_not_told_of_it_and_read_on(broker: InMemoryBrok
 
     assert (row.high_watermark, row.last_stable_offset) == (1, -1)
     assert b"open" in bytes(row.records)
-
-
-# -- row 50: the aborted transactions -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -200,9 +194,6 @@ async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broke
     assert aborted(row) == [(producer.producer_id, 0)]
 
 
-# -- row 51: null or empty ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("offset", [0, 1], ids=["records", "at the end"])
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_51_the_list_is_null_for_who_reads_everything_and_empty_for_who_has_nothing_to_skip(
@@ -224,10 +215,8 @@ async def test_row_51_a_partition_cut_to_nothing_has_none_either(broker: InMemor
     for partition in range(2):
         batch = await fill(broker, "t", partition=partition)
 
-    both = ("t", [wanted(0, 0), wanted(1, 0)])
-    answers = [
-        await fetch_rows(broker, both, max_bytes=batch + left, isolation_level=READ_COMMITTED) for left in (0, 1)
-    ]
+    both = (("t", 0, 0), ("t", 1, 0))
+    answers = [await broker.fetch(*both, max_bytes=batch + left, isolation_level=READ_COMMITTED) for left in (0, 1)]
 
     # Kafka takes the list away with a first batch that would be cut, and has none to cut where no byte is left.
     assert [[row.aborted_transactions for _, row in rows(answer)] for answer in answers] == [[[], []], [[], None]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import down_convert
@@ -15,9 +15,9 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.asking import codes, fill, magics, on_disk, row_of
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
 from tests.broker.transactional import started
-from tests.fetch_path.asking import UNLIMITED, fetch_rows, fill, magics, on_disk, row_of, rows, wanted
 
 KAFKAS_CHUNK_BYTES = 128 * 1024
 MAGIC_OF_VERSION = {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2, 8: 2, 12: 2}
@@ -34,9 +34,6 @@ def records_in(data: bytes) -> list[tuple[int, bytes | None]]:
         for view in scan_batches(data, 0, len(data))
         for record in iter_all_records(data, view, max_decompressed_bytes=1 << 20)
     ]
-
-
-# -- row 67: which format -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -80,22 +77,16 @@ async def test_row_67_transactional_records_come_without_their_markers(make_brok
     assert records_in(data) == [(0, b"in a transaction"), (2, b"in a transaction")]
 
 
-# -- row 68: forbidden ----------------------------------------------------------------------------------------
-
-
 async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partitions_alone(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_downconversion_enable="false")
     await broker.create_topic("u")
     for topic in ("t", "u"):
         await fill(broker, topic)
 
-    codes = {
-        version: [row.error_code for _, row in rows(await broker.fetch(("t", 0, 0), ("u", 0, 0), version=version))]
-        for version in range(9)
-    }
+    told = {version: codes(await broker.fetch(("t", 0, 0), ("u", 0, 0), version=version)) for version in range(9)}
 
     refused, served = [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE], [ErrorCode.NONE, ErrorCode.NONE]
-    assert codes == {version: refused if version < 4 else served for version in range(9)}
+    assert told == {version: refused if version < 4 else served for version in range(9)}
 
 
 async def test_row_68_the_brokers_setting_is_the_default(make_broker: MakeBroker) -> None:
@@ -121,21 +112,15 @@ async def test_row_68_followers_are_served_all_the_same(broker: InMemoryBroker) 
     await broker.call(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=1000)
     await fill(broker, "t")
 
-    row = row_of(await fetch_rows(broker, ("t", [wanted(0, 0)]), version=3, replica_id=7))
+    row = row_of(await broker.fetch(("t", 0, 0), version=3, replica_id=7))
 
     assert row.error_code == ErrorCode.NONE
     assert magics(bytes(row.records))[0] == 1
 
 
-# -- row 69: lazily -------------------------------------------------------------------------------------------
-
-
-def converted(broker: InMemoryBroker, version: int, *, max_bytes: int = UNLIMITED) -> ConvertedSlice:
+def converted(broker: InMemoryBroker, version: int) -> ConvertedSlice:
     """The records of an answer that has not been sent yet."""
-    topics = [("t", [wanted(0, 0, max_bytes=max_bytes)])]
-    body = API_TABLE[ApiKey.FETCH].request(replica_id=-1, min_bytes=1, max_bytes=UNLIMITED, topics=topics)
-    frame = bytearray(encode_request(ApiKey.FETCH, version, 1, "test", body)[4:])
-    chunks: Any = broker.registry.dispatch(frame, broker.client)
+    chunks = broker.dispatch(ApiKey.FETCH, version, **fetch_body(("t", 0, 0)))
     (records,) = [chunk for chunk in chunks if isinstance(chunk, ConvertedSlice)]
     return records
 

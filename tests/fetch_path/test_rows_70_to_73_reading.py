@@ -9,31 +9,24 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.broker.network.response import send_chunks
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.records_file import FileSlice
-from tests.broker.conftest import NOW_MS, InMemoryBroker
-from tests.broker.scripted_follower import park
-from tests.fetch_path.asking import LONG_MS, UNLIMITED, fill, on_disk, row_of, sizes, wanted
+from tests.broker.asking import LONG_MS, fill, on_disk, row_of, sizes
+from tests.broker.conftest import NOW_MS, InMemoryBroker, fetch_body
 from tests.storage.cleaning import clean, put
+
+pytestmark = pytest.mark.time_jumps
 
 
 def answered(broker: InMemoryBroker, *offsets: int) -> list[Any]:
     """An answer as it is before it is sent: bytes, and slices of files."""
-    topics = [("t", [wanted(partition, offset) for partition, offset in enumerate(offsets)])]
-    body = API_TABLE[ApiKey.FETCH].request(replica_id=-1, min_bytes=1, max_bytes=UNLIMITED, topics=topics)
-    chunks: Any = broker.registry.dispatch(
-        bytearray(encode_request(ApiKey.FETCH, 8, 1, "test", body)[4:]), broker.client
-    )
-    return list(chunks)
-
-
-# -- row 70: zero copy ----------------------------------------------------------------------------------------
+    rows = (("t", partition, offset) for partition, offset in enumerate(offsets))
+    return list(broker.dispatch(ApiKey.FETCH, 8, **fetch_body(*rows)))
 
 
 async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(
@@ -92,9 +85,6 @@ async def through_a_socket(chunks: list[Any]) -> bytes:
     return bytes(received)
 
 
-# -- row 71: the segment that is written ----------------------------------------------------------------------
-
-
 async def test_row_71_what_is_appended_while_an_answer_is_sent_is_not_in_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t")
@@ -132,9 +122,6 @@ async def test_row_71_of_an_append_that_fails_half_way_nobody_sees_anything(
     assert sizes(await broker.fetch(("t", 0, 0))) == [2 * batch]
 
 
-# -- row 72: gaps ---------------------------------------------------------------------------------------------
-
-
 async def first_offset_from(broker: InMemoryBroker, offset: int) -> int | None:
     """Where the first batch begins that a fetch gets; None if it gets nothing."""
     row = row_of(await broker.fetch(("t", 0, offset)))
@@ -168,7 +155,7 @@ async def test_row_72_at_the_end_of_a_segment_the_next_segment_is_tried(broker: 
 
 
 async def test_row_72_where_nothing_is_left_up_to_the_end_there_is_no_error_and_the_wait_is_for_new_records(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+    broker: InMemoryBroker,
 ) -> None:
     await broker.create_topic("t")
     log = broker.log_of("t")
@@ -177,14 +164,11 @@ async def test_row_72_where_nothing_is_left_up_to_the_end_there_is_no_error_and_
 
     next(iter(log.segments)).truncate_to(1, now_ms=NOW_MS)
     stands_at = log.read(1, 100).offset_metadata
-    parked = await park(nursery, broker.fetch, ("t", 0, 2), max_wait_ms=LONG_MS)
+    parked = await broker.park(broker.fetch, ("t", 0, 2), max_wait_ms=LONG_MS)
     batch = await fill(broker, "t")
 
     assert (stands_at.message_offset, stands_at.segment_base_offset) == (3, 3)
     assert sizes(await parked.seen()) == [batch]
-
-
-# -- row 73: the offset index ---------------------------------------------------------------------------------
 
 
 async def test_row_73_the_index_has_an_entry_for_every_4096_bytes_and_no_more(broker: InMemoryBroker) -> None:

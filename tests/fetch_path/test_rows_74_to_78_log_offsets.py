@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.broker.asking import LONG_MS, fill, row_of, rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow
 from tests.broker.transactional import started
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, row_of, rows, wanted
+
+pytestmark = pytest.mark.time_jumps
 
 LATEST, EARLIEST = -1, -2
 DAY_MS = 24 * 3600 * 1000
@@ -48,9 +49,6 @@ async def three_segments(broker: InMemoryBroker) -> None:
         await fill(broker, "t")
     for number, segment in enumerate(log.segments):
         segment.last_modified_ms = 1000 * (number + 1)
-
-
-# -- row 74: version 0 ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -99,9 +97,6 @@ async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(
     assert list(row_of(answer).old_style_offsets) == [3, 2, 1, 0]
 
 
-# -- row 75: later versions -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
 async def test_row_75_the_first_record_that_is_not_older_is_found_inside_its_batch(
     broker: InMemoryBroker, version: int
@@ -141,9 +136,6 @@ async def test_row_75_committed_readers_see_up_to_the_last_stable_offset(make_br
     assert (uncommitted, committed) == ([0, 1, 2], [0, -1, 1])
 
 
-# -- rows 76 and 77: refusals ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
 async def test_row_76_a_partition_named_twice_is_an_invalid_request_and_the_others_are_answered(
     broker: InMemoryBroker, version: int
@@ -165,9 +157,6 @@ async def test_row_77_records_without_timestamps_cannot_be_looked_up_by_time(bro
     refused = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert [row.error_code for row in answered] == [refused, refused, ErrorCode.NONE, ErrorCode.NONE]
     assert [row.offset for row in answered[2:]] == [1, 0]
-
-
-# -- row 78: retention ----------------------------------------------------------------------------------------
 
 
 def delete_what_is_old(broker: InMemoryBroker) -> None:
@@ -195,25 +184,21 @@ async def test_row_78_retention_takes_nothing_that_is_not_committed(broker: InMe
     assert (behind, half, log.log_start_offset) == (1, 1, 3)
 
 
-async def test_row_78_a_session_is_told_that_the_log_begins_further_on(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_78_a_session_is_told_that_the_log_begins_further_on(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2, retention_ms=DAY_MS)
     for _ in range(3):
         await fill(broker, "t")
-    answer = await fetch_rows(broker, ("t", [wanted(0, 3), wanted(1, 0)]), session_epoch=0, session_id=0)
+    answer = await broker.fetch(("t", 0, 3), ("t", 1, 0), session_epoch=0, session_id=0)
 
     delete_what_is_old(broker)
-    told = await fetch_rows(broker, session_id=answer.session_id, session_epoch=1)
-    again = await fetch_rows(broker, session_id=answer.session_id, session_epoch=2)
+    told = await broker.fetch(session_id=answer.session_id, session_epoch=1)
+    again = await broker.fetch(session_id=answer.session_id, session_epoch=2)
 
     assert [(row.partition, row.log_start_offset, row.high_watermark) for _, row in rows(told)] == [(0, 3, 3)]
     assert rows(again) == []
 
 
-async def test_row_78_a_reader_of_what_is_gone_is_out_of_range(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_78_a_reader_of_what_is_gone_is_out_of_range(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", retention_ms=DAY_MS)
     await fill(broker, "t", batches=3)
 

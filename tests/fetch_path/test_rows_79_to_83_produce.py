@@ -13,8 +13,8 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import NO_SEQUENCE, Record
 from minibroker.protocol.record_batch import build_batch
+from tests.broker.asking import on_disk
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.fetch_path.asking import on_disk
 from tests.storage.logs import with_fields
 
 NO_OFFSET = -1
@@ -41,9 +41,6 @@ async def send(
     return ErrorCode(row.error_code), row.base_offset
 
 
-# -- row 79: sizes --------------------------------------------------------------------------------------------
-
-
 async def test_row_79_a_batch_of_max_message_bytes_is_taken_and_a_byte_more_is_too_large(
     broker: InMemoryBroker,
 ) -> None:
@@ -62,9 +59,6 @@ async def test_row_79_a_batch_that_no_segment_has_room_for_is_refused(broker: In
     answers = [await send(broker, batch_of(size)) for size in (100, 101)]
 
     assert answers == [(ErrorCode.NONE, 0), (ErrorCode.RECORD_LIST_TOO_LARGE, NO_OFFSET)]
-
-
-# -- row 80: idempotence --------------------------------------------------------------------------------------
 
 
 async def numbered(broker: InMemoryBroker, sequence: int, *, producer_id: int = 5, epoch: int = 0) -> Any:
@@ -105,9 +99,6 @@ async def test_row_80_a_gap_an_unknown_producer_and_an_old_epoch_are_told_apart(
     assert await numbered(broker, 1, epoch=1) == (ErrorCode.NONE, 1)
 
 
-# -- row 81: what is no client's to write ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sequence", [NO_SEQUENCE, 0])
 async def test_row_81_control_batches_are_the_brokers_own(broker: InMemoryBroker, sequence: int) -> None:
     await broker.create_topic("t")
@@ -146,9 +137,6 @@ async def test_row_81_nor_in_an_old_format(broker: InMemoryBroker, magic: int) -
     assert refused == (ErrorCode.CORRUPT_MESSAGE, NO_OFFSET)
 
 
-# -- row 82: acks ---------------------------------------------------------------------------------------------
-
-
 async def test_row_82_without_acks_an_error_closes_the_connection(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
@@ -164,9 +152,6 @@ async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(
 
     assert await send(broker, batch_of(), acks=acks) == (ErrorCode.INVALID_REQUIRED_ACKS, NO_OFFSET)
     assert on_disk(broker, "t") == b""
-
-
-# -- row 83: internal topics ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection
@@ -20,9 +20,11 @@ from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_r
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker
+from tests.broker.asking import LONG_MS, fill, row_of, sizes
+from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker, fetch_body
 from tests.broker.peers import Peer
-from tests.fetch_path.asking import LONG_MS, fill, row_of, sizes, wanted
+
+pytestmark = pytest.mark.time_jumps
 
 DEFAULTS = KafkaConfig({"log.dirs": "/nowhere"})
 CLOSED = b""
@@ -76,10 +78,7 @@ def request(key: ApiKey, version: int, number: int, **body: Any) -> bytes:
 
 
 def fetch(number: int, *, max_wait_ms: int = 0) -> bytes:
-    topics = [("t", [wanted(0, 0)])]
-    return request(
-        ApiKey.FETCH, 8, number, replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics
-    )
+    return request(ApiKey.FETCH, 8, number, **fetch_body(("t", 0, 0), max_wait_ms=max_wait_ms))
 
 
 def produce(number: int, *, acks: int, partition: int = 0) -> bytes:
@@ -89,9 +88,6 @@ def produce(number: int, *, acks: int, partition: int = 0) -> bytes:
 
 def metadata(number: int) -> bytes:
     return request(ApiKey.METADATA, 1, number, topics=[])
-
-
-# -- rows 84 and 85: versions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [4, 99, 32767, -1])
@@ -136,11 +132,8 @@ async def test_row_85_garbage_closes_the_connection(connect: Connect, payload: b
     assert await wire.receive(1) == CLOSED
 
 
-# -- row 86: one request at a time ----------------------------------------------------------------------------
-
-
 async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_waits(
-    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
+    connect: Connect, broker: InMemoryBroker
 ) -> None:
     await broker.create_topic("t")
     wire = connect()
@@ -152,9 +145,7 @@ async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_
     assert trio.current_time() - began == pytest.approx(0.5, abs=0.01)
 
 
-async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(
-    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     wire = connect()
 
@@ -167,9 +158,7 @@ async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(
     assert broker.log_of("t").log_end_offset == 1
 
 
-async def test_row_86_another_connection_does_not_wait_with_it(
-    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_row_86_another_connection_does_not_wait_with_it(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     waiting, other = connect(), connect()
     waiting.sock.send(fetch(1, max_wait_ms=LONG_MS))
@@ -180,9 +169,6 @@ async def test_row_86_another_connection_does_not_wait_with_it(
     assert await other.answers(1) == [2]
     number, answer = await waiting.answer()
     assert (number, sizes(decode_response(ApiKey.FETCH, 8, answer)[1])[0] > 0) == (1, True)
-
-
-# -- row 87: frame sizes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
@@ -210,12 +196,7 @@ def test_row_87_the_limit_is_100_mebibytes_unless_set() -> None:
     assert DEFAULTS.socket_request_max_bytes == 100 * 1024 * 1024
 
 
-# -- row 88: idle connections ---------------------------------------------------------------------------------
-
-
-async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(
-    connect: Connect, autojump_clock: MockClock
-) -> None:
+async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(connect: Connect) -> None:
     wire = connect(max_idle_ms=DEFAULTS.connections_max_idle_ms)
     for _ in range(2):
         await trio.sleep(599)
@@ -225,9 +206,6 @@ async def test_row_88_a_connection_is_closed_ten_minutes_after_its_last_request(
 
     assert await wire.receive(1) == CLOSED
     assert trio.current_time() - used_until == pytest.approx(600, abs=0.01)
-
-
-# -- row 89: connections of one address -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -278,11 +256,8 @@ async def is_served(stream: trio.SocketStream) -> bool:
         return False
 
 
-# -- row 90: who is gone --------------------------------------------------------------------------------------
-
-
 async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answer_dropped(
-    connect: Connect, broker: InMemoryBroker, autojump_clock: MockClock
+    connect: Connect, broker: InMemoryBroker
 ) -> None:
     await broker.create_topic("t")
     gone, other = connect(), connect()
@@ -300,9 +275,6 @@ async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answ
     assert (purgatory.statistics().delayed, purgatory.statistics().completed) == (0, 1)
     other.sock.send(fetch(2))
     assert await other.answers(1) == [2]
-
-
-# -- row 91: requests without an answer -----------------------------------------------------------------------
 
 
 async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_request_is(
@@ -331,9 +303,6 @@ async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect: Connec
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
         assert await wire.answers(count) == list(range(count))
-
-
-# -- row 82 at the wire: what a failed produce without acks does ----------------------------------------------
 
 
 async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(

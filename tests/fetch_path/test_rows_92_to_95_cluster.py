@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
+from tests.broker.asking import LONG_MS, codes, fill, row_of
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.group_clients import GroupClient
-from tests.broker.scripted_follower import park
-from tests.fetch_path.asking import LONG_MS, fill, row_of, rows
 
-# -- row 92: metadata -----------------------------------------------------------------------------------------
+pytestmark = pytest.mark.time_jumps
 
 
 async def topics_of(broker: InMemoryBroker, version: int, topics: Any) -> dict[str, tuple[ErrorCode, int]]:
@@ -47,17 +45,14 @@ async def test_row_92_all_topics_are_an_empty_list_in_v0_and_null_from_v1_on(bro
     assert names == [["a", "b"], ["a", "b"], []]
 
 
-# -- row 94: groups -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("session_timeout_ms", "is_taken"), [(5999, False), (6000, True), (300_000, True), (300_001, False)]
 )
 async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock, session_timeout_ms: int, is_taken: bool
+    make_broker: MakeBroker, session_timeout_ms: int, is_taken: bool
 ) -> None:
     broker = make_broker(offsets_topic_num_partitions=1)
-    client = GroupClient(broker, nursery)
+    client = GroupClient(broker)
     await client.find()
 
     joined = await client.join(session_timeout_ms=session_timeout_ms)
@@ -66,10 +61,10 @@ async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
 
 
 async def test_row_94_the_first_rebalance_of_a_group_waits_three_seconds_for_more_members(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock
+    make_broker: MakeBroker,
 ) -> None:
     broker = make_broker(offsets_topic_num_partitions=1)
-    client = GroupClient(broker, nursery)
+    client = GroupClient(broker)
     await client.find()
     began = trio.current_time()
 
@@ -78,26 +73,23 @@ async def test_row_94_the_first_rebalance_of_a_group_waits_three_seconds_for_mor
     assert trio.current_time() - began == pytest.approx(3, abs=0.01)
 
 
-# -- row 95: the log directory fails --------------------------------------------------------------------------
-
-
 def break_the_disk(*_: object) -> int:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 async def test_row_95_a_log_directory_that_fails_takes_all_its_partitions_offline(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("t", 2)
     await broker.create_topic("u")
     await fill(broker, "u")
-    parked = await park(nursery, broker.fetch, ("t", 1, 0), max_wait_ms=LONG_MS)
+    parked = await broker.park(broker.fetch, ("t", 1, 0), max_wait_ms=LONG_MS)
 
     with monkeypatch.context() as disk:
         disk.setattr(os, "pwrite", break_the_disk)
         failed = await broker.produce("t", [b"x"])
     later = [(await broker.produce("u", [b"x"])).error_code]
-    later += [row.error_code for _, row in rows(await broker.fetch(("t", 0, 0), ("t", 1, 0), ("u", 0, 0)))]
+    later += codes(await broker.fetch(("t", 0, 0), ("t", 1, 0), ("u", 0, 0)))
     answer = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[("u", [(0, -1, -1, 1)])])
     later.append(row_of(answer).error_code)
 

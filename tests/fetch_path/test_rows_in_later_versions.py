@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock
 
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import park, partition_of
-from tests.fetch_path.asking import LONG_MS, fetch_rows, fill, row_of, rows, seconds, sizes, wanted
+from tests.broker.asking import LONG_MS, fill, row_of, rows, seconds, sizes
+from tests.broker.conftest import At, InMemoryBroker, MakeBroker
+from tests.broker.scripted_follower import partition_of
+
+pytestmark = pytest.mark.time_jumps
 
 FENCED, UNKNOWN = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -39,11 +39,13 @@ def epoch_of(broker: InMemoryBroker) -> int:
 @pytest.mark.parametrize("version", [9, 10, 11, 12])
 @pytest.mark.parametrize(("distance", "code"), [(-1, FENCED), (1, UNKNOWN)])
 async def test_row_11_row_12_row_19_a_wrong_leader_epoch_is_an_error_in_its_place_that_ends_the_wait(
-    broker: InMemoryBroker, autojump_clock: MockClock, version: int, distance: int, code: ErrorCode
+    broker: InMemoryBroker, version: int, distance: int, code: ErrorCode
 ) -> None:
-    asked = ("t", [wanted(0, 0, epoch=epoch_of(broker) + distance), wanted(1, 0)])
+    wrong = At("t", 0, 0, epoch=epoch_of(broker) + distance)
 
-    took, answer = await seconds(fetch_rows(broker, asked, version=version, max_wait_ms=LONG_MS, min_bytes=10_000))
+    took, answer = await seconds(
+        broker.fetch(wrong, ("t", 1, 0), version=version, max_wait_ms=LONG_MS, min_bytes=10_000)
+    )
 
     assert took == 0
     assert [(row.partition, row.error_code) for _, row in rows(answer)] == [(0, code), (1, ErrorCode.NONE)]
@@ -54,26 +56,24 @@ async def test_row_11_row_12_row_19_a_wrong_leader_epoch_is_an_error_in_its_plac
 
 @pytest.mark.parametrize("version", [7, 8])
 async def test_row_12_what_these_versions_cannot_say_is_not_checked(broker: InMemoryBroker, version: int) -> None:
-    answer = await fetch_rows(broker, ("t", [wanted(0, 0, epoch=77)]), version=version)
+    answer = await broker.fetch(At("t", 0, 0, epoch=77), version=version)
 
     assert row_of(answer).error_code == ErrorCode.NONE
 
 
-async def test_row_20_another_past_is_answered_at_once(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
-    asked = ("t", [wanted(0, 2, epoch=epoch_of(broker), last_epoch=epoch_of(broker) - 1)])
+async def test_row_20_another_past_is_answered_at_once(broker: InMemoryBroker) -> None:
+    asked = At("t", 0, 2, epoch=epoch_of(broker), last_epoch=epoch_of(broker) - 1)
 
-    took, answer = await seconds(fetch_rows(broker, asked, version=12, max_wait_ms=LONG_MS))
+    took, answer = await seconds(broker.fetch(asked, version=12, max_wait_ms=LONG_MS))
 
     assert (took, sizes(answer)) == (0, [0])
     assert row_of(answer).diverging_epoch.end_offset == 1
 
 
-async def test_row_22_the_right_epochs_wait_as_ever(
-    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+async def test_row_22_the_right_epochs_wait_as_ever(broker: InMemoryBroker) -> None:
     epoch = epoch_of(broker)
-    asked = ("t", [wanted(0, 2, epoch=epoch, last_epoch=epoch)])
-    parked = await park(nursery, fetch_rows, broker, asked, version=12, max_wait_ms=LONG_MS)
+    asked = At("t", 0, 2, epoch=epoch, last_epoch=epoch)
+    parked = await broker.park(broker.fetch, asked, version=12, max_wait_ms=LONG_MS)
 
     batch = await fill(broker, "t")
 
@@ -84,17 +84,12 @@ async def test_row_42_in_a_session_errors_and_another_past_are_told_every_time_u
     broker: InMemoryBroker,
 ) -> None:
     epoch = epoch_of(broker)
-    first = await fetch_rows(broker, ("t", [wanted(0, 2), wanted(1, 0)]), version=12, session_id=0, session_epoch=0)
+    first = await broker.fetch(("t", 0, 2), ("t", 1, 0), version=12, session_id=0, session_epoch=0)
     epochs = iter(range(1, 10))
 
     async def told(*asked: Any) -> list[tuple[int, ErrorCode, int | None]]:
-        answer = await fetch_rows(
-            broker,
-            *([("t", list(asked))] if asked else []),
-            version=12,
-            session_id=first.session_id,
-            session_epoch=next(epochs),
-        )
+        session = {"session_id": first.session_id, "session_epoch": next(epochs)}
+        answer = await broker.fetch(*asked, version=12, **session)
         return [
             (row.partition, row.error_code, row.diverging_epoch and row.diverging_epoch.end_offset)
             for _, row in rows(answer)
@@ -102,9 +97,9 @@ async def test_row_42_in_a_session_errors_and_another_past_are_told_every_time_u
 
     assert await told() == []
     for _ in range(2):
-        assert await told(wanted(1, 0, epoch=epoch + 5)) == [(1, UNKNOWN, None)]
-    assert await told(wanted(1, 0, epoch=epoch)) == [(1, ErrorCode.NONE, None)]
+        assert await told(At("t", 1, 0, epoch=epoch + 5)) == [(1, UNKNOWN, None)]
+    assert await told(At("t", 1, 0, epoch=epoch)) == [(1, ErrorCode.NONE, None)]
     assert await told() == []
     for _ in range(2):
-        assert await told(wanted(0, 2, epoch=epoch, last_epoch=epoch - 1)) == [(0, ErrorCode.NONE, 1)]
-    assert await told(wanted(0, 2, epoch=epoch, last_epoch=epoch)) == []
+        assert await told(At("t", 0, 2, epoch=epoch, last_epoch=epoch - 1)) == [(0, ErrorCode.NONE, 1)]
+    assert await told(At("t", 0, 2, epoch=epoch, last_epoch=epoch)) == []

@@ -1,4 +1,4 @@
-"""What the tests of the fetch path's rows have in common: answers row by row, and how long one took."""
+"""What tests of requests have in common: answers row by row, how long one took, and what is on the disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import trio
 
-from minibroker.protocol.api import ApiKey
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, InMemoryBroker
@@ -27,6 +26,10 @@ def row_of(answer: Any) -> Any:
     return row
 
 
+def codes(answer: Any) -> list[int]:
+    return [row.error_code for _, row in rows(answer)]
+
+
 def sizes(answer: Any) -> list[int]:
     return [len(row.records) for _, row in rows(answer)]
 
@@ -36,17 +39,6 @@ async def seconds(waiting: Awaitable[Any]) -> tuple[float, Any]:
     started = trio.current_time()
     answer = await waiting
     return trio.current_time() - started, answer
-
-
-def wanted(partition: int, offset: int, *, max_bytes: int = UNLIMITED, epoch: int = -1, last_epoch: int = -1) -> Any:
-    """What a Fetch says of one partition."""
-    return (partition, epoch, offset, last_epoch, -1, max_bytes)
-
-
-async def fetch_rows(broker: InMemoryBroker, *topics: tuple[str, list[Any]], version: int = 8, **body: Any) -> Any:
-    """Fetch rows made by `wanted`."""
-    options = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **body}
-    return await broker.call(ApiKey.FETCH, version, topics=list(topics), **options)
 
 
 async def fill(broker: InMemoryBroker, topic: str, *, partition: int = 0, batches: int = 1, size: int = 100) -> int:
