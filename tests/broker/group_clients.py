@@ -63,7 +63,7 @@ class GroupClient:
         topics = [(topic, [(partition, offset, -1, -1, body.get("metadata", ""))]) for topic, partition, offset in rows]
         given = {key: value for key, value in body.items() if key != "metadata"}
         answer = await self.broker.call(
-            ApiKey.OFFSET_COMMIT, version, group_id=self.group_id, topics=topics, **identity, **given
+            ApiKey.OFFSET_COMMIT, version, group_id=self.group_id, topics=topics, **identity | given
         )
         return [row.error_code for topic in answer.topics for row in topic.partitions]
 

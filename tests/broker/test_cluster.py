@@ -60,15 +60,6 @@ async def test_log_directories_are_told_with_the_size_of_each_log(broker: InMemo
     assert {(row.offset_lag, row.is_future_key) for _, rows in directory.topics for row in rows} == {(0, False)}
 
 
-async def test_only_named_partitions_that_are_here_are_told(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", 2)
-
-    answer = await broker.call(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=[("t", [1, 9, 1]), ("nope", [0])])
-
-    (directory,) = answer.results
-    assert [(name, [row.partition for row in rows]) for name, rows in directory.topics] == [("t", [1])]
-
-
 async def test_the_size_of_the_disk_is_told_from_v4(broker: InMemoryBroker) -> None:
     disk = os.statvfs(broker.app._log_manager.log_dir)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.pending import Pending
@@ -153,24 +152,6 @@ async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of:
         await trio.testing.wait_all_tasks_blocked()
 
     assert await peer.receive(10) == framed(b"slowly")
-
-
-async def test_an_idle_connection_is_closed_and_a_used_one_is_not(
-    peer_of: PeerOf, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    peer = peer_of(echo, max_idle_ms=10_000)
-    nursery.start_soon(peer.timers.run)
-    nursery.start_soon(peer.run)
-
-    for _ in range(3):
-        await trio.sleep(8)
-        peer.sock.send(framed(b"ping"))
-        assert await peer.receive(8) == framed(b"ping")
-    used_until = trio.current_time()
-
-    assert await peer.receive(1) == b""
-    assert 10 <= trio.current_time() - used_until <= 10.1
-    nursery.cancel_scope.cancel()
 
 
 async def test_stopping_ends_an_idle_connection_at_once(peer_of: PeerOf) -> None:

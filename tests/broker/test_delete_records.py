@@ -36,15 +36,6 @@ async def cluster(make_broker: MakeBroker) -> InMemoryBroker:
     return broker
 
 
-async def test_a_follower_that_is_not_up_is_not_waited_for(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    await follow(broker, "t", 3)
-
-    with trio.fail_after(0):
-        assert await delete(broker, ("t", 0, 2)) == [(ErrorCode.NONE, 2)]
-
-
 async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster: InMemoryBroker) -> None:
     waiting = await cluster.park(delete, cluster, ("t", 0, 2))
 

@@ -47,14 +47,11 @@ async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broke
 
 async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    await follow(broker, "t", 3)
+    await follow(broker, "t", 0)
 
-    answer = await follow(broker, "t", 4)
-
-    assert answer == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
+    assert await follow(broker, "t", 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
     assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == -1
-    assert await in_sync(broker, "t") == [0, 1]
+    assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE  # who is no replica
 
 
 async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_until_it_is_cut(
@@ -100,34 +97,6 @@ async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wai
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_53_what_is_written_does_not_wake_who_is_no_replica_and_waits_below_the_end(
-    broker: InMemoryBroker,
-) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    waiting = await broker.park(follow, broker, "t", 3, replica=5, max_wait_ms=LONG_MS)
-
-    await broker.produce("t", THREE)
-
-    assert await waiting.seen() is None
-    await trio.sleep(LONG_MS / 1000 + 1)
-    assert (await waiting.seen()).high_watermark == 6
-
-
-async def test_row_53_an_error_stays_an_error_for_who_is_no_replica(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-
-    assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE
-
-
-async def test_row_53_a_follower_with_the_leaders_own_id_is_refused_as_a_whole(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-
-    body = await broker.fetch(("t", 0, 0), replica_id=0)
-
-    assert body.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-
-
 async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replicas(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1, 2])
     await follow(broker, "t", 0, replica=1)
@@ -140,48 +109,6 @@ async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replica
         seen.append((await consume(broker, "t", 0)).high_watermark)
 
     assert seen == [0, 2, 3]
-
-
-async def test_row_54_the_answer_has_the_high_watermark_of_before_the_fetch(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-
-    seen = [(await follow(broker, "t", offset)).high_watermark for offset in (0, 3, 3)]
-
-    assert seen == [0, 0, 3]
-
-
-async def test_row_54_a_consumer_that_waits_is_woken_by_the_follower_and_not_by_the_producer(
-    broker: InMemoryBroker,
-) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=LONG_MS)
-
-    await broker.produce("t", THREE)
-    after_producing = await waiting.seen()
-    await follow(broker, "t", 0)
-    after_asking = await waiting.seen()
-    await follow(broker, "t", 3)
-    after_having = await waiting.seen()
-
-    assert (after_producing, after_asking) == (None, None)
-    assert after_having.high_watermark == 3
-    assert b"c" in after_having.records
-
-
-async def test_row_54_who_reads_to_the_end_is_woken_before_the_high_watermark_moves(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    waiting = await broker.park(follow, broker, "t", 3, replica=FUTURE_REPLICA, max_wait_ms=LONG_MS)
-
-    await broker.produce("t", THREE)
-
-    answer = await waiting.seen()
-    assert answer.high_watermark == 3
-    assert answer.records
-    assert (await consume(broker, "t", 0)).high_watermark == 6
 
 
 async def test_row_54_who_lags_and_is_not_in_sync_holds_nothing_back(broker: InMemoryBroker) -> None:
@@ -241,16 +168,6 @@ async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behi
     assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
 
 
-async def test_a_produce_to_two_partitions_wakes_who_waits_after_the_first(broker: InMemoryBroker) -> None:
-    """As kafka 2.0.1 Partition.appendRecordsToLeader; which is the first is there up to a hash map."""
-    await broker.create_topic("t", 2)
-    waiting = await broker.park(broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
-
-    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, one_batch()), (1, one_batch())])])
-
-    assert [bool(each.records) for each in answers(await waiting.seen())] == [True, False]
-
-
 async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,21 +203,6 @@ async def test_row_57_followers_read_to_the_end_and_consumers_to_the_high_waterm
     assert bool(answer.records) is is_read
 
 
-async def test_row_57_the_latest_offset_is_the_end_for_a_follower_and_the_high_watermark_for_a_consumer(
-    broker: InMemoryBroker,
-) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-
-    offsets = []
-    for replica in (1, -1):
-        body = await broker.call(ApiKey.LIST_OFFSETS, 2, replica_id=replica, topics=[("t", [(0, -1, -1, 1)])])
-        offsets.append(body.topics[0].partitions[0].offset)
-
-    assert offsets == [3, 0]
-
-
 async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_next_start_begins(
     make_broker: MakeBroker, tmp_path: Path
 ) -> None:
@@ -332,40 +234,6 @@ async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker: InMemo
     assert (row.error_code, row.base_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
     assert (await consuming.seen()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await following.seen()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-async def test_row_46_a_followers_session_takes_a_consumers_place_and_not_the_other_way_round(
-    make_broker: MakeBroker,
-) -> None:
-    broker = make_broker(max_incremental_fetch_session_cache_slots=1)
-    await assign(broker, "t", [0, 1])
-    rows = [("t", 0, 0)]
-
-    ids = [
-        (await broker.fetch(*rows, replica_id=replica, session_id=0, session_epoch=0)).session_id
-        for replica in (-1, FOLLOWER, -1)
-    ]
-
-    assert ids[0] != 0
-    assert ids[1] not in (0, ids[0])
-    assert ids[2] == 0
-
-
-async def test_row_42_a_followers_session_tells_it_of_the_high_watermark_when_that_moves(
-    broker: InMemoryBroker,
-) -> None:
-    await assign(broker, "t", [0, 1], [0, 1])
-    rows = [("t", 0, 0), ("t", 1, 0)]
-    session = {"replica_id": FOLLOWER}
-    session["session_id"] = (await broker.fetch(*rows, session_epoch=0, **session)).session_id
-    await broker.produce("t", THREE)
-
-    told = []
-    for epoch, changed in enumerate(([], [("t", 0, 3)], [], []), 1):
-        told.append(answers(await broker.fetch(*changed, session_epoch=epoch, **session)))
-
-    assert [[each.high_watermark for each in each_answer] for each_answer in told] == [[0], [], [3], []]
-    assert b"c" in told[0][0].records
 
 
 async def test_row_52_every_partition_of_a_followers_session_is_fetched_with_each_request(

@@ -1,4 +1,7 @@
-"""The offsets of groups at the handlers: commits, what is fetched, and when they go."""
+"""The offsets of groups at the handlers: commits, what is fetched, and when they go.
+
+Which commits are refused, and what is fetched in each version, is in tests/conformance/scripts/groups.py.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.log.log import Log
 from tests.broker.conftest import MakeBroker
 from tests.broker.group_clients import GroupClient
 
@@ -30,23 +31,6 @@ async def client(make_broker: MakeBroker) -> GroupClient:
     return client
 
 
-async def test_what_was_committed_is_fetched(client: GroupClient) -> None:
-    errors = await client.commit(("a", 0, 5), ("a", 2, 7), metadata="why")
-
-    answer = await client.committed(("a", 0), ("a", 1), ("a", 2))
-
-    assert errors == [ErrorCode.NONE, ErrorCode.NONE]
-    rows = [(row.partition, row.committed_offset, row.metadata, row.error_code) for t in answer.topics for row in t[1]]
-    assert rows == [(0, 5, "why", 0), (1, -1, "", 0), (2, 7, "why", 0)]
-
-
-async def test_the_last_commit_counts(client: GroupClient) -> None:
-    for offset in (5, 9, 3):
-        await client.commit(("a", 0, offset))
-
-    assert await client.offset("a") == 3
-
-
 @pytest.mark.parametrize("version", range(9))
 async def test_every_version_can_commit(client: GroupClient, version: int) -> None:
     assert await client.commit(("a", 0, version), version=version) == [ErrorCode.NONE]
@@ -60,89 +44,33 @@ async def test_a_leader_epoch_is_kept_with_the_offset(client: GroupClient) -> No
     assert (row.committed_offset, row.committed_leader_epoch, row.metadata) == (5, 42, "")
 
 
-@pytest.mark.parametrize("version", range(1, 8))
-async def test_an_unknown_group_has_no_offsets_and_that_is_no_error(client: GroupClient, version: int) -> None:
-    answer = await client.committed(("a", 0), ("nowhere", 1), version=version)
-
-    rows = [(row.committed_offset, row.metadata, row.error_code) for t in answer.topics for row in t.partitions]
-    assert (answer.error_code, rows) == (ErrorCode.NONE, [(-1, "", 0), (-1, "", 0)])
-
-
-async def test_in_v0_an_offset_that_is_not_there_is_an_error_and_metadata_is_not_told(client: GroupClient) -> None:
-    await client.commit(("a", 0, 5), metadata="why")
-
-    answer = await client.committed(("a", 0), ("a", 1), ("nowhere", 0), version=0)
-
-    rows = [(row.committed_offset, row.metadata, row.error_code) for t in answer.topics for row in t.partitions]
-    unknown = (-1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert rows == [(5, "", 0), unknown, unknown]
-
-
-async def test_all_offsets_are_fetched_at_once_from_v2(client: GroupClient) -> None:
-    await client.commit(("a", 0, 5), ("a", 1, 6))
-
-    answer = await client.committed(version=2)
-
-    (topic,) = answer.topics
-    assert (topic.name, [(row.partition, row.committed_offset) for row in topic.partitions]) == ("a", [(0, 5), (1, 6)])
-    with pytest.raises(KafkaProtocolError):
-        await client.committed(version=1)
-
-
-async def test_an_offset_of_a_topic_that_is_not_there_is_refused_and_the_others_are_kept(client: GroupClient) -> None:
-    errors = await client.commit(("a", 0, 5), ("nowhere", 0, 5), ("a", 3, 5))
-
-    assert sorted(errors) == [ErrorCode.NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2]
-    assert await client.offset("a") == 5
-
-
-async def test_metadata_has_a_limit(client: GroupClient) -> None:
-    assert await client.commit(("a", 0, 5), metadata="x" * 4096) == [ErrorCode.NONE]
-    assert await client.commit(("a", 0, 6), metadata="x" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-    assert await client.offset("a") == 5
-
-
-async def test_the_empty_group_id_may_keep_offsets(client: GroupClient) -> None:
-    unnamed = GroupClient(client.broker, "")
-
-    assert await unnamed.commit(("a", 0, 5)) == [ErrorCode.NONE]
-    assert await unnamed.offset("a") == 5
-
-
-async def test_a_generation_of_an_unknown_group_is_refused(client: GroupClient) -> None:
-    assert await client.commit(("a", 0, 5), generation_id=3, member_id="x") == [ErrorCode.ILLEGAL_GENERATION]
-
-
 @pytest.mark.parametrize(
-    ("body", "error"),
+    ("state", "body", "error"),
     [
-        ({}, ErrorCode.NONE),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
-        ({"generation_id": -1}, ErrorCode.ILLEGAL_GENERATION),
-        ({"generation_id": -1, "member_id": ""}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("no group", {"generation_id": 3, "member_id": "x"}, ErrorCode.ILLEGAL_GENERATION),
+        ("joined", {}, ErrorCode.REBALANCE_IN_PROGRESS),
+        ("stable", {}, ErrorCode.NONE),
+        ("stable", {"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("stable", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ("stable", {"topics": ["nowhere"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-async def test_only_members_of_the_generation_commit_while_there_are_members(
-    client: GroupClient, body: dict[str, Any], error: ErrorCode
-) -> None:
-    joined = await client.stable()
-    identity = {"generation_id": joined.generation_id, "member_id": joined.member_id}
+async def test_who_may_commit_what(client: GroupClient, state: str, body: dict[str, Any], error: ErrorCode) -> None:
+    (topic,) = body.pop("topics", ["a"])
+    joined = None if state == "no group" else await (client.join() if state == "joined" else client.stable())
 
-    assert await client.commit(("a", 0, 5), **identity | body) == [error]
+    assert await client.commit((topic, 0, 5), joined=joined, **body) == [error]
 
 
-async def test_before_the_assignment_a_commit_is_told_of_the_rebalance(client: GroupClient) -> None:
-    joined = await client.join()
+async def test_what_versions_0_and_1_of_offset_fetch_cannot_say(client: GroupClient) -> None:
+    await client.commit(("a", 0, 5), metadata="why")
 
-    assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.REBALANCE_IN_PROGRESS]
+    answer = await client.committed(("a", 0), ("a", 1), version=0)
 
-
-async def test_while_members_join_again_the_last_generation_may_still_commit(client: GroupClient) -> None:
-    joined = await client.stable()
-    await client.start_join()
-
-    assert await client.commit(("a", 0, 5), joined=joined) == [ErrorCode.NONE]
+    told = [(row.committed_offset, row.metadata, row.error_code) for topic in answer.topics for row in topic.partitions]
+    assert told == [(5, "", ErrorCode.NONE), (-1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    with pytest.raises(KafkaProtocolError, match="topics are null"):
+        await client.committed(version=1)
 
 
 async def test_a_commit_is_a_sign_of_life(client: GroupClient, autojump_clock: MockClock) -> None:
@@ -151,22 +79,6 @@ async def test_a_commit_is_a_sign_of_life(client: GroupClient, autojump_clock: M
     for offset in range(4):
         await trio.sleep(9)
         assert await client.commit(("a", 0, offset), joined=joined) == [ErrorCode.NONE]
-
-
-async def test_a_commit_is_one_append(client: GroupClient) -> None:
-    log = client.broker.log_of("__consumer_offsets")
-    before = log.log_end_offset
-
-    await client.commit(("a", 0, 5), ("a", 1, 5), ("a", 2, 5))
-
-    assert log.log_end_offset == before + 3
-    assert len(log_batches(log, before)) == 1
-
-
-def log_batches(log: Log, offset: int) -> list[BatchView]:
-    records = log.read(offset, 1 << 20, max_offset=log.log_end_offset, min_one_message=True).records
-    data = records if isinstance(records, bytes) else records.read()
-    return [view for view in scan_batches(data, 0, len(data)) if view.next_offset > offset]
 
 
 async def test_offsets_expire_and_the_group_with_them(client: GroupClient) -> None:

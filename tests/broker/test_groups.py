@@ -1,4 +1,7 @@
-"""Groups at the handlers: joining, syncing, staying alive, leaving."""
+"""Groups at the handlers: joining, syncing, staying alive, leaving.
+
+Whole lives of groups, and every refusal of Apache Kafka 2.0.1, are in tests/conformance/scripts/groups.py.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,6 @@ async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker
     assert answer.error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_the_first_member_leads_and_is_told_the_members(client: GroupClient) -> None:
-    joined = await client.join()
-
-    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (ErrorCode.NONE, 1, "range")
-    assert joined.leader == joined.member_id
-    assert [(row.member_id, row.metadata) for row in joined.members] == [(joined.member_id, b"metadata")]
-
-
 async def test_a_member_id_is_the_client_id_and_a_uuid(client: GroupClient) -> None:
     joined = await client.join()
 
@@ -105,20 +100,6 @@ async def test_the_initial_wait_ends_with_the_rebalance_timeout(make_broker: Mak
     assert [each.answer.generation_id for each in joins[:4]] == [1, 1, 1, 1]
 
 
-async def test_a_second_member_makes_the_first_join_again(client: GroupClient) -> None:
-    first = await client.stable()
-
-    second = await client.start_join()
-
-    assert second.waits
-    assert await client.heartbeat(first) == ErrorCode.REBALANCE_IN_PROGRESS
-    again = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    assert (again.generation_id, second.answer.generation_id) == (2, 2)
-    assert again.leader == second.answer.leader == first.member_id
-    assert {row.member_id for row in again.members} == {first.member_id, second.answer.member_id}
-
-
 async def test_who_does_not_join_again_in_time_is_no_member_any_more(client: GroupClient) -> None:
     first = await client.stable(rebalance_timeout_ms=5000, session_timeout_ms=30_000)
     second = await client.start_join(rebalance_timeout_ms=5000)
@@ -140,46 +121,9 @@ async def test_in_v0_the_session_timeout_bounds_the_rebalance(client: GroupClien
     assert second.answer.generation_id == 2
 
 
-async def test_a_follower_that_joins_again_unchanged_is_told_its_generation(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-
-    again = await client.join(second.answer.member_id)
-
-    assert (again.error_code, again.generation_id, again.members) == (ErrorCode.NONE, 2, [])
-
-
-async def test_a_leader_that_joins_again_sets_off_a_rebalance(client: GroupClient) -> None:
-    first = await client.stable()
-
-    again = await client.join(first.member_id)
-
-    assert (again.error_code, again.generation_id) == (ErrorCode.NONE, 2)
-
-
-async def test_a_member_with_other_metadata_sets_off_a_rebalance(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-
-    changed = await client.start_join(second.answer.member_id, protocols=[("range", b"other")])
-
-    assert changed.waits
-    assert (await client.join(first.member_id)).generation_id == 3
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-        ({"session_timeout_ms": 5999}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"session_timeout_ms": 300_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"group_instance_id": "x" * 32_731, "version": 6}, ErrorCode.INVALID_REQUEST),
         ({"client_id": "x" * 32_767}, ErrorCode.INVALID_REQUEST),
     ],
@@ -196,28 +140,6 @@ async def test_a_name_that_is_longer_than_a_string_can_be_is_malformed(client: G
         await client.join(**{name: "x" * 32_768}, version=6)
 
 
-@pytest.mark.parametrize("body", [{"protocol_type": "connect"}, {"protocols": [("roundrobin", b"")]}])
-async def test_a_member_that_speaks_another_protocol_is_refused(client: GroupClient, body: dict[str, Any]) -> None:
-    await client.stable()
-
-    assert (await client.join(**body)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-
-
-async def test_followers_wait_for_the_assignment_of_the_leader(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    follower = await client.start_sync(second.answer)
-
-    assert follower.waits
-    own = await client.sync(first, [(first.member_id, b"one"), (follower_id := second.answer.member_id, b"two")])
-    await trio.testing.wait_all_tasks_blocked()
-    assert (own.assignment, follower.answer.assignment) == (b"one", b"two")
-    assert (await client.sync(second.answer)).assignment == b"two"
-    assert follower_id in {row.member_id for row in (await client.describe()).members}
-
-
 async def test_a_member_the_leader_forgot_has_nothing_assigned(client: GroupClient) -> None:
     joined = await client.join()
 
@@ -226,25 +148,9 @@ async def test_a_member_the_leader_forgot_has_nothing_assigned(client: GroupClie
     assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"")
 
 
-async def test_who_waits_for_an_assignment_is_told_of_the_next_rebalance(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    follower = await client.start_sync(second.answer)
-
-    await client.start_join()
-
-    assert follower.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-
-
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-        ({"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
         ({"protocol_type": "connect", "version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_name": "roundrobin", "version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
@@ -255,35 +161,45 @@ async def test_a_sync_that_is_refused(client: GroupClient, body: dict[str, Any],
     assert (await client.sync(joined, **body)).error_code == error
 
 
+@pytest.mark.parametrize(
+    ("state", "ask", "body", "error"),
+    [
+        ("no group", "join", {"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("stable", "join", {"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("joined", "sync", {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ("joined", "sync", {"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("joined", "sync", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ("joined", "heartbeat", {}, ErrorCode.REBALANCE_IN_PROGRESS),
+        ("stable", "heartbeat", {"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("stable", "heartbeat", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+async def test_what_is_refused_in_which_state(
+    client: GroupClient, state: str, ask: str, body: dict[str, Any], error: ErrorCode
+) -> None:
+    joined = None if state == "no group" else await (client.join() if state == "joined" else client.stable())
+
+    answer = await getattr(client, ask)(*([] if ask == "join" else [joined]), **body)
+
+    assert (answer if ask == "heartbeat" else answer.error_code) == error
+
+
+async def test_a_member_that_joins_again_while_the_assignment_is_made_is_told_its_generation(
+    client: GroupClient,
+) -> None:
+    joined = await client.join()
+
+    again = await client.join(joined.member_id)
+
+    assert (again.error_code, again.generation_id) == (ErrorCode.NONE, joined.generation_id)
+
+
 async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
     joined = await client.join()
 
     synced = await client.sync(joined, version=5, protocol_type="consumer", protocol_name="range")
 
     assert (synced.error_code, synced.protocol_type, synced.protocol_name) == (ErrorCode.NONE, "consumer", "range")
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ({}, ErrorCode.NONE),
-        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
-        ({"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
-    ],
-)
-async def test_what_a_heartbeat_is_answered(client: GroupClient, body: dict[str, Any], error: ErrorCode) -> None:
-    joined = await client.stable()
-
-    assert await client.heartbeat(joined, **body) == error
-
-
-async def test_before_the_assignment_is_there_a_heartbeat_is_told_of_the_rebalance(client: GroupClient) -> None:
-    joined = await client.join()
-
-    assert await client.heartbeat(joined) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert await client.heartbeat(joined, generation_id=7) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(client: GroupClient) -> None:
@@ -329,35 +245,6 @@ async def test_who_waits_is_alive(client: GroupClient) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
     assert again.answer.generation_id == newcomer.answer.generation_id == 3
-
-
-async def test_when_the_last_member_leaves_the_group_is_empty(client: GroupClient) -> None:
-    joined = await client.stable()
-
-    assert await client.leave(joined.member_id) == ErrorCode.NONE
-
-    described = await client.describe()
-    assert (described.group_state, described.protocol_type, described.members) == ("Empty", "consumer", [])
-    assert await client.heartbeat(joined) == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-async def test_the_rest_rebalances_when_one_leaves(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-
-    await client.leave(first.member_id)
-
-    again = await client.join(second.answer.member_id)
-    assert (again.generation_id, again.leader) == (3, second.answer.member_id)
-
-
-async def test_a_stranger_cannot_leave(client: GroupClient) -> None:
-    await client.stable()
-
-    assert await client.leave("nobody") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert await client.leave("") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_many_leave_at_once_and_each_has_its_error(client: GroupClient) -> None:

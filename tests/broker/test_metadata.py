@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
-from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 
@@ -18,42 +18,6 @@ async def test_api_versions_lists_exactly_the_table_of_apis(broker: InMemoryBrok
 
     assert [row.api_key for row in answer.api_keys] == sorted(API_TABLE)
     assert all((row.min_version, row.max_version) == API_TABLE[row.api_key].versions for row in answer.api_keys)
-
-
-@pytest.mark.parametrize("version", [4, 99, -1])
-async def test_an_unknown_version_of_api_versions_is_answered_in_v0(broker: InMemoryBroker, version: int) -> None:
-    frame = bytearray(encode_request(ApiKey.API_VERSIONS, 0, 1, "c", API_TABLE[ApiKey.API_VERSIONS].request())[4:])
-    frame[2:4] = version.to_bytes(2, "big", signed=True)
-
-    answer = await broker.answer(bytes(frame))
-
-    assert answer is not None
-    body = decode_response(ApiKey.API_VERSIONS, 0, answer)[1]
-    assert body.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert list(body.api_keys) == []
-
-
-@pytest.mark.parametrize(("key", "version"), [(ApiKey.FETCH, 99), (ApiKey.METADATA, -1), (250, 0), (-5, 0)])
-async def test_other_unknown_apis_and_versions_are_protocol_errors(
-    broker: InMemoryBroker, key: int, version: int
-) -> None:
-    frame = b"".join(number.to_bytes(2, "big", signed=True) for number in (key, version)) + bytes(4) + b"\xff\xff"
-
-    with pytest.raises(KafkaProtocolError):
-        await broker.answer(frame)
-
-
-async def test_all_topics_none_and_some(broker: InMemoryBroker) -> None:
-    for name in ("a", "b"):
-        await broker.create_topic(name, 2)
-
-    async def names(version: int, topics: list[Any] | None) -> list[str]:
-        return sorted(topic.name for topic in (await broker.call(ApiKey.METADATA, version, topics=topics)).topics)
-
-    assert await names(0, []) == ["a", "b"]
-    assert await names(1, None) == ["a", "b"]
-    assert await names(1, []) == []
-    assert await names(1, by_name("a")) == ["a"]
 
 
 async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broker: MakeBroker) -> None:
