@@ -15,7 +15,6 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.asking import LONG_MS, fill, rows, seconds, sizes
 from tests.broker.conftest import InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import assign, follow
 
 pytestmark = pytest.mark.time_jumps
 
@@ -61,15 +60,6 @@ async def test_row_36_a_session_begins_with_its_answer_and_not_before(broker: In
 
     assert (await parked.seen()).session_id > 0
     assert (while_it_waits, broker.parts.fetch_sessions.statistics().sessions) == (0, 1)
-
-
-async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answered(make_broker: MakeBroker) -> None:
-    broker = make_broker(max_incremental_fetch_session_cache_slots=0)
-    await broker.create_topic("t")
-
-    answer = await in_session(broker, 0, 0, ("t", 0, 0))
-
-    assert facts(answer) == (ErrorCode.NONE, 0, [("t", 0)])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -171,21 +161,6 @@ async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, 
     assert await changed(("t", 2, 0)) == [2]  # its end: the high watermark is told anew
     assert await changed() == []
     assert await changed(("t", 3, 0)) == [3]  # a new partition
-
-
-async def test_row_42_a_high_watermark_that_moves_is_told_without_records(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await fill(broker, "t")
-    await follow(broker, "t", 1)
-    await fill(broker, "t")
-    answer = await in_session(broker, 0, 0, ("t", 0, 2))
-
-    before = await in_session(broker, answer.session_id, 1)
-    await follow(broker, "t", 2)
-    after = await in_session(broker, answer.session_id, 2)
-
-    assert rows(before) == []
-    assert [(row.high_watermark, len(row.records)) for _, row in rows(after)] == [(2, 0)]
 
 
 async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker: InMemoryBroker) -> None:

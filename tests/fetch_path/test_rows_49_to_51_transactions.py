@@ -61,20 +61,6 @@ async def test_row_49_committed_readers_stop_at_the_first_open_transaction(
     assert magics(bytes(row.records)) == [2, 2]
 
 
-async def test_row_49_it_is_the_first_of_several_that_counts(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    first, second = await started(broker, "first"), await started(broker, "second")
-    await first.send("t", b"a")
-    await second.send("t", b"b")
-
-    stable = [(await read(broker)).last_stable_offset]
-    for producer in (second, first):
-        await producer.end()
-        stable.append((await read(broker)).last_stable_offset)
-
-    assert stable == [0, 0, 4]
-
-
 async def test_row_49_it_is_never_beyond_the_high_watermark(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await fill(broker, "t")
@@ -134,64 +120,6 @@ async def test_row_50_what_ended_before_the_offset_is_left_out(broker: InMemoryB
     firsts = {offset: [first for _, first in aborted(await read(broker, offset))] for offset in range(6)}
 
     assert firsts == {0: [0, 2, 4], 1: [0, 2, 4], 2: [2, 4], 3: [2, 4], 4: [4], 5: [4]}
-
-
-async def test_row_50_what_begins_beyond_the_bytes_read_is_left_out_as_far_as_the_index_knows(
-    broker: InMemoryBroker,
-) -> None:
-    await broker.create_topic("t", index_interval_bytes=0)  # an entry for each batch: the bound is sharp
-    producer = await started(broker)
-    for number in range(5):
-        await transaction(producer, b"x" * (100 + number), is_commit=False)
-
-    whole = await read(broker)
-    part = await read(broker, max_bytes=batch_sizes(bytes(whole.records))[0])
-
-    assert [first for _, first in aborted(whole)] == [0, 2, 4, 6, 8]
-    assert [first for _, first in aborted(part)] == [0]
-
-
-async def test_row_50_an_older_transaction_that_was_still_open_does_not_hide_the_bound(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", index_interval_bytes=0)
-    long, short = await started(broker, "long"), await started(broker, "short")
-    await long.send("t", b"0")
-    await transaction(short, b"1", is_commit=False)  # with its marker at 2
-    await fill(broker, "t")  # 3
-    await transaction(short, b"4", is_commit=False)
-    await long.end(is_commit=False)
-    data = bytes((await read(broker)).records)
-
-    row = await read(broker, max_bytes=sum(batch_sizes(data)[:3]))
-
-    assert aborted(row) == [(short.producer_id, 1), (long.producer_id, 0)]
-
-
-async def test_row_50_without_an_index_entry_the_segment_is_the_bound(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    producer = await started(broker)
-    for _ in range(3):
-        await transaction(producer, b"x", is_commit=False)
-    broker.log_of("t").roll(NOW_MS)
-    await transaction(producer, b"y", is_commit=False)
-
-    row = await read(broker, max_bytes=1)
-
-    assert len(broker.log_of("t").segments) == 2
-    assert [first for _, first in aborted(row)] == [0, 2, 4]
-
-
-async def test_row_50_a_transaction_whose_marker_is_segments_away_is_found(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    producer = await started(broker)
-    await producer.send("t", b"long")
-    for _ in range(3):
-        broker.log_of("t").roll(NOW_MS)
-        await fill(broker, "t")
-    await producer.end(is_commit=False)
-
-    row = await read(broker)
-
-    assert aborted(row) == [(producer.producer_id, 0)]
 
 
 @pytest.mark.parametrize("offset", [0, 1], ids=["records", "at the end"])

@@ -17,7 +17,6 @@ from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from tests.broker.asking import codes, fill, magics, on_disk, row_of
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
-from tests.broker.transactional import started
 
 KAFKAS_CHUNK_BYTES = 128 * 1024
 MAGIC_OF_VERSION = {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2, 8: 2, 12: 2}
@@ -61,20 +60,6 @@ async def test_row_67_what_is_old_enough_is_sent_as_it_is(
 
     assert data == on_disk(broker, "t")
     assert magics(data) == [magic, magic]
-
-
-@pytest.mark.parametrize("version", [1, 3])
-async def test_row_67_transactional_records_come_without_their_markers(make_broker: MakeBroker, version: int) -> None:
-    broker = make_broker(transaction_state_log_num_partitions=1)
-    await broker.create_topic("t")
-    producer = await started(broker)
-    for is_commit in (True, False):  # old clients know nothing of transactions: they read what was aborted, too
-        await producer.send("t", b"in a transaction")
-        await producer.end(is_commit=is_commit)
-
-    data = bytes(row_of(await broker.fetch(("t", 0, 0), version=version)).records)
-
-    assert records_in(data) == [(0, b"in a transaction"), (2, b"in a transaction")]
 
 
 async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partitions_alone(broker: InMemoryBroker) -> None:
@@ -177,16 +162,3 @@ async def test_row_69_a_first_batch_that_grows_is_sent_whole(broker: InMemoryBro
 
     assert len(data) > 2 * stored
     assert [offset for offset, _ in records_in(data)] == list(range(100))
-
-
-async def test_row_69_a_later_batch_that_grows_is_cut(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    for _ in range(2):
-        await write(broker, *(b"%d" % number for number in range(100)))
-
-    data = converted(broker, 2).read()
-
-    first = data[: len(data) // 2 + 1]
-    assert len(data) == len(converted(broker, 2).read())
-    assert [offset for offset, _ in records_in(first)][:3] == [0, 1, 2]
-    assert 100 <= len(records_in(data)) < 200

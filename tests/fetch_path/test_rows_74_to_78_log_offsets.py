@@ -11,9 +11,8 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, row_of, rows
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import assign, follow
-from tests.broker.transactional import started
 
 pytestmark = pytest.mark.time_jumps
 
@@ -121,19 +120,6 @@ async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker: InMemor
 
     assert for_consumers == [(0, 100), (-1, -1), (1, -1), (0, -1)]
     assert (row_of(answer).offset, row_of(answer).timestamp) == (1, 200)
-
-
-async def test_row_75_committed_readers_see_up_to_the_last_stable_offset(make_broker: MakeBroker) -> None:
-    broker = make_broker(transaction_state_log_num_partitions=1)
-    await broker.create_topic("t")
-    await produce_at(broker, 100)
-    await (await started(broker)).send("t", b"open")  # at NOW_MS
-
-    asked = (100, NOW_MS, LATEST)
-    uncommitted = [(await offset_at(broker, each, version=2, isolation_level=0))[0] for each in asked]
-    committed = [(await offset_at(broker, each, version=2, isolation_level=1))[0] for each in asked]
-
-    assert (uncommitted, committed) == ([0, 1, 2], [0, -1, 1])
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import NO_SEQUENCE, Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import on_disk
@@ -79,26 +77,6 @@ async def test_row_80_the_last_five_batches_are_known_again_and_answered_with_th
     assert broker.log_of("t").log_end_offset == 7
 
 
-async def test_row_80_a_gap_an_unknown_producer_and_an_old_epoch_are_told_apart(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    await numbered(broker, 0, epoch=1)
-
-    refused = [
-        (await numbered(broker, 2, epoch=1))[0],
-        (await numbered(broker, 1, producer_id=6))[0],
-        (await numbered(broker, 1, epoch=0))[0],
-        (await numbered(broker, 1, epoch=2))[0],
-    ]
-
-    assert refused == [
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # a new epoch begins at 0
-    ]
-    assert await numbered(broker, 1, epoch=1) == (ErrorCode.NONE, 1)
-
-
 @pytest.mark.parametrize("sequence", [NO_SEQUENCE, 0])
 async def test_row_81_control_batches_are_the_brokers_own(broker: InMemoryBroker, sequence: int) -> None:
     await broker.create_topic("t")
@@ -126,22 +104,6 @@ async def test_row_81_a_compacted_topic_takes_no_record_without_a_key(broker: In
     answers = [await send(broker, build_batch(records[:count])) for count in (2, 1)]
 
     assert answers == [(ErrorCode.CORRUPT_MESSAGE, NO_OFFSET), (ErrorCode.NONE, 0)]
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-async def test_row_81_nor_in_an_old_format(broker: InMemoryBroker, magic: int) -> None:
-    await broker.create_topic("t", cleanup_policy="compact")
-
-    refused = await send(broker, build_message_set([Record(0, NOW_MS, None, b"v")], magic=magic), version=2)
-
-    assert refused == (ErrorCode.CORRUPT_MESSAGE, NO_OFFSET)
-
-
-async def test_row_82_without_acks_an_error_closes_the_connection(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    with pytest.raises(CloseConnectionError):
-        await send(broker, batch_of(), acks=0, partition=9)
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767, -32768])
