@@ -1,20 +1,66 @@
-"""AlterConfigs at the handlers: in effect at once, there after a restart, or refused.
+"""AlterConfigs and IncrementalAlterConfigs at the handlers: in effect at once, there after a restart, or refused.
 
-What Apache Kafka 2.0.1 answers to every kind of wrong and right change is in tests/conformance/scripts/changing.py
-and reconfiguring.py.
+What Apache Kafka 2.0.1 answers to every kind of wrong and right change is in tests/conformance/scripts/changing.py and
+reconfiguring.py.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from minibroker.broker.apis.config_operations import altered
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.broker.config_requests import BROKER, OK, TOPIC, alter, alter_some, described
+from minibroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+
+TOPIC, BROKER = 2, 4
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+OK = (ErrorCode.NONE, None)
+
+
+async def alter(
+    broker: InMemoryBroker,
+    kind: int,
+    name: str,
+    configs: dict[str, Any],
+    *,
+    validate_only: bool = False,
+    version: int = 1,
+) -> tuple[int, str | None]:
+    """Error code and message of the one resource."""
+    answer = await broker.call(
+        ApiKey.ALTER_CONFIGS, version, resources=[(kind, name, list(configs.items()))], validate_only=validate_only
+    )
+    return tuple(answer.responses[0][:2])
+
+
+async def alter_some(
+    broker: InMemoryBroker, kind: int, name: str, *rows: tuple[str, int, str | None], version: int = 0
+) -> tuple[int, str | None]:
+    """IncrementalAlterConfigs, likewise."""
+    answer = await broker.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=[(kind, name, list(rows))], validate_only=False
+    )
+    return tuple(answer.responses[0][:2])
+
+
+async def described(broker: InMemoryBroker, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
+    """Value and source by name."""
+    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(kind, name, list(keys) or None)])
+    assert answer.results[0].error_code == ErrorCode.NONE, answer
+    return {row.name: (row.value, row.config_source) for row in answer.results[0].configs}
+
+
+make_row = IncrementalAlterConfigsRequest.row("resources.configs")
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -195,3 +241,96 @@ async def test_the_file_of_topics_holds_the_changed_settings(make_broker: MakeBr
 
     document = json.loads((tmp_path / "data" / "minibroker.json").read_text())
     assert document["broker_configs"] == {"": {"log.retention.bytes": "9"}}
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_what_is_not_named_stays(broker: InMemoryBroker, version: int) -> None:
+    await broker.create_topic("t", segment_bytes=1000, retention_ms=7)
+
+    outcome = await alter_some(
+        broker, TOPIC, "t", ("retention.ms", DELETE, None), ("max.message.bytes", SET, "9"), version=version
+    )
+
+    assert outcome == OK
+    config = broker.log_of("t").config
+    assert (config.segment_bytes, config.retention_ms, config.max_message_bytes) == (1000, 604_800_000, 9)
+
+
+async def test_lists_are_added_to_and_taken_from(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+
+    assert await alter_some(broker, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == OK
+    assert broker.log_of("t").config.cleanup_policy == ("delete", "compact")
+    assert await alter_some(broker, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == OK
+    assert broker.log_of("t").config.cleanup_policy == ("compact",)
+
+
+async def test_a_brokers_settings_are_altered_one_by_one(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+    await alter_some(broker, BROKER, "0", ("log.segment.bytes", SET, "5000"))
+    await alter_some(broker, BROKER, "0", ("log.retention.bytes", SET, "9"))
+
+    assert await alter_some(broker, BROKER, "0", ("log.segment.bytes", DELETE, None)) == OK
+
+    config = broker.log_of("t").config
+    assert (config.segment_bytes, config.retention_bytes) == (1024**3, 9)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+            "Error due to duplicate config keys : retention.ms",
+        ),
+        ([("retention.ms", SET, None)], "Null value not supported for : retention.ms"),
+        ([("retention.ms", APPEND, "1")], "Config value append is not allowed for config key: retention.ms"),
+        ([("retention.ms", SUBTRACT, "1")], "Config value subtract is not allowed for config key: retention.ms"),
+        ([("retention.ms", 9, "1")], "Unknown operation 9 on config retention.ms"),
+        (
+            [("retention.ms", SET, "x")],
+            "Invalid config value for resource ConfigResource(type=TOPIC, name='t'): "
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+    ],
+)
+async def test_wrong_operations_alter_nothing(
+    broker: InMemoryBroker, rows: list[tuple[str, int, str | None]], message: str
+) -> None:
+    await broker.create_topic("t", retention_ms=7)
+
+    assert await alter_some(broker, TOPIC, "t", *rows) == (ErrorCode.INVALID_REQUEST, message)
+
+    assert broker.log_of("t").config.retention_ms == 7
+
+
+async def test_a_resource_is_altered_once_in_a_request(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+
+    answer = await broker.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        resources=[(TOPIC, "t", [("retention.ms", SET, "7")]), (TOPIC, "t", [("retention.bytes", SET, "8")])],
+        validate_only=False,
+    )
+
+    assert [tuple(row) for row in answer.responses] == [
+        (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.", TOPIC, "t")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("current", "operation", "value", "expected"),
+    [
+        ({"cleanup.policy": "compact"}, APPEND, "delete", "compact,delete"),
+        ({"cleanup.policy": "compact"}, APPEND, "compact", "compact"),
+        ({"cleanup.policy": "compact,delete"}, SUBTRACT, "compact", "delete"),
+        ({"cleanup.policy": "compact"}, SUBTRACT, "delete", "compact"),
+        ({"cleanup.policy": "delete"}, APPEND, " compact , delete", "delete,compact"),
+        ({}, APPEND, "compact", "delete,compact"),
+    ],
+)
+def test_an_element_is_in_a_list_once(current: dict[str, Any], operation: int, value: str, expected: str) -> None:
+    configs = altered(current, [make_row(name="cleanup.policy", operation=operation, value=value)], is_topic=True)
+
+    assert configs == {"cleanup.policy": expected}

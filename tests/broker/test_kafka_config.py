@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import logging
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
-from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
+from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.settings import Setting
+from minibroker.broker.config.unused_settings import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
 from minibroker.storage.config import LogConfig
 
 # The table of settings that kafka 2.0.1's KafkaConfig prints.
@@ -357,3 +361,80 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path / "none", [], listen=None, data_dir=None)
     with pytest.raises(ConfigError, match=r"bad: line 1: .*hexadecimal"):
         load_config(write(tmp_path / "bad", "a=\\u1"), [], listen=None, data_dir=None)
+
+
+def test_broker_settings_are_described_as_kafka_describes_them(kafka: Any) -> None:
+    entries = config_entries(KafkaConfig(kafka["given"]))
+
+    ours = {
+        entry.name: [
+            entry.value,
+            entry.is_read_only,
+            entry.source,
+            entry.is_sensitive,
+            [[synonym.name, synonym.value, synonym.source] for synonym in entry.synonyms],
+        ]
+        for entry in entries
+    }
+    del ours["log.cleaner.max.compaction.lag.ms"]  # later Kafka's
+    assert ours == kafka["described"]
+
+
+def test_only_named_settings_are_described_and_unknown_names_left_out() -> None:
+    entries = config_entries(KafkaConfig({}), ["num.partitions", "no.such", "broker.id"])
+
+    assert [entry.name for entry in entries] == ["num.partitions", "broker.id"]
+
+
+def test_synonyms_of_a_topic_setting_start_with_what_decides() -> None:
+    config = KafkaConfig({"log.flush.scheduler.interval.ms": "7", "log.flush.interval.ms": "5"})
+
+    assert [
+        (synonym.name, synonym.value, synonym.source) for synonym in synonyms_of(config, "log.flush.interval.ms")
+    ] == [
+        ("log.flush.interval.ms", "5", ConfigSource.STATIC_BROKER),
+        ("log.flush.scheduler.interval.ms", "7", ConfigSource.STATIC_BROKER),
+        ("log.flush.scheduler.interval.ms", "9223372036854775807", ConfigSource.DEFAULT),
+    ]
+
+
+def test_secrets_are_neither_described_nor_reported() -> None:
+    config = KafkaConfig({"ssl.key.password": "hunter2", "some.key": "hunter2"})
+
+    assert "hunter2" not in repr(config_entries(config)) + repr(config.warnings)
+
+
+ROOT = Path(__file__).parent.parent.parent
+ATTRIBUTES = {attribute: row.name for attribute, row in vars(KafkaSettings).items() if isinstance(row, Setting)}
+# Lists of settings, and rules that hold between them: to stand there is not to be obeyed.
+LISTS = {f"broker/config/{name}.py" for name in ("dynamic_config", "dynamic_settings", "rules", "unused_settings")} | {
+    "broker/config/profiles.py"
+}
+# What these forbid a broker is refused at its start, and that is all there is to obey.
+OBEYED_BY_RULES = {"broker.id.generation.enable", "reserved.broker.max.id"}
+
+
+def settings_read() -> set[str]:
+    """By attribute, or by name where a topic has a setting of its own beside the broker's."""
+    found: set[str] = set()
+    for path in [*(ROOT / "broker").rglob("*.py"), *(ROOT / "storage").rglob("*.py")]:
+        if str(path.relative_to(ROOT)) in LISTS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ATTRIBUTES:
+                found.add(ATTRIBUTES[node.attr])
+            elif isinstance(node, ast.Constant) and node.value in ATTRIBUTES.values():
+                found.add(str(node.value))
+    return found
+
+
+def test_a_setting_that_changes_nothing_is_said_to() -> None:
+    read = settings_read() | OBEYED_BY_RULES
+
+    assert sorted(name for name in ATTRIBUTES.values() if name not in read and reason_unused(name) is None) == []
+
+
+def test_a_setting_that_is_said_to_change_nothing_is_read_nowhere() -> None:
+    assert sorted(settings_read() & (ONLY_CHECKED.keys() | UNUSED_SETTINGS.keys())) == []
+    assert ONLY_CHECKED.keys() <= set(ATTRIBUTES.values())
+    assert not UNUSED_SETTINGS.keys() & set(ATTRIBUTES.values())

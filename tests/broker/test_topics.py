@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and DescribeConfigs at the handlers.
+"""CreateTopics, DeleteTopics and DescribeConfigs at the handlers, and deletions that are interrupted.
 
 What Apache Kafka 2.0.1 refuses, and in which order, is in tests/conformance/scripts/administering.py and changing.py.
 """
@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from minibroker.broker.cluster.topic_store import FILE_NAME
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
-from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
+from minibroker.storage.data_dir.log_manager import LogManager
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.storage.logs import names_in
 
 TOPIC, BROKER = 2, 4
 
@@ -210,3 +213,56 @@ async def test_assigned_replicas_outlive_a_restart(make_broker: MakeBroker, tmp_
     answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("some"))
 
     assert [(row.partition, row.replica_nodes) for row in answer.topics[0].partitions] == [(0, [5, 0])]
+
+
+NAMES = ["first", "second"]
+PARTITIONS = 3
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def end_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the broker end after it has given up this many logs."""
+    delete = LogManager.delete_log
+    deleted: list[TopicPartition] = []
+
+    def delete_log(self: LogManager, topic_partition: TopicPartition) -> None:
+        if len(deleted) == count:
+            raise Killed
+        deleted.append(topic_partition)
+        delete(self, topic_partition)
+
+    monkeypatch.setattr(LogManager, "delete_log", delete_log)
+
+
+@pytest.mark.parametrize("count", range(2 * PARTITIONS))
+async def test_a_topic_is_gone_altogether(
+    make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    broker = make_broker(tmp_path)
+    for name in NAMES:
+        await broker.create_topic(name, PARTITIONS)
+    with monkeypatch.context() as patch:
+        end_after(count, patch)
+        with pytest.raises(Killed):
+            await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=NAMES, timeout_ms=1000)
+    broker.app._log_manager.go_offline("the process has ended")
+    broker.close()  # which leaves the files as they are
+
+    again = make_broker(tmp_path)
+
+    assert (await again.call(ApiKey.METADATA, 1, topics=None)).topics == []
+    assert not names_in(tmp_path) & {f"{name}-{number}" for name in NAMES for number in range(PARTITIONS)}
+    await again.create_topic("first", 1)
+    topics = (await again.call(ApiKey.METADATA, 1, topics=None)).topics
+    assert [(each.name, len(each.partitions)) for each in topics] == [("first", 1)]
+
+
+async def test_a_deletion_that_was_done_leaves_nothing_to_do(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    await broker.create_topic("first")
+    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["first"], timeout_ms=1000)
+
+    assert '"being_deleted": []' in (tmp_path / FILE_NAME).read_text()

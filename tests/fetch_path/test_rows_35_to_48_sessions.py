@@ -1,7 +1,7 @@
 """Rows 35-48 of kafka 2.0.1's fetch path at the wire: fetch sessions (KIP-227). Time is jumped.
 
-What a session and the cache of them do by themselves is in tests/broker/test_fetch_context.py and
-test_fetch_session.py, also by row; what Apache Kafka answered to whole conversations in test_session_conversations.py.
+What a session and the cache of them do by themselves is in tests/broker/test_fetch_sessions.py, also by row; what Apache
+Kafka answered to whole conversations in test_session_conversations.py.
 """
 
 from __future__ import annotations
