@@ -18,176 +18,128 @@ def offset(number: int, *, commit_timestamp_ms: int = 0, expire_timestamp_ms: in
     return OffsetRecord(number, -1, "", commit_timestamp_ms, expire_timestamp_ms)
 
 
-@pytest.fixture
-def offsets() -> GroupOffsets:
-    return GroupOffsets()
+class History:
+    """The offsets of a group, and what becomes of commits of one partition: each is known by its offset."""
+
+    def __init__(self) -> None:
+        self.offsets = GroupOffsets()
+
+    def prepare(self, number: int) -> None:
+        self.offsets.prepare_commit({PARTITION: offset(number)})
+
+    def complete(self, number: int, appended_at: int) -> None:
+        self.offsets.complete_commit({PARTITION: offset(number)}, appended_at)
+
+    def fail(self, number: int) -> None:
+        self.offsets.fail_commit({PARTITION: offset(number)})
+
+    def commit(self, number: int, appended_at: int) -> None:
+        self.prepare(number)
+        self.complete(number, appended_at)
+
+    def prepare_in(self, number: int) -> None:
+        self.offsets.prepare_transactional_commit(PRODUCER, {PARTITION: offset(number)})
+
+    def complete_in(self, number: int, appended_at: int) -> None:
+        self.offsets.complete_transactional_commit(PRODUCER, {PARTITION: offset(number)}, appended_at)
+
+    def fail_in(self, number: int) -> None:
+        self.offsets.fail_transactional_commit(PRODUCER, {PARTITION: offset(number)})
+
+    def commit_in(self, number: int, appended_at: int) -> None:
+        self.prepare_in(number)
+        self.complete_in(number, appended_at)
+
+    def end(self, *, is_commit: bool, producer: int = PRODUCER) -> None:
+        self.offsets.complete_transaction(producer, is_commit=is_commit)
+
+    def remove(self, *expected: TopicPartition) -> None:
+        assert self.offsets.remove([PARTITION, OTHER]) == list(expected)
+
+    def after(self, steps: str) -> GroupOffsets:
+        """Take the steps as they are written: "prepare 5; complete 5 10"."""
+        for step in steps.split("; "):
+            name, *numbers = step.split()
+            if name in ("commits", "aborts"):
+                self.end(is_commit=name == "commits", producer=int(numbers[0]) if numbers else PRODUCER)
+            elif name == "remove":
+                self.remove(*[PARTITION][: int(numbers[0])])
+            else:
+                getattr(self, name)(*map(int, numbers))
+        return self.offsets
 
 
-def commit(offsets: GroupOffsets, number: int, *, appended_at: int) -> None:
-    commits = {PARTITION: offset(number)}
-    offsets.prepare_commit(commits)
-    offsets.complete_commit(commits, appended_at)
+@pytest.mark.parametrize(
+    ("steps", "committed"),
+    [
+        pytest.param("prepare 5", None, id="a commit does not count before it is in the log"),
+        pytest.param("prepare 5; complete 5 10", 5, id="it counts once it is"),
+        pytest.param("commit 5 10; prepare 6; fail 6", 5, id="a failed commit leaves what there was"),
+        pytest.param(
+            "prepare 5; prepare 6; complete 6 11; prepare 5; complete 5 10", 6, id="the later in the log wins"
+        ),
+        pytest.param("prepare 5; remove 0; complete 5 10", None, id="a commit for what is gone is not taken"),
+        pytest.param("commit_in 5 10", None, id="a transactional commit does not count before the marker"),
+        pytest.param("commit_in 5 10; commits", 5, id="it counts with its transaction"),
+        pytest.param("commit 5 10; commit_in 6 11; aborts", 5, id="an aborted transaction leaves what there was"),
+        pytest.param("commit_in 5 10; commit 6 11; commits", 6, id="it never overrides a newer plain one"),
+        pytest.param("prepare 5; commit_in 6 11; commits; complete 5 10", 6, id="an older plain one does not count"),
+        pytest.param("commit_in 5 10; commit_in 6 11; commits", 6, id="the last commit of a transaction counts"),
+        pytest.param(
+            "prepare_in 5; prepare_in 6; complete_in 6 11; complete_in 5 10; commits",
+            6,
+            id="the later counts whichever is acknowledged first",
+        ),
+        pytest.param("prepare_in 5; commits", None, id="what never came into the log does not count"),
+        pytest.param("prepare_in 5; fail_in 5; commits", None, id="a failed one is not in the transaction"),
+        pytest.param("commit_in 5 10; commits 8", None, id="a transaction of another producer says nothing"),
+    ],
+)
+def test_which_commit_counts(steps: str, committed: int | None) -> None:
+    offsets = History().after(steps)
+
+    assert offsets.committed == ({} if committed is None else {PARTITION: offset(committed)})
 
 
-def commit_in_transaction(offsets: GroupOffsets, number: int, *, appended_at: int) -> None:
-    commits = {PARTITION: offset(number)}
-    offsets.prepare_transactional_commit(PRODUCER, commits)
-    offsets.complete_transactional_commit(PRODUCER, commits, appended_at)
+@pytest.mark.parametrize(
+    ("steps", "is_expired"),
+    [
+        pytest.param("commit 5 10; prepare 6; fail 6", True, id="not on its way any more"),
+        pytest.param("commit 5 10; prepare 6", False, id="a commit is on its way"),
+        pytest.param("prepare 5; prepare 6; complete 5 10", False, id="the second is on its way"),
+        pytest.param("commit 5 10; commit_in 6 11", False, id="a transactional one is on its way"),
+    ],
+)
+def test_an_offset_does_not_expire_while_a_commit_for_it_is_on_its_way(steps: str, is_expired: bool) -> None:
+    assert History().after(steps).expired(10**6, RETENTION_MS) == [PARTITION] * is_expired
 
 
-def test_a_commit_counts_once_it_is_in_the_log(offsets: GroupOffsets) -> None:
-    commits = {PARTITION: offset(5), OTHER: offset(6)}
-
-    offsets.prepare_commit(commits)
-    before = dict(offsets.committed)
-    offsets.complete_commit(commits, 10)
-
-    assert before == {}
-    assert offsets.committed == commits
-
-
-def test_a_failed_commit_leaves_what_there_was(offsets: GroupOffsets) -> None:
-    commit(offsets, 5, appended_at=10)
-
-    offsets.prepare_commit({PARTITION: offset(6)})
-    offsets.fail_commit({PARTITION: offset(6)})
-
-    assert offsets.committed == {PARTITION: offset(5)}
-    assert offsets.expired(10**6, RETENTION_MS) == [PARTITION], "no commit is on its way any more"
+@pytest.mark.parametrize(
+    ("steps", "is_empty"),
+    [
+        ("prepare 5", False),
+        ("prepare 5; fail 5", True),
+        ("commit_in 6 11", False),
+        ("prepare_in 5; fail_in 5", True),
+        ("commit 5 10; commit_in 6 11; prepare 7; remove 1", True),
+    ],
+)
+def test_offsets_on_their_way_keep_a_group_alive_until_they_fail_or_are_removed(steps: str, is_empty: bool) -> None:
+    assert History().after(steps).is_empty == is_empty
 
 
-def test_of_two_commits_the_later_in_the_log_counts(offsets: GroupOffsets) -> None:
-    first, second = {PARTITION: offset(5)}, {PARTITION: offset(6)}
-    offsets.prepare_commit(first)
-    offsets.prepare_commit(second)
+def test_producers_are_active_until_their_transaction_ends() -> None:
+    open_offsets, ended = History().after("commit_in 5 10; commits 8"), History().after("commit_in 5 10; commits")
 
-    offsets.complete_commit(second, 11)
-    offsets.prepare_commit(first)  # acknowledged late, out of order
-    offsets.complete_commit(first, 10)
-
-    assert offsets.committed == second
+    assert (open_offsets.active_producers, ended.active_producers) == ({PRODUCER}, set())
+    assert open_offsets.has_pending_transactional(PARTITION)
+    assert not open_offsets.has_pending_transactional(OTHER)
 
 
-def test_the_first_of_two_commits_leaves_the_second_on_its_way(offsets: GroupOffsets) -> None:
-    first, second = {PARTITION: offset(5)}, {PARTITION: offset(6)}
-    offsets.prepare_commit(first)
-    offsets.prepare_commit(second)
-
-    offsets.complete_commit(first, 10)
-    between = offsets.expired(10**6, RETENTION_MS)
-    offsets.complete_commit(second, 11)
-
-    assert between == []
-    assert offsets.committed == second
-
-
-def test_a_commit_for_a_partition_that_is_gone_is_not_taken(offsets: GroupOffsets) -> None:
-    commits = {PARTITION: offset(5)}
-    offsets.prepare_commit(commits)
-
-    removed = offsets.remove([PARTITION])
-    offsets.complete_commit(commits, 10)
-
-    assert removed == []
-    assert offsets.committed == {}
-
-
-def test_a_transactional_commit_counts_with_its_transaction(offsets: GroupOffsets) -> None:
-    commit_in_transaction(offsets, 5, appended_at=10)
-    before = dict(offsets.committed)
-
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert before == {}
-    assert offsets.committed == {PARTITION: offset(5)}
-    assert offsets.active_producers == set()
-
-
-def test_an_aborted_transaction_leaves_what_there_was(offsets: GroupOffsets) -> None:
-    commit(offsets, 5, appended_at=10)
-    commit_in_transaction(offsets, 6, appended_at=11)
-
-    offsets.complete_transaction(PRODUCER, is_commit=False)
-
-    assert offsets.committed == {PARTITION: offset(5)}
-
-
-def test_a_transactional_commit_never_overrides_a_newer_plain_one(offsets: GroupOffsets) -> None:
-    commit_in_transaction(offsets, 5, appended_at=10)
-    commit(offsets, 6, appended_at=11)
-
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert offsets.committed == {PARTITION: offset(6)}
-
-
-def test_a_plain_commit_that_is_older_than_a_transactional_one_does_not_count(offsets: GroupOffsets) -> None:
-    plain = {PARTITION: offset(5)}
-    offsets.prepare_commit(plain)
-    commit_in_transaction(offsets, 6, appended_at=11)
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    offsets.complete_commit(plain, 10)
-
-    assert offsets.committed == {PARTITION: offset(6)}
-
-
-def test_the_last_commit_of_a_transaction_counts(offsets: GroupOffsets) -> None:
-    commit_in_transaction(offsets, 5, appended_at=10)
-    commit_in_transaction(offsets, 6, appended_at=11)
-
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert offsets.committed == {PARTITION: offset(6)}
-
-
-def test_of_two_commits_of_a_transaction_the_later_counts_whichever_is_acknowledged_first(
-    offsets: GroupOffsets,
-) -> None:
-    first, second = {PARTITION: offset(5)}, {PARTITION: offset(6)}
-    offsets.prepare_transactional_commit(PRODUCER, first)
-    offsets.prepare_transactional_commit(PRODUCER, second)
-
-    offsets.complete_transactional_commit(PRODUCER, second, 11)
-    offsets.complete_transactional_commit(PRODUCER, first, 10)
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert offsets.committed == second
-
-
-def test_what_never_came_into_the_log_does_not_count_with_its_transaction(offsets: GroupOffsets) -> None:
-    offsets.prepare_transactional_commit(PRODUCER, {PARTITION: offset(5)})
-
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert offsets.committed == {}
-
-
-def test_a_transactional_commit_that_failed_is_not_in_the_transaction(offsets: GroupOffsets) -> None:
-    offsets.prepare_transactional_commit(PRODUCER, {PARTITION: offset(5)})
-
-    offsets.fail_transactional_commit(PRODUCER, {PARTITION: offset(5)})
-    offsets.complete_transaction(PRODUCER, is_commit=True)
-
-    assert offsets.committed == {}
-    assert offsets.is_empty
-
-
-def test_a_transaction_of_another_producer_says_nothing(offsets: GroupOffsets) -> None:
-    commit_in_transaction(offsets, 5, appended_at=10)
-
-    offsets.complete_transaction(PRODUCER + 1, is_commit=True)
-
-    assert offsets.committed == {}
-    assert offsets.active_producers == {PRODUCER}
-    assert offsets.has_pending_transactional(PARTITION)
-    assert not offsets.has_pending_transactional(OTHER)
-
-
-def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for(offsets: GroupOffsets) -> None:
+def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for() -> None:
     by_default = offset(5, commit_timestamp_ms=100)
     by_wish = offset(6, commit_timestamp_ms=100, expire_timestamp_ms=5000)
-    commits = {PARTITION: by_default, OTHER: by_wish}
+    offsets, commits = GroupOffsets(), {PARTITION: by_default, OTHER: by_wish}
     offsets.prepare_commit(commits)
     offsets.complete_commit(commits, 10)
 
@@ -196,45 +148,11 @@ def test_offsets_expire_by_the_retention_or_by_what_their_commit_asked_for(offse
     assert at == {1100: [], 1101: [PARTITION], 5000: [PARTITION], 5001: [PARTITION, OTHER]}
 
 
-def test_an_offset_does_not_expire_while_a_commit_for_it_is_on_its_way(offsets: GroupOffsets) -> None:
-    commit(offsets, 5, appended_at=10)
+def test_commits_of_both_kinds_in_one_generation_are_told() -> None:
+    history = History()
 
-    offsets.prepare_commit({PARTITION: offset(6)})
-    with_plain = offsets.expired(10**6, RETENTION_MS)
-    offsets.fail_commit({PARTITION: offset(6)})
-    commit_in_transaction(offsets, 6, appended_at=11)
-    with_transactional = offsets.expired(10**6, RETENTION_MS)
+    alone = history.after("commit 5 10").are_consistent
+    mixed = history.after("commit_in 6 11").are_consistent
+    history.offsets.on_new_generation()
 
-    assert with_plain == []
-    assert with_transactional == []
-
-
-def test_removal_takes_commits_that_are_on_their_way_too(offsets: GroupOffsets) -> None:
-    commit(offsets, 5, appended_at=10)
-    commit_in_transaction(offsets, 6, appended_at=11)
-    offsets.prepare_commit({PARTITION: offset(7)})
-
-    removed = offsets.remove([PARTITION, OTHER])
-
-    assert removed == [PARTITION]
-    assert offsets.is_empty
-
-
-def test_offsets_on_their_way_keep_a_group_alive(offsets: GroupOffsets) -> None:
-    offsets.prepare_commit({PARTITION: offset(5)})
-    with_plain = offsets.is_empty
-    offsets.fail_commit({PARTITION: offset(5)})
-    commit_in_transaction(offsets, 6, appended_at=11)
-
-    assert not with_plain
-    assert not offsets.is_empty
-
-
-def test_commits_of_both_kinds_in_one_generation_are_told(offsets: GroupOffsets) -> None:
-    commit(offsets, 5, appended_at=10)
-    alone = offsets.are_consistent
-    commit_in_transaction(offsets, 6, appended_at=11)
-    mixed = offsets.are_consistent
-    offsets.on_new_generation()
-
-    assert (alone, mixed, offsets.are_consistent) == (True, False, True)
+    assert (alone, mixed, history.offsets.are_consistent) == (True, False, True)

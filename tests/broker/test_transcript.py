@@ -23,7 +23,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from minibroker.transcript.file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptReader, TranscriptWriter
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
 
 MAX_RECORD_BYTES = 100
@@ -69,6 +69,12 @@ def recording(tmp_path: Path) -> Iterator[Recorded]:
     started.recorder.close()
 
 
+def frame_of(recording: Recorded, at: int = -1) -> Frame:
+    frame = recording.entries()[at].frame
+    assert frame is not None
+    return frame
+
+
 def kinds(recording: Recorded) -> list[Kind]:
     return [entry.kind for entry in recording.entries()]
 
@@ -87,9 +93,8 @@ def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Re
     assert recording.ask() is recording.answer
 
     _, request, response = recording.entries()
-    assert request.frame is not None and response.frame is not None
-    assert request.frame.kept == REQUEST
-    assert response.frame.kept == b"\0\0\0\4\0\0\0\7"
+    assert frame_of(recording, 1).kept == REQUEST
+    assert frame_of(recording).kept == b"\0\0\0\4\0\0\0\7"
     assert request.time_ns <= response.time_ns
 
 
@@ -141,8 +146,7 @@ def test_a_torn_response_is_recorded_as_far_as_it_goes(recording: Recorded) -> N
     with pytest.raises(CloseConnectionError):
         recording.ask()
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert frame.kept == b"\0\0\0\x09\0"
 
 
@@ -153,8 +157,7 @@ def test_of_an_immense_torn_response_the_beginning_is_kept(recording: Recorded) 
     with pytest.raises(CloseConnectionError):
         recording.ask()
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert (frame.size_bytes, len(frame.kept)) == (len(torn), MAX_OTHER_BYTES)
 
 
@@ -176,8 +179,7 @@ def test_of_a_large_request_only_so_much_of_its_records_is_kept(recording: Recor
 
     recording.ask(bytearray(whole))
 
-    frame = recording.entries()[1].frame
-    assert frame is not None
+    frame = frame_of(recording, 1)
     assert frame.size_bytes == len(whole)
     begins = [whole.index(each) for each in records]
     assert frame.gaps == (
@@ -198,8 +200,7 @@ def test_of_records_in_files_only_so_much_is_read(recording: Recorded, tmp_path:
 
     assert recording.ask() is recording.answer
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert frame.kept == b"head" + b"r" * MAX_RECORD_BYTES + b"tail"
     assert frame.gaps == (Gap(4 + MAX_RECORD_BYTES, 1000 - MAX_RECORD_BYTES),)
     assert isinstance(recording.answer[1], FileSlice)
@@ -213,8 +214,7 @@ def test_records_that_are_converted_while_they_are_sent_are_converted_once(recor
 
     _, sent = recording.ask()
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert frame.kept == b"head" + sent[:MAX_RECORD_BYTES]
     assert len(sent) == converted.size_bytes and b"v" * 10 in sent
 
@@ -226,8 +226,7 @@ def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recorded
 
     recording.ask()
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert frame.kept == b"headbetweentail"
     assert frame.gaps == (Gap(4, 10), Gap(21, 7))  # behind a gap there are no records: whoever reads it relies on that
 
@@ -237,8 +236,7 @@ def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Rec
 
     recording.ask()
 
-    frame = recording.entries()[-1].frame
-    assert frame is not None
+    frame = frame_of(recording)
     assert (frame.size_bytes, len(frame.kept)) == (MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1, MAX_OTHER_BYTES)
     assert frame.is_end_missing
 
