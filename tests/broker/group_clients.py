@@ -86,3 +86,10 @@ class GroupClient:
         synced = await self.sync(joined, [(joined.member_id, b"all")])
         assert (joined.error_code, synced.error_code, synced.assignment) == (0, 0, b"all")
         return joined
+
+    async def two_members(self) -> tuple[Any, Any]:
+        """Have a second member join a stable group; what both were told, the leader first. None has its assignment."""
+        first = await self.stable()
+        second = await self.start_join()
+        first = await self.join(first.member_id)
+        return first, await second.seen()

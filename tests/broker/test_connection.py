@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.client import Client
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.purgatory.delayed_operation import DelayedOperation
@@ -82,17 +82,6 @@ async def test_a_length_nobody_may_send_closes_the_connection(
 
     assert await peer.receive(1) == b""
     assert "closing the connection of peer" in caplog.text
-
-
-async def test_a_handler_may_answer_by_closing(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    def dispatch(frame: bytearray, client: Client) -> Any:
-        raise CloseConnectionError("acks=0 produce failed")
-
-    peer = peer_of(dispatch)
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"x"))
-
-    assert await peer.receive(1) == b""
 
 
 async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
@@ -229,20 +218,6 @@ async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_a
     with pytest.raises(BlockingIOError):
         peer.sock.recv(1)
     parking.operations[0].force_complete()
-    assert await peer.receive(17) == framed(b"late") + framed(b"after")
-
-
-async def test_a_request_that_arrives_behind_a_parked_one_is_answered_after_it(
-    peer: Peer, parking: Parking, nursery: trio.Nursery
-) -> None:
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"wait"))
-    await trio.testing.wait_all_tasks_blocked()
-    peer.sock.send(framed(b"after"))
-    await trio.testing.wait_all_tasks_blocked()
-
-    parking.operations[0].force_complete()
-
     assert await peer.receive(17) == framed(b"late") + framed(b"after")
 
 

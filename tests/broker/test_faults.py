@@ -54,15 +54,6 @@ async def test_after_the_append_the_records_are_there_and_the_client_is_told_the
     assert end_of(faulty.broker, "orders") == 1
 
 
-async def test_a_fault_without_a_topic_fails_the_whole_produce(faulty: Faulty) -> None:
-    faulty.add("error", error="KAFKA_STORAGE_ERROR", api="produce")
-
-    answered = await produce_to(faulty.broker, ("orders", 0), ("payments", 0))
-
-    assert set(answered.values()) == {ErrorCode.KAFKA_STORAGE_ERROR}
-    assert end_of(faulty.broker, "orders") == 0
-
-
 async def test_two_errors_strike_their_own_partitions_of_one_request(faulty: Faulty) -> None:
     first = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0)
     second = faulty.add("error", error="REQUEST_TIMED_OUT", api="produce", topic="orders", when="after")
@@ -103,17 +94,6 @@ async def test_a_lifted_fault_strikes_no_more_and_still_says_how_often_it_has(fa
     assert faulty.injector.describe(fault.id) | {"text": ""} == {"count": 1, "is_active": False, "text": ""}
 
 
-@pytest.mark.parametrize("version", [1, 12])
-async def test_a_metadata_error_is_for_its_topic_and_the_brokers_are_told(faulty: Faulty, version: int) -> None:
-    faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders")
-
-    answer = await faulty.broker.call(ApiKey.METADATA, version, topics=None)
-
-    errors = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
-    assert errors == {"orders": (ErrorCode.LEADER_NOT_AVAILABLE, 0), "payments": (0, 2)}
-    assert len(answer.brokers) == 1
-
-
 async def test_a_metadata_error_can_be_for_one_partition(faulty: Faulty) -> None:
     faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders", partition=1)
 
@@ -147,16 +127,6 @@ async def test_of_the_partitions_of_a_transaction_all_are_added_or_none(faulty: 
 
     transaction = faulty.broker.parts.transactions.transactions["t"]
     assert transaction.state is EMPTY
-
-
-async def test_an_api_without_topics_carries_the_error_as_a_whole(faulty: Faulty) -> None:
-    faulty.add("error", error="COORDINATOR_LOAD_IN_PROGRESS", api=["heartbeat", "find_coordinator"])
-
-    heartbeat = await faulty.broker.call(ApiKey.HEARTBEAT, 1, group_id="g", generation_id=1, member_id="m")
-    found = await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
-
-    assert heartbeat.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 async def test_an_api_without_topics_does_what_was_asked_when_it_fails_after_that(faulty: Faulty) -> None:
@@ -205,18 +175,6 @@ async def test_the_committed_offsets_of_other_partitions_are_kept(faulty: Faulty
     assert {row.partition: row.committed_offset for row in kept.topics[0].partitions} == {0: -1, 1: 7}
 
 
-async def test_an_offset_fetch_of_everything_fails_for_the_topic_alone(faulty: Faulty) -> None:
-    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
-    rows = [("orders", [(0, 7, -1, -1, "")]), ("payments", [(0, 8, -1, -1, "")])]
-    await faulty.broker.call(ApiKey.OFFSET_COMMIT, 2, group_id="g", generation_id=-1, member_id="", topics=rows)
-    faulty.add("error", error="UNSTABLE_OFFSET_COMMIT", api="offset_fetch", topic="orders")
-
-    answer = await faulty.broker.call(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=None)
-
-    assert errors_of(answer) == {("orders", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT, ("payments", 0): 0}
-    assert answer.error_code == 0
-
-
 @pytest.mark.parametrize("version", [1, 6])
 async def test_a_topic_that_is_struck_is_not_deleted(faulty: Faulty, version: int) -> None:
     faulty.add("error", error="NOT_CONTROLLER", api="delete_topics", topic="orders")
@@ -231,15 +189,6 @@ async def test_a_topic_that_is_struck_is_not_deleted(faulty: Faulty, version: in
 
 def by_name_and_id(*names: str) -> list[Any]:
     return [(name, topic_id) for topic_id, name in by_name(*names)]
-
-
-async def test_offsets_of_other_partitions_are_listed(faulty: Faulty) -> None:
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="list_offsets", topic="orders", partition=1)
-    rows = [(partition, -1, -1, 1) for partition in (0, 1)]
-
-    answer = await faulty.broker.call(ApiKey.LIST_OFFSETS, 2, replica_id=-1, topics=[("orders", rows)])
-
-    assert errors_of(answer) == {("orders", 0): 0, ("orders", 1): NOT_LEADER}
 
 
 async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -> None:

@@ -111,16 +111,6 @@ async def test_row_54_the_high_watermark_is_the_least_end_of_the_in_sync_replica
     assert seen == [0, 2, 3]
 
 
-async def test_row_54_who_lags_and_is_not_in_sync_holds_nothing_back(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-    await follow(broker, "t", 1)
-
-    await broker.produce("t", THREE)
-
-    assert (await consume(broker, "t", 0)).high_watermark == 6
-
-
 async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_waited_for(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,14 +198,11 @@ async def test_a_client_that_disconnects_while_it_waits_breaks_nothing(client: G
 
 
 async def test_a_member_that_asks_again_on_a_new_connection_is_answered_there(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    lost = await client.start_sync(second.answer)
+    first, second = await client.two_members()
+    lost = await client.start_sync(second)
 
-    again = await client.start_sync(second.answer)
-    await client.sync(first, [(second.answer.member_id, b"all")])
+    again = await client.start_sync(second)
+    await client.sync(first, [(second.member_id, b"all")])
     await trio.testing.wait_all_tasks_blocked()
 
     assert lost.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -285,11 +282,8 @@ def later(client: GroupClient, error: ErrorCode) -> Pending[ErrorCode]:
 async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    follower = await client.start_sync(second.answer)
+    first, second = await client.two_members()
+    follower = await client.start_sync(second)
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     store = client.broker.parts.groups._store
     monkeypatch.setattr(store, "store_group", lambda *_: later(client, error) if is_late else error)
@@ -301,7 +295,7 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     assert refused.error_code == follower.answer.error_code == error
     assert await client.heartbeat(first) == ErrorCode.REBALANCE_IN_PROGRESS
     rejoined = await client.start_join(first.member_id)
-    again = await client.join(second.answer.member_id)
+    again = await client.join(second.member_id)
     await trio.testing.wait_all_tasks_blocked()
     assert (again.generation_id, rejoined.answer.leader) == (3, first.member_id)
 

@@ -203,11 +203,8 @@ async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
 
 
 async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(client: GroupClient) -> None:
-    first = await client.stable()
-    second = await client.start_join()
-    first = await client.join(first.member_id)
-    await trio.testing.wait_all_tasks_blocked()
-    follower = await client.start_sync(second.answer)
+    first, second = await client.two_members()
+    follower = await client.start_sync(second)
     await client.sync(first)
     await trio.testing.wait_all_tasks_blocked()
     assert not follower.waits

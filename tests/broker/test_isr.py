@@ -30,15 +30,6 @@ PRODUCE_SECONDS = 1.0  # as long as the broker of these tests may wait for repli
 ACKS_ALL = -1
 
 
-@pytest.mark.parametrize("replicas", [[0, 1], [1, 0]])
-async def test_row_55_a_new_partition_has_the_live_broker_alone_in_sync(
-    broker: InMemoryBroker, replicas: list[int]
-) -> None:
-    await assign(broker, "t", replicas)
-
-    assert await in_sync(broker, "t") == [0]
-
-
 async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
@@ -49,16 +40,6 @@ async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker: InM
         seen.append(await in_sync(broker, "t"))
 
     assert seen == [[0], [0], [0, 1]]
-
-
-async def test_row_55_a_follower_joins_although_the_leaders_end_is_further(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1, 2])
-    await follow(broker, "t", 0, replica=2)
-    await broker.produce("t", THREE)
-
-    await follow(broker, "t", 0, replica=1)
-
-    assert await in_sync(broker, "t") == [0, 2, 1]
 
 
 async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(
@@ -141,17 +122,6 @@ async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBr
         await trio.sleep(LAG_SECONDS / 2)
 
     assert await in_sync(broker, "t") == [0]
-
-
-async def test_row_56_the_high_watermark_moves_when_a_laggard_leaves(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    await broker.produce("t", THREE)
-    waiting = await broker.park(consume, broker, "t", 0, max_wait_ms=60_000)
-
-    await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
-
-    assert (await waiting.seen()).high_watermark == 3
 
 
 async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(

@@ -5,7 +5,6 @@ What versions up to 6 refuse is in tests/fetch_path (rows 79-83) and tests/confo
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker
 
 
 def one_batch(value: bytes = b"v", **options: Any) -> bytearray:
@@ -52,18 +51,6 @@ async def test_new_versions_carry_exactly_one_batch(broker: InMemoryBroker, reco
 
     with pytest.raises(KafkaProtocolError):
         await produced(broker, records)
-
-
-async def test_producer_ids_never_repeat_not_even_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    seen = []
-    for _ in range(2):
-        broker = make_broker(tmp_path / "shared")
-        for _ in range(3):
-            answer = await broker.call(ApiKey.INIT_PRODUCER_ID, 0, transactional_id=None, transaction_timeout_ms=1)
-            seen.append(answer.producer_id)
-        broker.close()
-
-    assert len(set(seen)) == 6
 
 
 async def test_flush_messages_fsyncs_before_the_answer(broker: InMemoryBroker) -> None:

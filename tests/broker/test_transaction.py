@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from minibroker.broker.transaction.transaction import (
@@ -27,6 +29,7 @@ from minibroker.protocol.primitives import TopicPartition
 NOW_MS = 1_000_000
 TIMEOUT_MS = 60_000
 PID = 7
+PRESENT = ProducerIdentity(PID, 3)
 NEXT_PID = 8
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
@@ -48,7 +51,9 @@ def initialize(
     return transaction.prepare_identity(TIMEOUT_MS, identity, lambda: NEXT_PID, now_ms)
 
 
-def code_of(refusal: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
+def refusal_of(ask: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        ask()
     return refusal.value.code
 
 
@@ -67,7 +72,7 @@ def test_only_the_table_says_what_may_follow(state: TransactionState, target: Tr
 def test_a_change_counts_only_once_it_is_complete() -> None:
     transaction = transaction_in(EMPTY)
 
-    transaction.prepare_add_partitions(ProducerIdentity(PID, 3), frozenset({A0}), NOW_MS + 5)
+    transaction.prepare_add_partitions(PRESENT, frozenset({A0}), NOW_MS + 5)
     assert (transaction.state, transaction.metadata.partitions) == (EMPTY, frozenset())
     transaction.complete()
 
@@ -79,11 +84,11 @@ def test_a_change_that_was_not_written_down_is_as_if_it_never_was() -> None:
     transaction = transaction_in(ONGOING)
     before = transaction.metadata
 
-    transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=True, now_ms=NOW_MS)
+    transaction.prepare_end(PRESENT, is_commit=True, now_ms=NOW_MS)
     transaction.give_up()
 
     assert transaction.metadata == before
-    assert transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=False, now_ms=NOW_MS) is not None
+    assert transaction.prepare_end(PRESENT, is_commit=False, now_ms=NOW_MS) is not None
 
 
 def test_a_new_id_begins_with_epoch_0_and_goes_up_by_one() -> None:
@@ -105,60 +110,37 @@ def test_a_new_identity_leaves_nothing_of_the_old_transaction(state: Transaction
     assert following[:7] == (PID, 4, TIMEOUT_MS, EMPTY, frozenset(), NOW_MS + 1, -1)
 
 
-@pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
-def test_while_markers_are_written_nobody_gets_an_identity(state: TransactionState) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        initialize(transaction_in(state))
+@pytest.mark.parametrize(("state", "pending"), [(PREPARE_COMMIT, False), (PREPARE_ABORT, False), (EMPTY, True)])
+def test_while_markers_are_written_or_a_change_is_pending_nobody_gets_an_identity(
+    state: TransactionState, pending: bool
+) -> None:
+    transaction = transaction_in(state, pending=pending)
 
-    assert code_of(refusal) is ErrorCode.CONCURRENT_TRANSACTIONS
-
-
-def test_while_a_change_is_pending_nobody_gets_an_identity() -> None:
-    with pytest.raises(KafkaError) as refusal:
-        initialize(transaction_in(EMPTY, pending=True))
-
-    assert code_of(refusal) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refusal_of(lambda: initialize(transaction)) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-@pytest.mark.parametrize("epoch", [MAX_EPOCH - 1, MAX_EPOCH])
-def test_exhausted_epochs_bring_a_new_producer_id(epoch: int) -> None:
-    following = initialize(transaction_in(EMPTY, epoch=epoch))
-
-    assert (following.producer_id, following.producer_epoch) == (NEXT_PID, 0)
-
-
-def test_the_last_but_one_epoch_is_still_given_out() -> None:
-    assert initialize(transaction_in(EMPTY, epoch=MAX_EPOCH - 2)).producer_epoch == MAX_EPOCH - 1
+@pytest.mark.parametrize(
+    ("epoch", "following"),
+    [(MAX_EPOCH - 2, (PID, MAX_EPOCH - 1)), (MAX_EPOCH - 1, (NEXT_PID, 0)), (MAX_EPOCH, (NEXT_PID, 0))],
+)
+def test_exhausted_epochs_bring_a_new_producer_id(epoch: int, following: tuple[int, int]) -> None:
+    assert initialize(transaction_in(EMPTY, epoch=epoch))[:2] == following
 
 
-def test_a_producer_that_goes_on_gets_the_next_epoch_and_the_same_when_it_asks_again() -> None:
-    transaction = transaction_in(EMPTY)
+@pytest.mark.parametrize(("epoch", "following"), [(3, (PID, 4)), (MAX_EPOCH - 1, (NEXT_PID, 0))])
+def test_a_producer_that_goes_on_gets_the_next_identity_and_the_same_when_it_asks_again(
+    epoch: int, following: tuple[int, int]
+) -> None:
+    transaction = transaction_in(EMPTY, epoch=epoch)
 
-    answers = []
     for _ in range(2):
-        answers.append(initialize(transaction, (PID, 3))[:2])
+        assert initialize(transaction, (PID, epoch))[:2] == following
         transaction.complete()
-
-    assert answers == [(PID, 4), (PID, 4)]
-
-
-def test_a_producer_that_goes_on_with_exhausted_epochs_gets_a_new_id_and_the_same_when_it_asks_again() -> None:
-    transaction = transaction_in(EMPTY, epoch=MAX_EPOCH - 1)
-
-    answers = []
-    for _ in range(2):
-        answers.append(initialize(transaction, (PID, MAX_EPOCH - 1))[:2])
-        transaction.complete()
-
-    assert answers == [(NEXT_PID, 0), (NEXT_PID, 0)]
 
 
 @pytest.mark.parametrize("expected", [(PID, 2), (PID, 4), (PID + 5, 3), (-1, MAX_EPOCH - 2)])
 def test_a_producer_that_was_shut_out_does_not_come_back(expected: tuple[int, int]) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        initialize(transaction_in(EMPTY), expected)
-
-    assert code_of(refusal) is ErrorCode.PRODUCER_FENCED
+    assert refusal_of(lambda: initialize(transaction_in(EMPTY), expected)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_another_producer_in_between_shuts_out_who_asks_again() -> None:
@@ -167,10 +149,7 @@ def test_another_producer_in_between_shuts_out_who_asks_again() -> None:
         initialize(transaction, expected)
         transaction.complete()
 
-    with pytest.raises(KafkaError) as refusal:
-        initialize(transaction, (PID, 3))
-
-    assert code_of(refusal) is ErrorCode.PRODUCER_FENCED
+    assert refusal_of(lambda: initialize(transaction, (PID, 3))) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_whose_id_was_forgotten_gets_a_new_one() -> None:
@@ -180,7 +159,7 @@ def test_a_producer_whose_id_was_forgotten_gets_a_new_one() -> None:
 
 
 def test_partitions_are_added_to_those_that_are_there() -> None:
-    following = transaction_in(ONGOING).prepare_add_partitions(ProducerIdentity(PID, 3), frozenset({A1}), NOW_MS + 9)
+    following = transaction_in(ONGOING).prepare_add_partitions(PRESENT, frozenset({A1}), NOW_MS + 9)
 
     assert following is not None
     assert (following.partitions, following.start_ms, following.last_update_ms) == ({A0, A1}, NOW_MS, NOW_MS + 9)
@@ -189,7 +168,7 @@ def test_partitions_are_added_to_those_that_are_there() -> None:
 def test_partitions_that_are_in_the_transaction_need_nothing() -> None:
     transaction = transaction_in(ONGOING)
 
-    assert transaction.prepare_add_partitions(ProducerIdentity(PID, 3), frozenset({A0}), NOW_MS) is None
+    assert transaction.prepare_add_partitions(PRESENT, frozenset({A0}), NOW_MS) is None
     assert transaction.pending is None
 
 
@@ -204,51 +183,49 @@ def test_partitions_that_are_in_the_transaction_need_nothing() -> None:
 def test_only_the_present_producer_adds_and_ends(producer: ProducerIdentity, error: ErrorCode) -> None:
     transaction = transaction_in(ONGOING)
 
-    with pytest.raises(KafkaError) as adding:
-        transaction.prepare_add_partitions(producer, frozenset({A1}), NOW_MS)
-    with pytest.raises(KafkaError) as ending:
-        transaction.prepare_end(producer, is_commit=True, now_ms=NOW_MS)
-
-    assert (code_of(adding), code_of(ending)) == (error, error)
+    assert refusal_of(lambda: transaction.prepare_add_partitions(producer, frozenset({A1}), NOW_MS)) is error
+    assert refusal_of(lambda: transaction.prepare_end(producer, is_commit=True, now_ms=NOW_MS)) is error
 
 
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
 def test_while_markers_are_written_nothing_is_added(state: TransactionState) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        transaction_in(state).prepare_add_partitions(ProducerIdentity(PID, 3), frozenset({A1}), NOW_MS)
+    transaction = transaction_in(state)
 
-    assert code_of(refusal) is ErrorCode.CONCURRENT_TRANSACTIONS
+    refusal = refusal_of(lambda: transaction.prepare_add_partitions(PRESENT, frozenset({A1}), NOW_MS))
+
+    assert refusal is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize(("is_commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
 def test_an_ongoing_transaction_is_decided_with_its_partitions(is_commit: bool, state: TransactionState) -> None:
-    following = transaction_in(ONGOING).prepare_end(ProducerIdentity(PID, 3), is_commit=is_commit, now_ms=NOW_MS + 1)
+    following = transaction_in(ONGOING).prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS + 1)
 
     assert following is not None
     assert (following.state, following.partitions, following.start_ms) == (state, {A0}, NOW_MS)
 
 
 @pytest.mark.parametrize(
-    ("state", "on_commit", "on_abort"),
+    ("state", "is_commit", "error"),
     [
-        (EMPTY, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-        (PREPARE_COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
-        (PREPARE_ABORT, ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (COMPLETE_COMMIT, None, ErrorCode.INVALID_TXN_STATE),
-        (COMPLETE_ABORT, ErrorCode.INVALID_TXN_STATE, None),
+        (EMPTY, True, ErrorCode.INVALID_TXN_STATE),
+        (EMPTY, False, ErrorCode.INVALID_TXN_STATE),
+        (PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (PREPARE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+        (PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (COMPLETE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
     ],
 )
-def test_a_transaction_ends_once(
-    state: TransactionState, on_commit: ErrorCode | None, on_abort: ErrorCode | None
-) -> None:
-    for is_commit, error in ((True, on_commit), (False, on_abort)):
-        transaction = transaction_in(state)
-        if error is None:
-            assert transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=is_commit, now_ms=NOW_MS) is None
-            continue
-        with pytest.raises(KafkaError) as refusal:
-            transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=is_commit, now_ms=NOW_MS)
-        assert code_of(refusal) is error
+def test_a_transaction_ends_once(state: TransactionState, is_commit: bool, error: ErrorCode) -> None:
+    transaction = transaction_in(state)
+
+    assert refusal_of(lambda: transaction.prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS)) is error
+
+
+@pytest.mark.parametrize(("state", "is_commit"), [(COMPLETE_COMMIT, True), (COMPLETE_ABORT, False)])
+def test_an_end_that_is_told_again_is_as_before(state: TransactionState, is_commit: bool) -> None:
+    assert transaction_in(state).prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS) is None
 
 
 @pytest.mark.parametrize(("state", "end"), [(PREPARE_COMMIT, COMPLETE_COMMIT), (PREPARE_ABORT, COMPLETE_ABORT)])
@@ -284,10 +261,7 @@ def test_an_identity_after_a_fence_does_not_know_who_was_before() -> None:
     transaction.prepare_complete(NOW_MS)
     transaction.complete()
 
-    with pytest.raises(KafkaError) as refusal:
-        initialize(transaction, (PID, 3))
-
-    assert code_of(refusal) is ErrorCode.PRODUCER_FENCED
+    assert refusal_of(lambda: initialize(transaction, (PID, 3))) is ErrorCode.PRODUCER_FENCED
 
 
 def test_an_open_transaction_times_out_after_its_timeout() -> None:

@@ -1,7 +1,7 @@
 """Rows 35-48 of kafka 2.0.1's fetch path at the wire: fetch sessions (KIP-227). Time is jumped.
 
-What a session and the cache of them do by themselves is in tests/broker/test_fetch_sessions.py, also by row; what Apache
-Kafka answered to whole conversations in test_session_conversations.py.
+What the cache of sessions does by itself is in tests/broker/test_fetch_sessions.py, also by row; what Apache Kafka
+answered to whole conversations in test_session_conversations.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from tests.broker.conftest import InMemoryBroker, MakeBroker
 pytestmark = pytest.mark.time_jumps
 
 VERSIONS = (7, 8, 12)
+
+
+@pytest.fixture
+async def broker(make_broker: MakeBroker) -> InMemoryBroker:
+    broker = make_broker()
+    await broker.create_topic("t", 4)
+    return broker
 
 
 async def in_session(broker: InMemoryBroker, session_id: int, epoch: int, *asked: Any, **options: Any) -> Any:
@@ -41,8 +48,6 @@ def facts(answer: Any) -> tuple[int, int, list[tuple[str, int]]]:
 
 @pytest.mark.parametrize("version", range(9))
 async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t")
-
     for _ in range(2):
         answer = await broker.fetch(("t", 0, 0), version=version)
         assert facts(answer) == (ErrorCode.NONE, 0, [("t", 0)])
@@ -52,7 +57,6 @@ async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker: InMemo
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_36_a_session_begins_with_its_answer_and_not_before(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t")
     parked = await broker.park(in_session, broker, 0, 0, ("t", 0, 0), max_wait_ms=LONG_MS, version=version)
     while_it_waits = broker.parts.fetch_sessions.statistics().sessions
 
@@ -66,7 +70,6 @@ async def test_row_36_a_session_begins_with_its_answer_and_not_before(broker: In
 async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_one(
     broker: InMemoryBroker, version: int
 ) -> None:
-    await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1, version=version)
 
     answer = await in_session(broker, session_id, -1, ("t", 1, 0), version=version)
@@ -77,7 +80,6 @@ async def test_row_37_epoch_minus_one_ends_the_session_and_is_answered_without_o
 
 
 async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
     session_id = await begun(broker, 0)
 
     await broker.park(in_session, broker, session_id, 0, ("t", 0, 0), max_wait_ms=LONG_MS)
@@ -90,8 +92,6 @@ async def test_row_38_a_full_fetch_ends_the_session_it_names_before_it_waits(bro
 async def test_row_39_an_id_that_is_not_known_is_an_error_of_the_whole_with_id_0_at_once(
     broker: InMemoryBroker, version: int, session_id: int, epoch: int
 ) -> None:
-    await broker.create_topic("t")
-
     took, answer = await seconds(
         in_session(broker, session_id, epoch, ("t", 0, 0), version=version, max_wait_ms=LONG_MS)
     )
@@ -104,7 +104,6 @@ async def test_row_39_an_id_that_is_not_known_is_an_error_of_the_whole_with_id_0
 async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(
     broker: InMemoryBroker, version: int
 ) -> None:
-    await broker.create_topic("t")
     session_id = await begun(broker, 0, version=version)
 
     codes = [(await in_session(broker, session_id, epoch, version=version)).error_code for epoch in (2, 1, 1, 3, 2, 3)]
@@ -114,7 +113,6 @@ async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(
 
 
 async def test_row_40_the_largest_epoch_is_followed_by_1(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
     session_id = await begun(broker, 0)
     session = broker.parts.fetch_sessions.get(session_id)
     assert session is not None
@@ -128,7 +126,6 @@ async def test_row_40_the_largest_epoch_is_followed_by_1(broker: InMemoryBroker)
 async def test_row_41_a_request_sent_twice_is_answered_once_and_the_other_time_with_an_error(
     broker: InMemoryBroker,
 ) -> None:
-    await broker.create_topic("t")
     session_id = await begun(broker, 0)
     first = await broker.park(in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
     second = await broker.park(in_session, broker, session_id, 2, max_wait_ms=LONG_MS)
@@ -141,7 +138,6 @@ async def test_row_41_a_request_sent_twice_is_answered_once_and_the_other_time_w
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t", 4)
     session_id = await begun(broker, 0, 1, 2, version=version)
     epochs = iter(range(1, 10))
 
@@ -164,7 +160,6 @@ async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, 
 
 
 async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1)
     parked = await broker.park(in_session, broker, session_id, 1, max_wait_ms=LONG_MS)
 
@@ -178,7 +173,6 @@ async def test_row_42_a_session_with_nothing_new_waits_as_any_fetch(broker: InMe
 async def test_row_43_a_session_that_forgot_everything_is_gone_and_answered_without_one(
     broker: InMemoryBroker, version: int
 ) -> None:
-    await broker.create_topic("t", 2)
     session_id = await begun(broker, 0, 1, version=version)
     forget_first, forget_second = ({"forgotten_topics": [("t", [each])], "version": version} for each in (0, 1))
 
@@ -197,7 +191,6 @@ async def test_row_43_a_session_that_forgot_everything_is_gone_and_answered_with
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_row_44_partitions_take_turns_when_not_all_have_room(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t", 3)
     for partition in (2, 0, 1):
         batch = await fill(broker, "t", partition=partition, batches=9)
     offsets = {0: 0, 1: 0, 2: 0}
@@ -217,8 +210,6 @@ async def test_row_44_partitions_take_turns_when_not_all_have_room(broker: InMem
 
 
 async def test_row_45_a_thousand_sessions_and_no_more(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
     ids = [(await in_session(broker, 0, 0, ("t", 0, 0))).session_id for _ in range(1001)]
 
     assert [session_id > 0 for session_id in ids] == [True] * 1000 + [False]
@@ -258,8 +249,6 @@ async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_t
 
 
 async def test_row_47_ids_are_positive_and_in_no_order(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
     ids = [await begun(broker, 0) for _ in range(50)]
 
     assert len(set(ids)) == 50
