@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.network.connection import Connection, Dispatch
@@ -59,6 +60,11 @@ class Peer:
             await self.connection.run()
             polling.cancel_scope.cancel()
 
+    async def send(self, *payloads: bytes) -> None:
+        """Send requests, and wait until nothing happens any more."""
+        self.sock.send(b"".join(map(framed, payloads)))
+        await trio.testing.wait_all_tasks_blocked()
+
     async def receive(self, size: int) -> bytes:
         """So many bytes, fewer if the broker closes."""
         received = b""
@@ -71,7 +77,7 @@ class Peer:
         return received
 
 
-PeerOf = Callable[..., Peer]
+Connect = Callable[..., Peer]
 
 
 def echo(frame: bytearray, client: Client) -> list[bytes]:
@@ -79,11 +85,14 @@ def echo(frame: bytearray, client: Client) -> list[bytes]:
 
 
 @pytest.fixture
-def peer_of() -> Iterator[PeerOf]:
+def connect(nursery: trio.Nursery) -> Iterator[Connect]:
+    """Connect peers to handlers; each connection runs unless it is told not to."""
     peers: list[Peer] = []
 
-    def make(dispatch: Dispatch, **options: Any) -> Peer:
+    def make(dispatch: Dispatch, *, runs: bool = True, **options: Any) -> Peer:
         peers.append(Peer(dispatch, **options))
+        if runs:
+            nursery.start_soon(peers[-1].run)
         return peers[-1]
 
     yield make

@@ -1,117 +1,102 @@
-"""One client's connection over a real socket pair: order, joining, idling, stopping, and requests that wait."""
+"""One client's connection over a real socket pair: order, joining, waiting, slow and torn answers, stopping.
+
+Time is jumped.
+"""
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from trio.testing import MockClock
 
-from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network.connection import Dispatch
+from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from tests.broker.peers import MAX_REQUEST_BYTES, Peer, PeerOf, echo, framed
-from tests.broker.peers import peer_of as peer_of
+from tests.broker.peers import MAX_REQUEST_BYTES, Connect, Peer, echo, framed
+from tests.broker.peers import connect as connect
+
+pytestmark = pytest.mark.time_jumps
+
+CLOSED = b""
+ANSWER = framed(bytes(range(96)))
 
 
-async def test_pipelined_requests_are_answered_in_order_in_one_send(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    peer = peer_of(echo)
+async def test_pipelined_requests_are_answered_in_order_in_one_send(connect: Connect, nursery: trio.Nursery) -> None:
+    peer = connect(echo, runs=False)
     requests = b"".join(framed(b"%03d" % number) for number in range(50))
     peer.sock.send(requests)
 
     nursery.start_soon(peer.run)
     await trio.lowlevel.wait_readable(peer.sock)
-    received = peer.sock.recv(65536)
 
-    assert received == requests
+    assert peer.sock.recv(65536) == requests
 
 
-async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(peer_of: PeerOf) -> None:
+async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(connect: Connect) -> None:
     """Appended records, for one, which count only when they are on the disk."""
     on_disk: Pending[None] = Pending()
     finished: list[str] = []
-
-    def dispatch(frame: bytearray, client: Client) -> Any:
-        return on_disk.then(lambda _: finished.append("counted")) if frame == b"waits" else [framed(bytes(frame))]
-
-    peer = peer_of(dispatch)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        peer.sock.send(framed(b"waits"))
-        await trio.testing.wait_all_tasks_blocked()
-        peer.connection.cancel_scope.cancel()
+    peer = connect(lambda frame, client: on_disk.then(lambda _: finished.append("counted")))
+    await peer.send(b"waits")
+    peer.connection.cancel_scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
 
     on_disk.resolve(None)
 
     assert finished == ["counted"]
 
 
-async def test_a_request_without_a_response_sends_nothing(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    peer = peer_of(lambda frame, client: None if frame == b"acks=0" else echo(frame, client))
-    nursery.start_soon(peer.run)
+async def test_a_request_without_a_response_sends_nothing(connect: Connect) -> None:
+    peer = connect(lambda frame, client: None if frame == b"acks=0" else echo(frame, client))
 
-    peer.sock.send(framed(b"acks=0") + framed(b"next"))
+    await peer.send(b"acks=0", b"next")
 
     assert await peer.receive(8) == framed(b"next")
 
 
 @pytest.mark.parametrize(
-    "prefix",
-    [
-        b"\x7f\xff\xff\xff",
-        b"\xff\xff\xff\xff",
-        b"GET / HTTP/1.1\r\n\r\n",
-        struct.pack(">i", MAX_REQUEST_BYTES + 1),
-    ],
+    "prefix", [b"\x7f\xff\xff\xff", b"\xff" * 4, b"GET /", struct.pack(">i", MAX_REQUEST_BYTES + 1)]
 )
-async def test_a_length_nobody_may_send_closes_the_connection(
-    peer_of: PeerOf, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, prefix: bytes
+async def test_a_length_nobody_may_send_closes_the_connection_behind_the_answers_before(
+    connect: Connect, caplog: pytest.LogCaptureFixture, prefix: bytes
 ) -> None:
-    peer = peer_of(echo)
-    nursery.start_soon(peer.run)
+    peer = connect(echo)
 
-    peer.sock.send(prefix)
+    peer.sock.send(framed(b"good") + prefix)
 
-    assert await peer.receive(1) == b""
+    assert await peer.receive(9) == framed(b"good") + CLOSED
     assert "closing the connection of peer" in caplog.text
 
 
 async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
-    peer_of: PeerOf, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    connect: Connect, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     log = tmp_path / "00.log"
     log.write_bytes(b"short")
     records = RecordsFile(log)
-    peer = peer_of(lambda frame, client: [FileSlice(records, 0, 100)])
-    nursery.start_soon(peer.run)
+    peer = connect(lambda frame, client: [FileSlice(records, 0, 100)])
 
     peer.sock.send(framed(b"fetch"))
 
-    assert await peer.receive(1) == b""
+    assert await peer.receive(1) == CLOSED
     assert "5 of 100 bytes" in caplog.text
 
 
-async def test_requests_before_one_of_nonsense_are_answered(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    peer = peer_of(echo)
-    nursery.start_soon(peer.run)
-
-    peer.sock.send(framed(b"good") + b"\x7f\xff\xff\xff")
-
-    assert await peer.receive(9) == framed(b"good")
-
-
 async def test_requests_of_a_client_that_has_closed_its_side_are_answered(
-    peer_of: PeerOf, nursery: trio.Nursery
+    connect: Connect, nursery: trio.Nursery
 ) -> None:
-    peer = peer_of(echo)
+    peer = connect(echo, runs=False)
     peer.sock.send(framed(b"last"))
     peer.sock.shutdown(socket.SHUT_WR)
 
@@ -120,9 +105,8 @@ async def test_requests_of_a_client_that_has_closed_its_side_are_answered(
     assert await peer.receive(9) == framed(b"last")
 
 
-async def test_more_than_one_turn_of_requests_is_answered_to_the_last(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    peer = peer_of(echo)
-    nursery.start_soon(peer.run)
+async def test_more_than_one_turn_of_requests_is_answered_to_the_last(connect: Connect, nursery: trio.Nursery) -> None:
+    peer = connect(echo)
     requests = framed(b"x" * 1000) * 500  # more than the reads of one turn, and than the socket holds
 
     async def send() -> None:
@@ -136,9 +120,8 @@ async def test_more_than_one_turn_of_requests_is_answered_to_the_last(peer_of: P
     assert await peer.receive(len(requests)) == requests
 
 
-async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of: PeerOf, nursery: trio.Nursery) -> None:
-    peer = peer_of(echo)
-    nursery.start_soon(peer.run)
+async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(connect: Connect) -> None:
+    peer = connect(echo)
 
     for byte in framed(b"slowly"):
         peer.sock.send(bytes([byte]))
@@ -147,15 +130,13 @@ async def test_a_frame_that_arrives_byte_by_byte_is_answered_once_whole(peer_of:
     assert await peer.receive(10) == framed(b"slowly")
 
 
-async def test_stopping_ends_an_idle_connection_at_once(peer_of: PeerOf) -> None:
-    peer = peer_of(echo)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        await trio.testing.wait_all_tasks_blocked()
+async def test_stopping_ends_an_idle_connection_at_once(connect: Connect) -> None:
+    peer = connect(echo)
+    await trio.testing.wait_all_tasks_blocked()
 
-        peer.connection.stop()
+    peer.connection.stop()
 
-    assert peer.sock.recv(1) == b""
+    assert await peer.receive(1) == CLOSED
 
 
 class Waiting(DelayedOperation):
@@ -189,18 +170,12 @@ def parking() -> Parking:
 
 
 @pytest.fixture
-async def peer(parking: Parking) -> AsyncIterator[Peer]:
-    peer = Peer(parking)
-    yield peer
-    peer.sock.close()
+async def peer(connect: Connect, parking: Parking) -> Peer:
+    return connect(parking)
 
 
-async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
-    peer: Peer, parking: Parking, nursery: trio.Nursery
-) -> None:
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"wait"))
-    await trio.testing.wait_all_tasks_blocked()
+async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer: Peer, parking: Parking) -> None:
+    await peer.send(b"wait")
 
     parking.operations[0].force_complete()
 
@@ -208,42 +183,36 @@ async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(
 
 
 async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_after(
-    peer: Peer, parking: Parking, nursery: trio.Nursery
+    peer: Peer, parking: Parking
 ) -> None:
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"early") + framed(b"wait") + framed(b"after"))
+    await peer.send(b"early", b"wait", b"after")
 
     assert await peer.receive(9) == framed(b"early")
-    await trio.testing.wait_all_tasks_blocked()
     with pytest.raises(BlockingIOError):
         peer.sock.recv(1)
+    await peer.send(b"later")
     parking.operations[0].force_complete()
-    assert await peer.receive(17) == framed(b"late") + framed(b"after")
+    assert await peer.receive(26) == framed(b"late") + framed(b"after") + framed(b"later")
 
 
-async def test_one_parked_request_after_another_is_answered(
-    peer: Peer, parking: Parking, nursery: trio.Nursery
-) -> None:
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"wait") + framed(b"wait"))
+async def test_one_parked_request_after_another_is_answered(peer: Peer, parking: Parking) -> None:
+    await peer.send(b"wait", b"wait")
 
     for number in range(2):
         await trio.testing.wait_all_tasks_blocked()
         parking.operations[number].force_complete()
         assert await peer.receive(8) == framed(b"late")
-    peer.sock.send(framed(b"next"))
+    await peer.send(b"next")
     assert await peer.receive(8) == framed(b"next")
 
 
 async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_its_place(
-    peer: Peer, parking: Parking, nursery: trio.Nursery
+    peer: Peer, parking: Parking
 ) -> None:
     big = framed(b"x" * 1000) * 900  # more than the socket holds
     peer.connection._out.append(big)
     peer.connection._out_bytes = len(big)
-    nursery.start_soon(peer.run)
-    peer.sock.send(framed(b"wait"))
-    await trio.testing.wait_all_tasks_blocked()
+    await peer.send(b"wait")
 
     parking.operations[0].force_complete()
 
@@ -251,13 +220,13 @@ async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_i
 
 
 async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answer_is_due(
-    peer: Peer, parking: Parking
+    connect: Connect, parking: Parking
 ) -> None:
+    peer = connect(parking, runs=False)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(peer.run)
-            peer.sock.send(framed(b"wait"))
-            await trio.testing.wait_all_tasks_blocked()
+            await peer.send(b"wait")
             peer.sock.close()
             await trio.testing.wait_all_tasks_blocked()
 
@@ -265,27 +234,23 @@ async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answe
 
 
 async def test_a_connection_that_ends_leaves_the_purgatory(peer: Peer, parking: Parking) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        peer.sock.send(framed(b"wait"))
-        await trio.testing.wait_all_tasks_blocked()
-        peer.connection.cancel_scope.cancel()
+    await peer.send(b"wait")
+
+    peer.connection.cancel_scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
 
     assert parking.operations[0].is_completed
     assert not parking.operations[0].force_complete()
 
 
 async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer: Peer, parking: Parking) -> None:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        peer.sock.send(framed(b"wait"))
-        await trio.testing.wait_all_tasks_blocked()
-        peer.connection.stop()
-        await trio.testing.wait_all_tasks_blocked()
-        parking.operations[0].force_complete()
-        assert await peer.receive(8) == framed(b"late")
+    await peer.send(b"wait")
+    peer.connection.stop()
+    await trio.testing.wait_all_tasks_blocked()
 
-    assert peer.sock.recv(1) == b""
+    parking.operations[0].force_complete()
+
+    assert await peer.receive(9) == framed(b"late") + CLOSED
 
 
 async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(
@@ -295,23 +260,19 @@ async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(
         raise KafkaProtocolError("no such thing")
 
     parking.finish = fail
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run)
-        peer.sock.send(framed(b"wait"))
-        await trio.testing.wait_all_tasks_blocked()
+    await peer.send(b"wait")
 
-        assert parking.operations[0].force_complete()  # who completes it hears nothing of the failure
+    assert parking.operations[0].force_complete()  # who completes it hears nothing of the failure
 
-    assert peer.sock.recv(1) == b""
+    assert await peer.receive(1) == CLOSED
     assert "no such thing" in caplog.text
 
 
 async def test_an_idle_client_is_not_the_one_that_is_parked(
-    parking: Parking, autojump_clock: MockClock, nursery: trio.Nursery
+    connect: Connect, parking: Parking, nursery: trio.Nursery
 ) -> None:
-    peer = Peer(parking, max_idle_ms=10_000)
+    peer = connect(parking, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
-    nursery.start_soon(peer.run)
     await trio.sleep(8)
     peer.sock.send(framed(b"wait"))
     await trio.sleep(8)
@@ -322,5 +283,74 @@ async def test_an_idle_client_is_not_the_one_that_is_parked(
     peer.sock.send(framed(b"ping"))
 
     assert await peer.receive(8) == framed(b"ping")
-    peer.sock.close()
-    nursery.cancel_scope.cancel()
+
+
+def trickling(bytes_per_second: int, hurry: trio.Event) -> Dispatch:
+    """Answers `slow` with 100 bytes at that rate, and anything else with itself."""
+
+    def dispatch(frame: bytearray, client: Client) -> Any:
+        if frame != b"slow":
+            return echo(frame, client)
+        pending: Pending[ThrottledResponse] = Pending()
+        pending.resolve(ThrottledResponse([ANSWER[:50], ANSWER[50:]], bytes_per_second, hurry))
+        return pending
+
+    return dispatch
+
+
+@pytest.mark.parametrize("bytes_per_second", [1, 7, 40, 1000])
+async def test_a_slow_answer_leaves_at_its_rate(connect: Connect, bytes_per_second: int) -> None:
+    peer = connect(trickling(bytes_per_second, trio.Event()))
+    peer.sock.send(framed(b"slow") + framed(b"next"))
+    began = trio.current_time()
+
+    received = await peer.receive(len(ANSWER) + 8)
+
+    assert received == ANSWER + framed(b"next")
+    assert trio.current_time() - began == pytest.approx(len(ANSWER) / bytes_per_second)
+
+
+async def test_a_slow_answer_is_nowhere_early(connect: Connect) -> None:
+    peer = connect(trickling(10, trio.Event()))
+    peer.sock.send(framed(b"slow"))
+
+    await trio.sleep(5.05)
+
+    assert len(peer.sock.recv(1000)) == math.ceil(50.5)
+
+
+async def test_a_slow_answer_that_may_hurry_goes_at_once(connect: Connect) -> None:
+    hurry = trio.Event()
+    peer = connect(trickling(1, hurry))
+    peer.sock.send(framed(b"slow"))
+    await peer.receive(2)
+    began = trio.current_time()
+
+    hurry.set()
+    rest = await peer.receive(len(ANSWER) - 2)
+
+    assert (rest, trio.current_time()) == (ANSWER[2:], began)
+
+
+async def test_other_connections_do_not_wait_for_a_slow_one(connect: Connect) -> None:
+    slow, other = connect(trickling(1, trio.Event())), connect(echo)
+    slow.sock.send(framed(b"slow"))
+    await slow.receive(1)
+    began = trio.current_time()
+
+    other.sock.send(framed(b"quick"))
+
+    assert (await other.receive(9), trio.current_time()) == (framed(b"quick"), began)
+
+
+async def test_a_torn_answer_ends_the_connection_behind_its_last_bytes(connect: Connect) -> None:
+    def dispatch(frame: bytearray, client: Client) -> Any:
+        if frame == b"tear":
+            raise CloseConnectionError("torn", b"half")
+        return echo(frame, client)
+
+    peer = connect(dispatch)
+
+    peer.sock.send(framed(b"before") + framed(b"tear") + framed(b"behind"))
+
+    assert await peer.receive(1000) == framed(b"before") + b"half"
