@@ -94,6 +94,16 @@ async def test_a_lifted_fault_strikes_no_more_and_still_says_how_often_it_has(fa
     assert faulty.injector.describe(fault.id) | {"text": ""} == {"count": 1, "is_active": False, "text": ""}
 
 
+async def test_a_metadata_error_is_for_its_topic_and_the_brokers_are_told(faulty: Faulty) -> None:
+    faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders")
+
+    answer = await faulty.broker.call(ApiKey.METADATA, 1, topics=None)
+
+    errors = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
+    assert errors == {"orders": (ErrorCode.LEADER_NOT_AVAILABLE, 0), "payments": (0, 2)}
+    assert len(answer.brokers) == 1
+
+
 async def test_a_metadata_error_can_be_for_one_partition(faulty: Faulty) -> None:
     faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders", partition=1)
 

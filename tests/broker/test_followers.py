@@ -1,18 +1,25 @@
-"""Followers at the handlers: rows 52, 53, 54, 57 and 59 of kafka 2.0.1's fetch path, and their sessions."""
+"""Followers at the handlers: who is in sync, what acks=all makes of it, DeleteRecords that waits for them.
+
+Rows 52 to 59 of the fetch path, time jumped; whole conversations are in tests/conformance/scripts/followers.py.
+"""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from minibroker.broker.pending import Pending
+from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import (
     FOLLOWER,
@@ -27,6 +34,277 @@ from tests.broker.scripted_follower import (
 pytestmark = pytest.mark.time_jumps
 
 THREE = [b"a", b"b", b"c"]
+LAG_SECONDS = 10.0
+CHECK_SECONDS = LAG_SECONDS / 2
+PRODUCE_SECONDS = 1.0  # as long as the broker of these tests may wait for replicas
+ACKS_ALL = -1
+
+
+async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await broker.produce("t", THREE)
+
+    seen = []
+    for offset in (0, 2, 3):
+        await follow(broker, "t", offset)
+        seen.append(await in_sync(broker, "t"))
+
+    assert seen == [[0], [0], [0, 1]]
+
+
+async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    first = make_broker(tmp_path / "first")
+    await assign(first, "t", [0, 1, 2])
+    await follow(first, "t", 0, replica=2)
+    await first.produce("t", THREE)
+    shutil.copytree(tmp_path / "first", tmp_path / "crashed")  # the high watermark is 0, the log ends at 3
+
+    second = make_broker(tmp_path / "crashed")
+    seen = []
+    for offset in (0, 2, 3):
+        await follow(second, "t", offset, replica=1)
+        seen.append(await in_sync(second, "t"))
+
+    assert partition_of(second, "t").high_watermark.message_offset == 0
+    assert seen == [[0, 2], [0, 2], [0, 2, 1]]
+
+
+async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await assign(broker, "t", *[[0, 1]] * 20)
+    store = broker.app._store
+    saves: list[int] = []
+    save = store.save
+
+    def counted() -> None:
+        saves.append(1)
+        save()
+
+    monkeypatch.setattr(store, "save", counted)
+
+    await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
+
+    assert [await in_sync(broker, "t", number) for number in range(20)] == [[0, 1]] * 20
+    assert len(saves) == 1
+
+
+async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+
+    await trio.sleep(LAG_SECONDS)
+    just_before = await in_sync(broker, "t")
+    await trio.sleep(CHECK_SECONDS + 0.1)
+
+    assert (just_before, await in_sync(broker, "t")) == ([0, 1], [0])
+
+
+async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker) -> None:
+    broker = make_broker(replica_lag_time_max_ms=1000)
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+
+    await trio.sleep(1.6)
+
+    assert await in_sync(broker, "t") == [0]
+
+
+async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+
+    for _ in range(8):
+        await follow(broker, "t", 0)
+        await trio.sleep(LAG_SECONDS / 2)
+
+    assert await in_sync(broker, "t") == [0, 1]
+
+
+async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+
+    for _ in range(8):
+        await broker.produce("t", THREE)
+        await follow(broker, "t", 1)
+        await trio.sleep(LAG_SECONDS / 2)
+
+    assert await in_sync(broker, "t") == [0]
+
+
+async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+    await broker.produce("t", THREE)
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(broker.app._store, "save", full)
+        await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
+        assert await in_sync(broker, "t") == [0, 1]
+        assert (await consume(broker, "t", 0)).high_watermark == 0
+    await trio.sleep(CHECK_SECONDS)
+
+    assert await in_sync(broker, "t") == [0]
+    assert (await consume(broker, "t", 0)).high_watermark == 3
+
+
+async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_to_come_back(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
+    first = make_broker(tmp_path / "shared")
+    await assign(first, "t", [0, 1], [0, 1])
+    for partition in (0, 1):
+        await follow(first, "t", 0, partition=partition)
+    first.close()
+
+    second = make_broker(tmp_path / "shared")
+    at_start = [await in_sync(second, "t", partition) for partition in (0, 1)]
+    await trio.sleep(LAG_SECONDS - 1)
+    in_time = [await in_sync(second, "t", partition) for partition in (0, 1)]
+    await follow(second, "t", 0, partition=1)
+    await trio.sleep(CHECK_SECONDS + 2)
+
+    assert at_start == in_time == [[0, 1], [0, 1]]
+    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == [[0], [0, 1]]
+
+
+async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1, 2])
+    for replica in (1, 2):
+        await follow(broker, "t", 0, replica=replica)
+    waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
+
+    seen = []
+    for replica, offset in ((1, 3), (2, 0), (2, 2), (2, 3)):
+        await follow(broker, "t", offset, replica=replica)
+        seen.append(await waiting.seen())
+
+    assert seen[:3] == [None, None, None]
+    assert (seen[3].error_code, seen[3].base_offset) == (ErrorCode.NONE, 0)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_row_58_other_acks_wait_for_nobody(broker: InMemoryBroker, acks: int) -> None:
+    await assign(broker, "t", [0, 1], min_insync_replicas=2)
+    await follow(broker, "t", 0)
+
+    with trio.fail_after(0):
+        await broker.produce("t", THREE, acks=acks)
+
+    assert broker.log_of("t").log_end_offset == 3
+
+
+async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(make_broker: MakeBroker) -> None:
+    broker = make_broker(replica_lag_time_max_ms=500)
+    await assign(broker, "t", [0, 1], min_insync_replicas=2)
+    await follow(broker, "t", 0)
+
+    row = await broker.produce("t", THREE, acks=ACKS_ALL)
+
+    assert (row.error_code, row.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)
+    assert (await consume(broker, "t", 0)).high_watermark == 3
+
+
+@pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
+async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
+    broker: InMemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    is_disk_failed: bool,
+) -> None:
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+    waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(broker.app._log_manager, "is_offline", is_disk_failed)
+        broker.parts.replica_manager.complete_all_delayed()
+
+    expected = ErrorCode.KAFKA_STORAGE_ERROR if is_disk_failed else ErrorCode.REQUEST_TIMED_OUT
+    assert (await waiting.seen()).error_code == expected
+
+
+async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await follow(broker, "t", 0)
+    began = trio.current_time()
+
+    row = await broker.produce("t", THREE, acks=ACKS_ALL)
+
+    assert (row.error_code, row.base_offset, row.log_start_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0, 0)
+    assert PRODUCE_SECONDS <= trio.current_time() - began <= PRODUCE_SECONDS + 0.1
+    assert broker.log_of("t").log_end_offset == 3
+
+
+LAG_MS = 10_000
+
+
+def replica(last_caught_up_ms: int = NEVER_MS) -> Replica:
+    return Replica(1, last_caught_up_ms=last_caught_up_ms)
+
+
+def fetch(follower: Replica, offset: int, *, leader_end: int, now_ms: int) -> None:
+    follower.note_fetch(
+        LogOffsetMetadata(offset, 0, offset * 10), log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms
+    )
+
+
+def test_row_52_nothing_is_known_of_a_follower_before_its_first_fetch() -> None:
+    follower = replica()
+
+    assert (follower.log_end_offset.message_offset, follower.log_start_offset) == (-1, -1)
+    assert not follower.is_caught_up(0, LAG_MS)
+
+
+def test_row_52_a_fetch_at_the_leaders_end_is_caught_up_now() -> None:
+    follower = replica()
+
+    fetch(follower, 5, leader_end=5, now_ms=100)
+
+    assert follower.last_caught_up_ms == 100
+    assert follower.log_end_offset == LogOffsetMetadata(5, 0, 50)
+
+
+def test_row_52_who_is_always_one_step_behind_a_busy_leader_was_caught_up_at_the_fetch_before() -> None:
+    follower = replica()
+    fetch(follower, 5, leader_end=8, now_ms=100)
+    fetch(follower, 8, leader_end=11, now_ms=200)
+    fetch(follower, 11, leader_end=14, now_ms=300)
+
+    assert follower.last_caught_up_ms == 200
+
+
+def test_row_52_a_follower_that_falls_behind_keeps_the_time_when_it_was_not() -> None:
+    follower = replica()
+    fetch(follower, 5, leader_end=5, now_ms=100)
+    fetch(follower, 5, leader_end=50, now_ms=200)
+    fetch(follower, 20, leader_end=60, now_ms=300)
+
+    assert follower.last_caught_up_ms == 100
+
+
+def test_row_52_a_failed_fetch_leaves_no_end_and_the_time_as_it_was() -> None:
+    follower = replica()
+    fetch(follower, 5, leader_end=5, now_ms=100)
+
+    follower.note_failed_fetch()
+    fetch(follower, 0, leader_end=5, now_ms=200)
+
+    assert follower.last_caught_up_ms == 100
+    assert follower.log_end_offset.message_offset == 0
+
+
+@pytest.mark.parametrize(("now_ms", "expected"), [(LAG_MS + 7, True), (LAG_MS + 8, False)])
+def test_row_56_the_lag_may_be_as_long_as_is_allowed_and_no_longer(now_ms: int, expected: bool) -> None:
+    assert replica(last_caught_up_ms=7).is_caught_up(now_ms, LAG_MS) is expected
+
+
 LONG_MS = 60_000
 FUTURE_REPLICA = -3
 
@@ -239,3 +517,77 @@ async def test_row_52_every_partition_of_a_followers_session_is_fetched_with_eac
         await broker.fetch(session_epoch=epoch, **session)
 
     assert await in_sync(broker, "t") == [0, 1]
+
+
+pytestmark = pytest.mark.time_jumps
+
+TIMEOUT_MS = 2000
+
+
+async def delete(broker: InMemoryBroker, *offsets: tuple[str, int, int]) -> list[tuple[int, int]]:
+    """Delete in (topic, partition) below an offset; each row's error and low watermark."""
+    topics = [(topic, [(partition, offset)]) for topic, partition, offset in offsets]
+    body: Any = await broker.call(ApiKey.DELETE_RECORDS, 1, topics=topics, timeout_ms=TIMEOUT_MS)
+    return [(row.error_code, row.low_watermark) for topic in body.topics for row in topic.partitions]
+
+
+@pytest.fixture
+async def cluster(make_broker: MakeBroker) -> InMemoryBroker:
+    """A broker that takes every other for alive, with three records that a follower has too."""
+    broker = make_broker()
+    broker.parts.replica_manager.is_alive = lambda broker_id: True
+    await assign(broker, "t", [0, FOLLOWER])
+    await broker.produce("t", THREE)
+    await follow(broker, "t", 3)
+    return broker
+
+
+async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
+
+    await follow(cluster, "t", 3, log_start_offset=1)
+    not_yet = await waiting.seen()
+    await follow(cluster, "t", 3, log_start_offset=2)
+
+    assert not_yet is None
+    assert await waiting.seen() == [(ErrorCode.NONE, 2)]
+    assert cluster.log_of("t").log_start_offset == 2
+
+
+async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker) -> None:
+    await follow(cluster, "t", 3, log_start_offset=1)
+    began = trio.current_time()
+
+    rows = await delete(cluster, ("t", 0, -1))
+
+    assert rows == [(ErrorCode.REQUEST_TIMED_OUT, 1)]
+    assert TIMEOUT_MS <= (trio.current_time() - began) * 1000 <= TIMEOUT_MS + 100
+
+
+async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("nope", 0, 0), ("t", 0, 3))
+
+    await follow(cluster, "t", 3, log_start_offset=3)
+
+    assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1), (ErrorCode.NONE, 3)]
+
+
+async def test_a_topic_that_is_deleted_ends_the_wait(cluster: InMemoryBroker) -> None:
+    waiting = await cluster.park(delete, cluster, ("t", 0, 2))
+
+    await cluster.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
+
+    assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
+
+
+async def test_internal_topics_keep_their_records(broker: InMemoryBroker) -> None:
+    await broker.create_topic("__consumer_offsets")
+
+    assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
+
+
+async def test_an_offset_below_zero_is_out_of_range_whatever_the_policy(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t", cleanup_policy="compact")
+
+    assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]

@@ -79,10 +79,6 @@ def test_what_the_table_allows() -> None:
     }
 
 
-def test_dead_is_the_end() -> None:
-    assert [state for state, before in VALID_PREVIOUS_STATES.items() if GroupState.DEAD in before] == [GroupState.DEAD]
-
-
 def test_the_first_member_leads_and_the_next_follows_when_it_goes() -> None:
     first, second = member("a"), member("b")
     group = group_of(first, second)

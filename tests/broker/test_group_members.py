@@ -163,14 +163,6 @@ async def test_a_rebalance_that_nobody_joins_goes_on_until_the_sessions_end(clie
     assert (await client.describe()).group_state == "Empty"
 
 
-async def test_a_static_member_is_removed_when_its_session_ends(client: GroupClient) -> None:
-    await client.stable(**static("one"))
-
-    await trio.sleep(10.1)
-
-    assert (await client.describe()).group_state == "Empty"
-
-
 async def test_a_static_member_with_another_protocol_sets_off_a_rebalance(client: GroupClient) -> None:
     one = await client.stable(**static("one"))
 
@@ -237,22 +229,16 @@ async def restarted(make_broker: MakeBroker) -> tuple[GroupClient, Any]:
     return GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)), joined
 
 
-async def test_members_are_there_after_a_restart(make_broker: MakeBroker) -> None:
+async def test_members_are_there_after_a_restart_and_their_sessions_begin_anew(make_broker: MakeBroker) -> None:
     client, joined = await restarted(make_broker)
 
     assert await client.heartbeat(joined) == ErrorCode.NONE
     assert (await client.sync(joined)).assignment == b"all"
     described = await client.describe()
     assert (described.group_state, described.members[0].client_host) == ("Stable", "/127.0.0.1")
-
-
-async def test_after_a_restart_the_sessions_of_members_begin_anew(make_broker: MakeBroker) -> None:
-    client, _ = await restarted(make_broker)
-
     await trio.sleep(9.9)
     assert (await client.describe()).group_state == "Stable"
     await trio.sleep(0.2)
-
     assert (await client.describe()).group_state == "Empty"
 
 

@@ -52,6 +52,7 @@ async def test_a_leader_epoch_is_kept_with_the_offset(client: GroupClient) -> No
         ("stable", {}, ErrorCode.NONE),
         ("stable", {"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ("stable", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ("stable", {"metadata": "x" * 4097}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
         ("stable", {"topics": ["nowhere"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )

@@ -76,12 +76,9 @@ def test_values_are_read_as_their_type_and_trimmed() -> None:
         }
     )
 
-    assert config.num_partitions == 3
-    assert config.auto_create_topics_enable is False
-    assert config.log_cleaner_min_cleanable_ratio == 0.25
+    assert (config.num_partitions, config.auto_create_topics_enable, config.broker_rack) == (3, False, "r1")
+    assert (config.log_cleaner_min_cleanable_ratio, config.replica_lag_time_max_ms) == (0.25, 2**63 - 1)
     assert config.log_cleanup_policy == ("compact", "delete")
-    assert config.replica_lag_time_max_ms == 2**63 - 1
-    assert config.broker_rack == "r1"
     assert config.text_of("log.cleanup.policy") == "compact,delete"
 
 
@@ -149,54 +146,55 @@ def test_a_message_says_what_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("setting", "message"),
     [
-        ({"log.retention.hours": "0"}, "log.retention.ms must be unlimited (-1) or, equal or greater than 1"),
-        ({"log.roll.ms": "0"}, "log.roll.ms must be equal or greater than 1"),
-        ({"log.roll.jitter.ms": "-1"}, "log.roll.jitter.ms must be equal or greater than 0"),
+        ("log.retention.hours=0", "log.retention.ms must be unlimited (-1) or, equal or greater than 1"),
+        ("log.roll.ms=0", "log.roll.ms must be equal or greater than 1"),
+        ("log.roll.jitter.ms=-1", "log.roll.jitter.ms must be equal or greater than 0"),
         (
-            {"compression.type": "foo"},
+            "compression.type=foo",
             "compression.type : foo is not valid. Valid options are uncompressed,snappy,lz4,gzip,zstd,producer",
         ),
-        ({"log.message.format.version": "2.1"}, "Version `2.1` is not a valid version"),
+        ("log.message.format.version=2.1", "Version `2.1` is not a valid version"),
         (
-            {"broker.id": "1001"},
+            "broker.id=1001",
             "broker.id must be equal or greater than -1 and not greater than reserved.broker.max.id",
         ),
-        ({"broker.id.generation.enable": "false"}, "broker.id must be equal or greater than 0"),
-        ({"log.dirs": ""}, "At least one log directory must be defined via log.dirs or log.dir."),
+        ("broker.id.generation.enable=false", "broker.id must be equal or greater than 0"),
+        ("log.dirs=", "At least one log directory must be defined via log.dirs or log.dir."),
         (
-            {"replica.fetch.wait.max.ms": "20000"},
+            "replica.fetch.wait.max.ms=20000",
             "replica.fetch.wait.max.ms should always be less than or equal to replica.lag.time.max.ms to"
             " prevent frequent changes in ISR",
         ),
         (
-            {"replica.socket.timeout.ms": "100"},
+            "replica.socket.timeout.ms=100",
             "replica.socket.timeout.ms should always be at least replica.fetch.wait.max.ms to prevent"
             " unnecessary socket timeouts",
         ),
         (
-            {"offsets.commit.required.acks": "4"},
+            "offsets.commit.required.acks=4",
             "offsets.commit.required.acks must be greater or equal -1 and less or equal to"
             " offsets.topic.replication.factor",
         ),
-        ({"offsets.topic.compression.codec": "7"}, "7 is an unknown compression codec"),
+        ("offsets.topic.compression.codec=7", "7 is an unknown compression codec"),
         (
-            {"max.connections.per.ip": "0"},
+            "max.connections.per.ip=0",
             "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
         ),
         (
-            {"log.cleaner.dedupe.buffer.size": "10"},
+            "log.cleaner.dedupe.buffer.size=10",
             "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
         ),
     ],
 )
-def test_values_that_do_not_go_together_are_refused_in_the_words_of_kafka(given: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        KafkaConfig(given, dict.fromkeys(given, "--set"))
+def test_values_that_do_not_go_together_are_refused_in_the_words_of_kafka(setting: str, message: str) -> None:
+    name, _, value = setting.partition("=")
 
-    name, value = next(iter(given.items()))
-    assert str(caught.value) == f"{message} ({name}={value} in --set)"
+    with pytest.raises(ConfigError) as caught:
+        KafkaConfig({name: value}, {name: "--set"})
+
+    assert str(caught.value) == f"{message} ({setting} in --set)"
 
 
 @pytest.mark.parametrize(
@@ -214,32 +212,18 @@ def test_the_finest_unit_of_retention_wins(given: dict[str, str], time_ms: int) 
     assert KafkaConfig(given).log_config.retention_ms == time_ms
 
 
-def test_broker_settings_become_the_defaults_of_topics() -> None:
-    log_config = KafkaConfig(
-        {
-            "log.roll.hours": "2",
-            "log.roll.jitter.ms": "9",
-            "log.flush.scheduler.interval.ms": "77",
-            "log.segment.bytes": "1000000",
-            "log.cleanup.policy": "compact",
-            "log.cleaner.delete.retention.ms": "5",
-            "log.index.size.max.bytes": "400",
-            "message.max.bytes": "12",
-            "log.message.format.version": "0.10.2.1",
-            "log.message.downconversion.enable": "false",
-        }
-    ).log_config
-
-    assert log_config.segment_ms == 7_200_000
-    assert log_config.segment_jitter_ms == 9
-    assert log_config.flush_ms == 77
-    assert log_config.segment_bytes == 1_000_000
-    assert log_config.cleanup_policy == ("compact",)
-    assert log_config.delete_retention_ms == 5
-    assert log_config.segment_index_bytes == 400
-    assert log_config.max_message_bytes == 12
-    assert log_config.message_format_version == "0.10.2.1"
-    assert log_config.message_downconversion_enable is False
+@pytest.mark.parametrize(
+    ("name", "text", "field", "expected"),
+    [
+        ("log.roll.hours", "2", "segment_ms", 7_200_000),
+        ("log.flush.scheduler.interval.ms", "77", "flush_ms", 77),
+        ("log.message.format.version", "0.10.2.1", "message_format_version", "0.10.2.1"),
+    ],
+)
+def test_settings_that_cannot_be_changed_later_become_the_defaults_of_topics_too(
+    name: str, text: str, field: str, expected: object
+) -> None:
+    assert getattr(KafkaConfig({name: text}).log_config, field) == expected
 
 
 def test_log_dirs_wins_over_log_dir_and_is_one() -> None:

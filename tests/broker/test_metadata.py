@@ -30,6 +30,8 @@ async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broke
     assert forbidden.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert first.topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert (second.topics[0].error_code, len(second.topics[0].partitions)) == (ErrorCode.NONE, 2)
+    switched_off = await make_broker(auto_create_topics_enable="false").call(ApiKey.METADATA, 1, topics=by_name("t"))
+    assert switched_off.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("settings", [{}, {"auto_create_topics_enable": "false"}])
@@ -66,35 +68,27 @@ async def test_topics_created_by_one_request_are_written_down_once(
     assert saves == [1]
 
 
-async def test_automatic_creation_can_be_switched_off(make_broker: MakeBroker) -> None:
-    broker = make_broker(auto_create_topics_enable="false")
-
-    answer = await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))
-
-    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-async def test_clients_are_told_the_advertised_listener(make_broker: MakeBroker) -> None:
-    broker = make_broker(advertised_listeners="PLAINTEXT://kafka.example:1234")
-
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[])
-
-    assert [(row.host, row.port) for row in answer.brokers] == [("kafka.example", 1234)]
-
-
-async def test_clients_of_a_listener_that_is_not_advertised_are_told_the_address_they_came_to(
-    make_broker: MakeBroker,
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({"advertised_listeners": "PLAINTEXT://kafka.example:1234"}, ("kafka.example", 1234)),
+        (
+            {
+                "listeners": "OUT://:9093,IN://localhost:9092",
+                "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
+                "advertised_listeners": "OUT://kafka.example:1234",
+            },
+            ("127.0.0.1", 9092),
+        ),
+    ],
+    ids=["advertised", "the address they came to, where Kafka tells of no broker at all"],
+)
+async def test_what_address_clients_are_told(
+    make_broker: MakeBroker, settings: dict[str, str], address: tuple[str, int]
 ) -> None:
-    """Kafka tells them of no broker at all."""
-    broker = make_broker(
-        listeners="OUT://:9093,IN://localhost:9092",
-        listener_security_protocol_map="OUT:PLAINTEXT,IN:PLAINTEXT",
-        advertised_listeners="OUT://kafka.example:1234",
-    )
+    answer = await make_broker(**settings).call(ApiKey.METADATA, 1, topics=[])
 
-    answer = await broker.call(ApiKey.METADATA, 1, topics=[])
-
-    assert [(row.host, row.port) for row in answer.brokers] == [("127.0.0.1", 9092)]
+    assert [(row.host, row.port) for row in answer.brokers] == [address]
 
 
 SOME_ID = bytes(range(16))

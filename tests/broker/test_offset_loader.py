@@ -133,25 +133,27 @@ def test_offsets_outlive_the_group_that_is_removed_alone(disk: StoreOnDisk) -> N
     assert loaded.offsets.committed == {PARTITION: as_read(offset(5))}
 
 
-@pytest.mark.parametrize(("is_commit", "expected"), [(True, 6), (False, 5)])
-def test_a_transaction_counts_by_its_marker(disk: StoreOnDisk, is_commit: bool, expected: int) -> None:
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
+@pytest.mark.parametrize(
+    ("plain", "end", "expected", "active"),
+    [
+        pytest.param([5], True, 6, set(), id="a commit counts"),
+        pytest.param([5], False, 5, set(), id="an abort does not"),
+        pytest.param([], None, None, {PRODUCER}, id="an open transaction stays open"),
+    ],
+)
+def test_a_transaction_counts_by_its_marker(
+    disk: StoreOnDisk, plain: list[int], end: bool | None, expected: int | None, active: set[int]
+) -> None:
+    for number in plain:
+        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
     disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-    disk.end_transaction(is_commit=is_commit)
+    if end is not None:
+        disk.end_transaction(is_commit=end)
 
     offsets = disk.load()[GROUP].offsets
 
-    assert offsets.committed == {PARTITION: as_read(offset(expected))}
-    assert offsets.active_producers == set()
-
-
-def test_an_open_transaction_stays_open(disk: StoreOnDisk) -> None:
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-
-    offsets = disk.load()[GROUP].offsets
-
-    assert offsets.committed == {}
-    assert offsets.active_producers == {PRODUCER}
+    assert offsets.committed == ({} if expected is None else {PARTITION: as_read(offset(expected))})
+    assert offsets.active_producers == active
 
 
 def test_a_plain_commit_inside_a_transaction_is_newer_than_it(disk: StoreOnDisk) -> None:

@@ -21,6 +21,7 @@ from minibroker.protocol.primitives import TopicPartition
 from tests.broker.offset_stores import EPOCH, NOW_MS, PRODUCER, StoreOnDisk, offset, recorded_batch
 
 GROUP = "readers"
+FIRST_PRODUCER = {"producer_id": 0, "producer_epoch": 0}
 PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 MEMBER = MemberRecord("reader-1", None, "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
 STABLE = GroupRecord("consumer", 1, "range", "reader-1", -1, (MEMBER,))
@@ -48,33 +49,23 @@ def disk(make_store: MakeStore) -> StoreOnDisk:
     return make_store()
 
 
-def test_a_commit_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
-    disk.clock.now_ms = 0x1A1FE1224B6
+def test_what_is_written_is_the_batch_that_kafka_writes(make_store: MakeStore, tmp_path: Path) -> None:
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
+    in_transaction = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
+    disk = make_store()
+    written: list[bytes] = []
 
-    error = disk.store.commit("simple", GroupOffsets(), {PARTITION: noted, OTHER: noted})
+    for now_ms, write in (
+        (0x1A1FE1224B6, lambda: disk.store.commit("simple", GroupOffsets(), {PARTITION: noted, OTHER: noted})),
+        (0x1A1FE1229BD, lambda: disk.store.store_group(GROUP, GroupRecord("consumer", 2, None, None, -1, ()))),
+        (0x1A1FE1227A0, lambda: disk.store.commit(GROUP, GroupOffsets(), in_transaction, **FIRST_PRODUCER)),
+    ):
+        disk.clock.now_ms = now_ms
+        assert write() is ErrorCode.NONE
+        data, view = list(disk.log.read_batches(0))[-1]
+        written.append(bytes(8) + bytes(data[view.position + 8 : view.end_position]))
 
-    assert error is ErrorCode.NONE
-    assert disk.bytes_of() == recorded_batch(1)
-
-
-def test_a_group_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
-    disk.clock.now_ms = 0x1A1FE1229BD
-
-    error = disk.store.store_group(GROUP, GroupRecord("consumer", 2, None, None, -1, ()))
-
-    assert error is ErrorCode.NONE
-    assert disk.bytes_of() == recorded_batch(9)
-
-
-def test_a_commit_in_a_transaction_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
-    disk.clock.now_ms = 0x1A1FE1227A0
-    commits = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
-
-    error = disk.store.commit(GROUP, GroupOffsets(), commits, producer_id=0, producer_epoch=0)
-
-    assert error is ErrorCode.NONE
-    assert disk.bytes_of() == recorded_batch(5)
+    assert written == [recorded_batch(1), recorded_batch(9), recorded_batch(5)]
 
 
 def test_a_commit_is_one_append(disk: StoreOnDisk) -> None:

@@ -48,27 +48,16 @@ def test_a_step_may_wait_in_its_turn() -> None:
     assert following.result() == (1, 2)
 
 
-def test_only_the_first_value_counts() -> None:
+def test_only_the_first_value_counts_and_before_it_a_pending_is_its_own_outcome() -> None:
     pending: Pending[int] = Pending()
+    assert pending.outcome() is pending
 
     pending.resolve(1)
     pending.resolve(2)
     pending.fail(ValueError("too late"))
 
     assert pending.outcome() == 1
-
-
-def test_what_is_not_known_is_its_own_outcome() -> None:
-    pending: Pending[int] = Pending()
-
-    assert pending.outcome() is pending
-
-
-def test_a_step_that_is_added_late_runs_at_once() -> None:
-    pending: Pending[int] = Pending()
-    pending.resolve(3)
-
-    assert pending.then(str).result() == "3"
+    assert pending.then(str).result() == "1"  # a step that is added late runs at once
 
 
 def test_an_error_passes_every_step_up_to_one_that_recovers() -> None:
@@ -118,13 +107,15 @@ def test_an_error_that_nothing_waits_for_is_logged(caplog: pytest.LogCaptureFixt
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_to_abandon_a_value_is_to_abandon_what_it_comes_from() -> None:
-    source = Source()
-    pending: Pending[int] = Pending(source)
+def test_to_abandon_a_value_is_to_abandon_what_it_comes_from_unless_it_is_known() -> None:
+    sources = Source(), Source()
+    pending, known = (Pending[int](source) for source in sources)
+    known.resolve(3)
 
     pending.then(str).then(str).abandon()
+    known.abandon()
 
-    assert source.abandoned == 1
+    assert [source.abandoned for source in sources] == [1, 0]
 
 
 def test_a_value_that_a_step_waits_for_is_abandoned_too() -> None:
@@ -148,16 +139,6 @@ def test_the_steps_of_an_abandoned_value_run_but_its_follower_does_not() -> None
     pending.resolve(3)
 
     assert steps == [3]
-
-
-def test_what_is_known_can_no_longer_be_abandoned() -> None:
-    source = Source()
-    pending: Pending[int] = Pending(source)
-    pending.resolve(3)
-
-    pending.abandon()
-
-    assert source.abandoned == 0
 
 
 def test_a_pending_has_one_follower() -> None:

@@ -14,16 +14,18 @@ import trio.testing
 from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.poller import Poller
 
+Pair = tuple[socket.socket, socket.socket]
+
 
 @pytest.fixture
-def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+def sockets() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         yield ours, theirs
 
 
-async def started(sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery) -> tuple[Poller, list[bool]]:
+async def started(sockets: Pair, nursery: trio.Nursery) -> tuple[Poller, list[bool]]:
     """A poller that waits for the first of the sockets, and its calls for it."""
     calls: list[bool] = []
     poller = Poller()
@@ -33,9 +35,7 @@ async def started(sockets: tuple[socket.socket, socket.socket], nursery: trio.Nu
     return poller, calls
 
 
-async def test_who_has_bytes_is_called_before_any_task_runs(
-    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
-) -> None:
+async def test_who_has_bytes_is_called_before_any_task_runs(sockets: Pair, nursery: trio.Nursery) -> None:
     ours, theirs = sockets
     order: list[str] = []
     other, their_other = socket.socketpair()
@@ -62,9 +62,7 @@ async def test_who_has_bytes_is_called_before_any_task_runs(
     assert order == ["called", "task"]
 
 
-async def test_a_task_at_work_can_have_others_called(
-    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
-) -> None:
+async def test_a_task_at_work_can_have_others_called(sockets: Pair, nursery: trio.Nursery) -> None:
     _, theirs = sockets
     poller, calls = await started(sockets, nursery)
 
@@ -75,7 +73,7 @@ async def test_a_task_at_work_can_have_others_called(
     assert calls == [False]
 
 
-async def passes_until_asleep(poller: Poller, sockets: tuple[socket.socket, socket.socket]) -> int:
+async def passes_until_asleep(poller: Poller, sockets: Pair) -> int:
     """How often the loop goes round after a byte, before it sleeps."""
     ours, theirs = sockets
     poller.register(ours, lambda is_end: None)
@@ -97,13 +95,11 @@ async def passes_until_asleep(poller: Poller, sockets: tuple[socket.socket, sock
     return passes
 
 
-async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets: Pair) -> None:
     assert await passes_until_asleep(Poller(), sockets) < 10
 
 
-async def test_told_so_it_stays_awake_for_a_while_after_bytes(
-    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
     start = time.perf_counter()
 
@@ -111,9 +107,7 @@ async def test_told_so_it_stays_awake_for_a_while_after_bytes(
     assert time.perf_counter() - start >= 0.2
 
 
-async def test_it_sleeps_when_others_want_the_core(
-    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def yield_to_others() -> None:
         time.sleep(poller_module.CORE_WANTED_SECONDS / 3)
 
@@ -122,7 +116,7 @@ async def test_it_sleeps_when_others_want_the_core(
     assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
 
 
-async def test_nobody_is_called_after_the_end(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
     ours, theirs = sockets
     calls: list[bool] = []
     poller = Poller()
@@ -139,9 +133,7 @@ async def test_nobody_is_called_after_the_end(sockets: tuple[socket.socket, sock
     assert calls == [False]
 
 
-async def test_the_end_of_the_stream_is_told(
-    sockets: tuple[socket.socket, socket.socket], nursery: trio.Nursery
-) -> None:
+async def test_the_end_of_the_stream_is_told(sockets: Pair, nursery: trio.Nursery) -> None:
     _, theirs = sockets
     _, calls = await started(sockets, nursery)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,11 @@ from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
 
+Pair = tuple[socket.socket, socket.socket]
+
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair() -> Iterator[Pair]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()
@@ -51,6 +53,19 @@ async def read_all(sock: socket.socket) -> bytes:
         pieces.append(piece)
 
 
+async def through(pair: Pair, chunks: Sequence[Chunk]) -> bytes:
+    """Send chunks to the client to the end; what it received."""
+    server, client = pair
+
+    async def send() -> None:
+        await send_chunks(server, chunks)
+        server.shutdown(socket.SHUT_WR)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        return await read_all(client)
+
+
 @pytest.fixture
 def records_file(tmp_path: Path) -> RecordsFile:
     path = tmp_path / "00000000000000000000.log"
@@ -58,10 +73,7 @@ def records_file(tmp_path: Path) -> RecordsFile:
     return RecordsFile(path)
 
 
-async def test_bytes_and_slices_arrive_in_order(
-    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
-) -> None:
-    server, client = pair
+async def test_bytes_and_slices_arrive_in_order(pair: Pair, records_file: RecordsFile) -> None:
     content = records_file.read(0, records_file.size_bytes)
     size = records_file.size_bytes
     chunks: list[Chunk] = [
@@ -72,20 +84,12 @@ async def test_bytes_and_slices_arrive_in_order(
         b"tail",
     ]
 
-    async def send() -> None:
-        await send_chunks(server, chunks)
-        server.shutdown(socket.SHUT_WR)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        received = await read_all(client)
+    received = await through(pair, chunks)
 
     assert received == b"head" + content + b"middle" + content[100:150] + b"tail"
 
 
-async def test_others_have_their_turn_between_the_pieces_of_a_slice(
-    pair: tuple[socket.socket, socket.socket], tmp_path: Path
-) -> None:
+async def test_others_have_their_turn_between_the_pieces_of_a_slice(pair: Pair, tmp_path: Path) -> None:
     server, client = pair
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(bytes(32 * SENDFILE_PIECE_BYTES))
@@ -119,9 +123,7 @@ async def test_others_have_their_turn_between_the_pieces_of_a_slice(
     assert turns >= 32 // PIECES_PER_TURN // 2  # trio shuffles the tasks of a pass
 
 
-async def test_a_client_that_left_is_reported_as_gone(
-    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
-) -> None:
+async def test_a_client_that_left_is_reported_as_gone(pair: Pair, records_file: RecordsFile) -> None:
     server, client = pair
     client.close()
 
@@ -130,9 +132,7 @@ async def test_a_client_that_left_is_reported_as_gone(
             await send_chunks(server, [b"x", FileSlice(records_file, 0, records_file.size_bytes)])
 
 
-async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(
-    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
-) -> None:
+async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(pair: Pair, records_file: RecordsFile) -> None:
     server, _ = pair
     chunk = FileSlice(records_file, records_file.size_bytes - 10_000, 20_000)
 
@@ -150,25 +150,16 @@ def converted(tmp_path: Path) -> ConvertedSlice:
     return ConvertedSlice(FileSlice(file, 0, file.size_bytes), 1, 0)
 
 
-async def test_records_for_an_old_client_arrive_between_their_neighbours(
-    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice
-) -> None:
-    server, client = pair
+async def test_records_for_an_old_client_arrive_between_their_neighbours(pair: Pair, converted: ConvertedSlice) -> None:
     expected = ConvertedSlice(converted._records, 1, 0).read()
 
-    async def send() -> None:
-        await send_chunks(server, [b"head", converted, b"tail"])
-        server.shutdown(socket.SHUT_WR)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        received = await read_all(client)
+    received = await through(pair, [b"head", converted, b"tail"])
 
     assert received == b"head" + expected + b"tail"
 
 
 async def test_records_for_an_old_client_are_converted_as_it_takes_them(
-    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, converted: ConvertedSlice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = pair
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
@@ -201,7 +192,7 @@ async def test_records_for_an_old_client_are_converted_as_it_takes_them(
 
 
 async def test_what_goes_without_waiting_is_a_head_and_a_piece_of_the_first_slice(
-    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+    pair: Pair, records_file: RecordsFile
 ) -> None:
     server, client = pair
     size = records_file.size_bytes
@@ -219,27 +210,19 @@ async def test_what_goes_without_waiting_is_a_head_and_a_piece_of_the_first_slic
 
 
 async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(
-    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+    pair: Pair, records_file: RecordsFile
 ) -> None:
-    server, client = pair
+    server, _ = pair
     filler = fill(server)
     chunks: list[Chunk] = [b"head", FileSlice(records_file, 10, 100_000)]
 
     left = send_now(server, chunks)
 
-    async def send() -> None:
-        await send_chunks(server, left)
-        server.shutdown(socket.SHUT_WR)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        received = await read_all(client)
+    received = await through(pair, left)
     assert received[filler:] == b"head" + records_file.read(10, 100_000)
 
 
-async def test_records_to_convert_are_left_for_the_task(
-    pair: tuple[socket.socket, socket.socket], converted: ConvertedSlice
-) -> None:
+async def test_records_to_convert_are_left_for_the_task(pair: Pair, converted: ConvertedSlice) -> None:
     server, client = pair
 
     assert send_now(server, [b"head", converted]) == [b"head", converted]

@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
-from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.broker.asking import seconds
+from tests.broker.conftest import InMemoryBroker, MakeBroker, Parked
 from tests.broker.session_conversations import (
     CONVERSATIONS,
     RECORDED,
@@ -23,63 +23,44 @@ from tests.broker.session_conversations import (
 from tests.conformance.answers import differences
 
 
-class Waiting:
-    """The answer to a request that was sent and may wait."""
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.body: Any = None
-        self.is_answered = trio.Event()
-
-
 async def ask(broker: InMemoryBroker, step: Step) -> Any:
     frame = await broker.answer(step.frame[4:])
     assert frame is not None
     return step.answer_in(frame)
 
 
-async def hold(conversation: Conversation, broker: InMemoryBroker, nursery: trio.Nursery) -> list[tuple[str, Any]]:
+async def hold(conversation: Conversation, broker: InMemoryBroker) -> list[tuple[str, Any]]:
     """Hold a conversation; what was answered. A request that waits is parked before the next is sent."""
-
-    async def answer(waiting: Waiting) -> None:
-        waiting.body = await ask(broker, waiting.step)
-        waiting.is_answered.set()
-
     transcript = Transcript()
-    waiting: dict[str, Waiting] = {}
+    waiting: dict[str, tuple[Step, Parked]] = {}
     body = None
     while True:
         try:
             step = conversation.send(body)
         except StopIteration:
             return transcript.answers
-        body = None
         if step.kind == "send":
-            waiting[step.connection] = Waiting(step)
-            nursery.start_soon(answer, waiting[step.connection])
-            await wait_all_tasks_blocked()
-            assert not waiting[step.connection].is_answered.is_set(), f"{step.label}: it did not wait"
+            waiting[step.connection] = step, await broker.park(ask, broker, step)
+            body = None
         elif step.kind == "receive":
-            sent = waiting.pop(step.connection)
-            await sent.is_answered.wait()
-            body = sent.body
-            transcript.add(sent.step._replace(kind="call", label=step.label), body)
+            sent, parked = waiting.pop(step.connection)
+            body = await parked.seen()
+            transcript.add(sent._replace(kind="call", label=step.label), body)
         else:
-            asked = trio.current_time()
-            body = await ask(broker, step)
-            assert step.key != ApiKey.FETCH or trio.current_time() == asked, f"{step.label}: it waited"
+            took, body = await seconds(ask(broker, step))
+            assert step.key != ApiKey.FETCH or took == 0, f"{step.label}: it waited"
             transcript.add(step, body)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 async def test_sessions_are_those_of_apache_kafka(
-    make_broker: MakeBroker, nursery: trio.Nursery, autojump_clock: MockClock, name: str
+    make_broker: MakeBroker, autojump_clock: MockClock, name: str
 ) -> None:
     broker = make_broker(**{key.replace(".", "_"): value for key, value in settings_of(name).items()})
     with gzip.open(RECORDED, "rt") as recorded:
         expected = json.load(recorded)[name]
 
-    answers = await hold(CONVERSATIONS[name](), broker, nursery)
+    answers = await hold(CONVERSATIONS[name](), broker)
 
     for (label, kafkas), (_, ours) in zip(expected, answers, strict=True):
         assert differences(kafkas, ours) == [], f"{name}: {label}"

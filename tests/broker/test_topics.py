@@ -40,6 +40,9 @@ async def create(
     ("options", "code"),
     [
         ({"name": "x_y"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "."}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"replicas": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"partitions": 2**31 - 1}, ErrorCode.INVALID_PARTITIONS),
         ({"replicas": 3}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"configs": [("retention.ms", None)]}, ErrorCode.INVALID_CONFIG),
@@ -70,30 +73,27 @@ async def test_defaults_are_the_brokers_from_v4(make_broker: MakeBroker) -> None
     assert len(answer.topics[0].partitions) == 3
 
 
-async def test_topics_records_and_configs_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
+async def test_topics_with_their_records_ids_and_replicas_outlive_a_restart_and_deleted_ones_do_not(
+    make_broker: MakeBroker, tmp_path: Path
+) -> None:
     broker = make_broker(tmp_path / "shared")
-    await create(broker, partitions=2, configs=[("retention.ms", "12345")])
+    topic_id = (await create(broker, partitions=2, configs=[("retention.ms", "12345")], version=7)).topic_id
+    await create(broker, "some", partitions=-1, replicas=-1, assignments=[(0, [5, 0]), (1, [5, 6])])
+    await create(broker, "gone")
     await broker.produce("t", [b"kept"], partition=1)
+    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["gone"], timeout_ms=1000)
     broker.close()
 
     broker = make_broker(tmp_path / "shared")
+    metadata = await broker.call(ApiKey.METADATA, 10, topics=None)
     answer = await broker.fetch(("t", 1, 0))
-    configs = await described(broker, TOPIC, "t", ["retention.ms"])
 
+    topics = {topic.name: topic for topic in metadata.topics}
+    assert topics.keys() == {"t", "some"}
+    assert topics["t"].topic_id == topic_id != ZERO_UUID
+    assert [(row.partition, row.replica_nodes) for row in topics["some"].partitions] == [(0, [5, 0])]
     assert b"kept" in bytes(answer.topics[0].partitions[0].records)
-    assert configs["retention.ms"].value == "12345"
-
-
-async def test_a_deleted_topic_stays_deleted_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "shared")
-    await create(broker)
-    await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
-    broker.close()
-
-    broker = make_broker(tmp_path / "shared")
-    answer = await broker.call(ApiKey.METADATA, 1, topics=None)
-
-    assert list(answer.topics) == []
+    assert (await described(broker, TOPIC, "t", ["retention.ms"]))["retention.ms"].value == "12345"
 
 
 async def described(
@@ -133,17 +133,6 @@ async def test_a_topic_that_was_not_created_has_no_counts(broker: InMemoryBroker
 
     assert (row.error_code, row.num_partitions, row.replication_factor) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1, -1)
     assert (list(row.configs), row.topic_id) == ([], ZERO_UUID)
-
-
-async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "shared")
-    topic_id = (await create(broker, version=7)).topic_id
-    broker.close()
-
-    broker = make_broker(tmp_path / "shared")
-    answer = await broker.call(ApiKey.METADATA, 10, topics=by_name("t"))
-
-    assert answer.topics[0].topic_id == topic_id != ZERO_UUID
 
 
 async def test_a_topic_is_deleted_by_its_id(broker: InMemoryBroker) -> None:
@@ -202,17 +191,6 @@ async def test_deletion_that_is_switched_off_is_refused(make_broker: MakeBroker,
 
     assert [row.error_code for row in answer.topics] == [code]
     assert (await create(broker)).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
-
-
-async def test_assigned_replicas_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "shared")
-    await create(broker, "some", partitions=-1, replicas=-1, assignments=[(0, [5, 0]), (1, [5, 6])])
-    broker.close()
-
-    broker = make_broker(tmp_path / "shared")
-    answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("some"))
-
-    assert [(row.partition, row.replica_nodes) for row in answer.topics[0].partitions] == [(0, [5, 0])]
 
 
 NAMES = ["first", "second"]

@@ -25,15 +25,20 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
 
 
+async def with_open_transaction(broker: InMemoryBroker) -> Producer:
+    """A producer whose open transaction wrote b"1" to a new topic "a"."""
+    await broker.create_topic("a")
+    producer = await started(broker)
+    await producer.send("a", b"1")
+    return producer
+
+
 def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
     return broker.parts.transactions.transactions[transactional_id].state
 
 
 async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "one", **FEW)
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+    producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
     broker.close()
 
     producer.broker = again = make_broker(tmp_path / "one", **FEW)
@@ -47,10 +52,7 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
 async def test_what_was_decided_is_completed_at_the_start(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = make_broker(tmp_path / "one", **FEW)
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+    producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
     monkeypatch.setattr(broker.parts.transactions, "_write_markers", lambda transaction: None)  # killed here
     assert await producer.end() is ErrorCode.NONE
     assert (state_of(broker), await committed(broker, "a")) == (PREPARE_COMMIT, [])
@@ -64,10 +66,7 @@ async def test_what_was_decided_is_completed_at_the_start(
 async def test_markers_that_come_twice_change_nothing(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = make_broker(tmp_path / "one", **FEW)
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+    producer = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW))
     monkeypatch.setattr(broker.parts.transactions, "_write_completion", lambda transaction: None)  # killed here
     await producer.end(is_commit=False)
     broker.close()
@@ -126,9 +125,7 @@ async def test_with_an_fsync_for_each_append_it_is_the_same(make_broker: MakeBro
 
 async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(make_broker: MakeBroker) -> None:
     broker = make_broker(**FEW, log_flush_interval_messages=1)
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+    producer = await with_open_transaction(broker)
 
     with trio.CancelScope() as hung_up:
         hung_up.cancel()
@@ -191,9 +188,7 @@ async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker: I
 async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+    producer = await with_open_transaction(broker)
     log = broker.parts.transactions._log
     append = log.append
 

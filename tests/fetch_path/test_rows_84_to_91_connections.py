@@ -20,7 +20,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_r
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.asking import LONG_MS, fill, row_of, sizes
+from tests.broker.asking import LONG_MS, fill, row_of
 from tests.broker.conftest import NOW_MS, FixedClock, InMemoryBroker, fetch_body
 from tests.broker.peers import Peer
 
@@ -158,19 +158,6 @@ async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect: C
     assert broker.log_of("t").log_end_offset == 1
 
 
-async def test_row_86_another_connection_does_not_wait_with_it(connect: Connect, broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    waiting, other = connect(), connect()
-    waiting.sock.send(fetch(1, max_wait_ms=LONG_MS))
-    await wait_all_tasks_blocked()
-
-    other.sock.send(produce(2, acks=1))
-
-    assert await other.answers(1) == [2]
-    number, answer = await waiting.answer()
-    assert (number, sizes(decode_response(ApiKey.FETCH, 8, answer)[1])[0] > 0) == (1, True)
-
-
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connection_at_once(
     connect: Connect, size: int
@@ -287,22 +274,6 @@ async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_reques
 
     assert await wire.answers(2) == [3, 4]
     assert row_of(await broker.fetch(("t", 0, 0))).high_watermark == 3
-
-
-async def test_row_91_of_many_requests_sent_at_once_none_is_lost(connect: Connect, broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    wire = connect()
-    count = 600  # more than the 500 that Kafka queues
-
-    async def send() -> None:
-        data = memoryview(b"".join(produce(number, acks=1) for number in range(count)))
-        while data:
-            await trio.lowlevel.wait_writable(wire.sock)
-            data = data[wire.sock.send(data) :]
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        assert await wire.answers(count) == list(range(count))
 
 
 async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(
