@@ -104,11 +104,6 @@ class StoreOnDisk:
             for record in iter_all_records(data, view, max_decompressed_bytes=1 << 20)
         ]
 
-    def bytes_of(self, partition: int = 0) -> bytes:
-        return b"".join(
-            bytes(data[view.position : view.end_position]) for data, view in self.log.read_batches(partition)
-        )
-
     def append(self, records: bytes | bytearray, partition: int = 0) -> None:
         """Append batches as they come, written by somebody else."""
         assert self.log.append(partition, bytearray(records)) is ErrorCode.NONE

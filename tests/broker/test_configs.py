@@ -6,7 +6,6 @@ reconfiguring.py.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -156,18 +155,6 @@ async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broke
     assert broker.log_of("later").config.segment_bytes == 5000
 
 
-async def test_settings_taken_back_are_as_the_broker_was_started(make_broker: MakeBroker) -> None:
-    broker = make_broker(log_retention_ms=100_000)
-    await broker.create_topic("t")
-    await alter(broker, BROKER, "0", {"log.retention.ms": "5", "log.segment.bytes": "5000"})
-
-    assert await alter(broker, BROKER, "0", {}) == OK
-
-    assert broker.log_of("t").config.retention_ms == 100_000
-    assert broker.log_of("t").config.segment_bytes == 1024**3
-    assert await described(broker, BROKER, "0", "log.retention.ms") == {"log.retention.ms": ("100000", 4)}
-
-
 async def test_a_brokers_settings_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
@@ -243,15 +230,6 @@ async def test_types_and_documentation_are_told_from_v3(broker: InMemoryBroker, 
     assert all(row.documentation for row in rows)
 
 
-async def test_the_file_of_topics_holds_the_changed_settings(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "data")
-
-    await alter(broker, BROKER, "", {"log.retention.bytes": "9"})
-
-    document = json.loads((tmp_path / "data" / "minibroker.json").read_text())
-    assert document["broker_configs"] == {"": {"log.retention.bytes": "9"}}
-
-
 @pytest.mark.parametrize("version", range(2))
 async def test_what_is_not_named_stays(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", segment_bytes=1000, retention_ms=7)
@@ -263,15 +241,6 @@ async def test_what_is_not_named_stays(broker: InMemoryBroker, version: int) -> 
     assert outcome == OK
     config = broker.log_of("t").config
     assert (config.segment_bytes, config.retention_ms, config.max_message_bytes) == (1000, 604_800_000, 9)
-
-
-async def test_lists_are_added_to_and_taken_from(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    assert await alter_some(broker, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == OK
-    assert broker.log_of("t").config.cleanup_policy == ("delete", "compact")
-    assert await alter_some(broker, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == OK
-    assert broker.log_of("t").config.cleanup_policy == ("compact",)
 
 
 async def test_a_brokers_settings_are_altered_one_by_one(broker: InMemoryBroker) -> None:

@@ -103,19 +103,6 @@ async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_ma
     assert codes(make_two_topics(controller)) == {"t": None, "u": None}
 
 
-async def test_partitions_that_could_not_be_written_down_are_not_there(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    controller, cache, store, _ = parts
-    make_two_topics(controller)
-    monkeypatch.setattr(store, "save", fail)
-
-    outcomes = controller.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])
-
-    assert codes(outcomes) == {"t": ErrorCode.KAFKA_STORAGE_ERROR, "u": ErrorCode.KAFKA_STORAGE_ERROR}
-    assert [len(cache.topics[name].partitions) for name in ("t", "u")] == [1, 1]
-
-
 async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

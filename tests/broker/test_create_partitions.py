@@ -28,7 +28,7 @@ async def count_partitions(broker: InMemoryBroker, name: str) -> int:
 
 @pytest.mark.parametrize("version", range(4))
 async def test_added_partitions_take_records_at_once(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t", 2)
+    await broker.create_topic("t", 2, segment_bytes=1000)
     await broker.produce("t", [b"before"], partition=1)
 
     assert await add(broker, ("t", 4, None), version=version) == [("t", ErrorCode.NONE, None)]
@@ -36,6 +36,7 @@ async def test_added_partitions_take_records_at_once(broker: InMemoryBroker, ver
     assert (await broker.produce("t", [b"new"], partition=3)).base_offset == 0
     assert (await broker.produce("t", [b"after"], partition=1)).base_offset == 1
     assert await count_partitions(broker, "t") == 4
+    assert broker.log_of("t", 3).config.segment_bytes == 1000
 
 
 async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
@@ -52,14 +53,6 @@ async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_p
     assert await count_partitions(broker, "t") == 3
 
 
-async def test_added_partitions_have_the_topics_configs(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", segment_bytes=1000)
-
-    await add(broker, ("t", 2, None))
-
-    assert broker.log_of("t", 1).config.segment_bytes == 1000
-
-
 @pytest.mark.parametrize(
     ("count", "assignments", "code", "message"),
     [
@@ -67,12 +60,7 @@ async def test_added_partitions_have_the_topics_configs(broker: InMemoryBroker) 
         (2**31 - 1, None, ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a topic may have 10000 here at most."),
         (4, [[0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Increasing the number of partitions by 2 but 1 assign"),
         (4, [[1], [2, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s) in replica assignment: 1, 2."),
-        (
-            3,
-            [[0, 0]],
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Duplicate brokers not allowed in replica assignment",
-        ),
+        (3, [[0, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Duplicate brokers not allowed in replica assignment"),
         (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Cannot have replication factor of 0 for partition id 2."),
         (3, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Increasing the number of partitions by 1 but 0 assign"),
     ],

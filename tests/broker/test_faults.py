@@ -27,31 +27,28 @@ async def faulty(broker: InMemoryBroker) -> Faulty:
     return Faulty(broker)
 
 
-async def test_only_the_rows_of_the_faults_partition_carry_the_error(faulty: Faulty) -> None:
-    fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0)
+@pytest.mark.parametrize(
+    ("fault", "orders", "payments", "ends"),
+    [
+        pytest.param({"topic": "orders", "partition": 0}, [NOT_LEADER, 0], 0, [0, 1], id="one partition"),
+        pytest.param({"topic": "orders"}, [NOT_LEADER, NOT_LEADER], 0, [0, 0], id="all of a topic"),
+        pytest.param({"topic": "orders", "when": "after"}, [NOT_LEADER] * 2, 0, [1, 1], id="after the append"),
+        pytest.param({}, [NOT_LEADER, NOT_LEADER], NOT_LEADER, [0, 0], id="the whole produce"),
+        pytest.param({"client_id": "test", "topic": "payments"}, [0, 0], NOT_LEADER, [1, 1], id="its client id"),
+        pytest.param({"client_id": "tes"}, [0, 0], 0, [1, 1], id="another client id"),
+        pytest.param({"api": "fetch", "topic": "orders"}, [0, 0], 0, [1, 1], id="another API"),
+    ],
+)
+async def test_what_an_error_of_a_produce_strikes(
+    faulty: Faulty, fault: dict[str, Any], orders: list[int], payments: int, ends: list[int]
+) -> None:
+    made = faulty.add("error", **{"error": "not_leader_for_partition", "api": "Produce", **fault})
 
     answered = await produce_to(faulty.broker, ("orders", 0), ("orders", 1), ("payments", 0))
 
-    assert answered == {("orders", 0): NOT_LEADER, ("orders", 1): 0, ("payments", 0): 0}
-    assert [end_of(faulty.broker, "orders"), end_of(faulty.broker, "orders", 1)] == [0, 1]
-    assert fault.count == 1
-
-
-async def test_a_fault_without_a_partition_is_for_all_of_the_topic(faulty: Faulty) -> None:
-    faulty.add("error", error="not_leader_for_partition", api="Produce", topic="orders")
-
-    answered = await produce_to(faulty.broker, ("orders", 0), ("orders", 1), ("payments", 0))
-
-    assert answered == {("orders", 0): NOT_LEADER, ("orders", 1): NOT_LEADER, ("payments", 0): 0}
-
-
-async def test_after_the_append_the_records_are_there_and_the_client_is_told_the_error(faulty: Faulty) -> None:
-    faulty.add("error", error="REQUEST_TIMED_OUT", api="produce", topic="orders", when="after")
-
-    answered = await produce_to(faulty.broker, ("orders", 0), ("payments", 0))
-
-    assert answered == {("orders", 0): ErrorCode.REQUEST_TIMED_OUT, ("payments", 0): 0}
-    assert end_of(faulty.broker, "orders") == 1
+    assert answered == {("orders", 0): orders[0], ("orders", 1): orders[1], ("payments", 0): payments}
+    assert [end_of(faulty.broker, "orders", partition) for partition in range(2)] == ends
+    assert made.count == (NOT_LEADER in (*orders, payments))
 
 
 async def test_two_errors_strike_their_own_partitions_of_one_request(faulty: Faulty) -> None:
@@ -113,14 +110,6 @@ async def test_a_metadata_error_can_be_for_one_partition(faulty: Faulty) -> None
     assert topic.error_code == 0
     rows = {row.partition: (row.error_code, row.leader_id) for row in topic.partitions}
     assert rows == {0: (0, 0), 1: (ErrorCode.LEADER_NOT_AVAILABLE, -1)}
-
-
-async def test_a_metadata_request_for_no_such_topic_is_not_struck(faulty: Faulty) -> None:
-    fault = faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders")
-
-    await faulty.broker.call(ApiKey.METADATA, 4, topics=by_name("payments"))
-
-    assert fault.count == 0
 
 
 async def test_of_the_partitions_of_a_transaction_all_are_added_or_none(faulty: Faulty) -> None:
@@ -263,14 +252,6 @@ async def test_a_session_that_is_not_there_is_told_so_and_strikes_nobody(faulty:
     assert (answer.error_code, fault.count) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
 
-async def test_the_error_of_a_session_is_the_answers_own(faulty: Faulty) -> None:
-    faulty.add("error", error="FETCH_SESSION_ID_NOT_FOUND", api="fetch")
-
-    answer = await faulty.broker.fetch(("orders", 0, 0), session_id=0, session_epoch=0)
-
-    assert (answer.error_code, list(answer.topics)) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-
-
 @pytest.mark.parametrize("version", [2, 3, 8, 12])
 async def test_a_wrong_crc_is_in_a_copy_of_the_records(faulty: Faulty, version: int) -> None:
     await faulty.broker.produce("orders", [b"a", b"b"])
@@ -322,15 +303,6 @@ async def test_the_records_of_a_delayed_request_wait_too_or_not(faulty: Faulty, 
     assert end_of(faulty.broker, "orders") == 1
 
 
-async def test_a_fault_is_for_one_client_id(faulty: Faulty) -> None:
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", client_id="slow")
-
-    struck = await produce_to(faulty.broker, ("orders", 0), client_id="slow")
-    other = await produce_to(faulty.broker, ("orders", 0), client_id="slower")
-
-    assert [struck["orders", 0], other["orders", 0]] == [NOT_LEADER, 0]
-
-
 @pytest.mark.parametrize("connection", [2, "127.0.0.1:50002"])
 async def test_a_fault_is_for_one_connection(faulty: Faulty, connection: int | str) -> None:
     await produce_to(faulty.broker, ("orders", 0))
@@ -376,14 +348,6 @@ async def test_an_error_and_a_delay_strike_one_request(faulty: Faulty, autojump_
     assert answered == {("orders", 0): NOT_LEADER}
     assert trio.current_time() - began == pytest.approx(5)
     assert [delay.count, error.count] == [1, 1]
-
-
-async def test_a_request_that_no_fault_fits_goes_straight_through(faulty: Faulty) -> None:
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders")
-
-    assert await produce_to(faulty.broker, ("orders", 0)) == {("orders", 0): 0}
-    answer = await faulty.broker.fetch(("payments", 0, 0))
-    assert errors_of(answer) == {("payments", 0): 0}
 
 
 async def test_lifting_all_leaves_none_and_lets_go_what_they_hold(faulty: Faulty) -> None:

@@ -21,15 +21,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
-from tests.broker.scripted_follower import (
-    FOLLOWER,
-    answers,
-    assign,
-    consume,
-    follow,
-    in_sync,
-    partition_of,
-)
+from tests.broker.scripted_follower import FOLLOWER, answers, assign, consume, follow, in_sync, partition_of
 
 pytestmark = pytest.mark.time_jumps
 
@@ -102,26 +94,6 @@ async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(b
     assert (just_before, await in_sync(broker, "t")) == ([0, 1], [0])
 
 
-async def test_row_56_the_lag_is_the_brokers_setting(make_broker: MakeBroker) -> None:
-    broker = make_broker(replica_lag_time_max_ms=1000)
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-
-    await trio.sleep(1.6)
-
-    assert await in_sync(broker, "t") == [0]
-
-
-async def test_row_56_who_fetches_and_has_everything_stays(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-
-    for _ in range(8):
-        await follow(broker, "t", 0)
-        await trio.sleep(LAG_SECONDS / 2)
-
-    assert await in_sync(broker, "t") == [0, 1]
-
-
 async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -190,17 +162,6 @@ async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker: 
     assert (seen[3].error_code, seen[3].base_offset) == (ErrorCode.NONE, 0)
 
 
-@pytest.mark.parametrize("acks", [0, 1])
-async def test_row_58_other_acks_wait_for_nobody(broker: InMemoryBroker, acks: int) -> None:
-    await assign(broker, "t", [0, 1], min_insync_replicas=2)
-    await follow(broker, "t", 0)
-
-    with trio.fail_after(0):
-        await broker.produce("t", THREE, acks=acks)
-
-    assert broker.log_of("t").log_end_offset == 3
-
-
 async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(make_broker: MakeBroker) -> None:
     broker = make_broker(replica_lag_time_max_ms=500)
     await assign(broker, "t", [0, 1], min_insync_replicas=2)
@@ -214,9 +175,7 @@ async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(make_
 
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
 async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker_ends(
-    broker: InMemoryBroker,
-    monkeypatch: pytest.MonkeyPatch,
-    is_disk_failed: bool,
+    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch, is_disk_failed: bool
 ) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
@@ -262,31 +221,23 @@ def test_row_52_nothing_is_known_of_a_follower_before_its_first_fetch() -> None:
     assert not follower.is_caught_up(0, LAG_MS)
 
 
-def test_row_52_a_fetch_at_the_leaders_end_is_caught_up_now() -> None:
+@pytest.mark.parametrize(
+    ("fetches", "caught_up_ms"),
+    [
+        pytest.param([(5, 5, 100)], 100, id="at the leader's end it is caught up now"),
+        pytest.param([(5, 8, 100), (8, 11, 200), (11, 14, 300)], 200, id="one step behind: at the fetch before"),
+        pytest.param([(5, 5, 100), (5, 50, 200), (20, 60, 300)], 100, id="falling behind: when it was not"),
+    ],
+)
+def test_row_52_when_a_follower_was_caught_up(fetches: list[tuple[int, int, int]], caught_up_ms: int) -> None:
+    """Fetches of (offset, the leader's end, time)."""
     follower = replica()
 
-    fetch(follower, 5, leader_end=5, now_ms=100)
+    for offset, leader_end, now_ms in fetches:
+        fetch(follower, offset, leader_end=leader_end, now_ms=now_ms)
 
-    assert follower.last_caught_up_ms == 100
-    assert follower.log_end_offset == LogOffsetMetadata(5, 0, 50)
-
-
-def test_row_52_who_is_always_one_step_behind_a_busy_leader_was_caught_up_at_the_fetch_before() -> None:
-    follower = replica()
-    fetch(follower, 5, leader_end=8, now_ms=100)
-    fetch(follower, 8, leader_end=11, now_ms=200)
-    fetch(follower, 11, leader_end=14, now_ms=300)
-
-    assert follower.last_caught_up_ms == 200
-
-
-def test_row_52_a_follower_that_falls_behind_keeps_the_time_when_it_was_not() -> None:
-    follower = replica()
-    fetch(follower, 5, leader_end=5, now_ms=100)
-    fetch(follower, 5, leader_end=50, now_ms=200)
-    fetch(follower, 20, leader_end=60, now_ms=300)
-
-    assert follower.last_caught_up_ms == 100
+    assert follower.last_caught_up_ms == caught_up_ms
+    assert follower.log_end_offset == LogOffsetMetadata(offset, 0, offset * 10)
 
 
 def test_row_52_a_failed_fetch_leaves_no_end_and_the_time_as_it_was() -> None:
@@ -580,14 +531,10 @@ async def test_a_topic_that_is_deleted_ends_the_wait(cluster: InMemoryBroker) ->
     assert await waiting.seen() == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]
 
 
-async def test_internal_topics_keep_their_records(broker: InMemoryBroker) -> None:
+async def test_which_records_are_not_deleted(broker: InMemoryBroker) -> None:
     await broker.create_topic("__consumer_offsets")
-
-    assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
-
-
-async def test_an_offset_below_zero_is_out_of_range_whatever_the_policy(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", cleanup_policy="compact")
 
-    assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]
+    assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
+    assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]  # whatever the policy
     assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]

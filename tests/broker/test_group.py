@@ -110,22 +110,27 @@ def test_of_the_protocols_all_speak_most_votes_decide(members: list[tuple[str, .
     assert group.select_protocol() == chosen
 
 
-def test_a_member_must_speak_a_protocol_that_all_others_do() -> None:
-    group = stable(member("a", "x", "y"), member("b", "y"))
+@pytest.mark.parametrize(
+    ("members", "protocol_type", "protocols", "is_supported"),
+    [
+        ([("x", "y"), ("y",)], "consumer", "y", True),
+        ([("x", "y"), ("y",)], "consumer", "zy", True),
+        ([("x", "y"), ("y",)], "consumer", "x", False),
+        ([("x", "y"), ("y",)], "connect", "y", False),
+        ([("x", "y"), ("y",)], "consumer", "", False),
+        ([], "anything", "x", True),
+        ([], "", "x", False),
+        ([], "anything", "", False),
+    ],
+)
+def test_a_member_must_speak_a_protocol_that_all_others_do_and_in_an_empty_group_any(
+    members: list[tuple[str, ...]], protocol_type: str, protocols: str, is_supported: bool
+) -> None:
+    everyone = [member(str(number), *each) for number, each in enumerate(members)]
 
-    assert group.supports("consumer", [("y", b"")])
-    assert group.supports("consumer", [("z", b""), ("y", b"")])
-    assert not group.supports("consumer", [("x", b"")])
-    assert not group.supports("connect", [("y", b"")])
-    assert not group.supports("consumer", [])
+    group = stable(*everyone) if everyone else Group("group")
 
-
-def test_an_empty_group_takes_any_protocol_but_none() -> None:
-    group = Group("group")
-
-    assert group.supports("anything", [("x", b"")])
-    assert not group.supports("", [("x", b"")])
-    assert not group.supports("anything", [])
+    assert group.supports(protocol_type, [(name, b"") for name in protocols]) is is_supported
 
 
 def test_protocols_are_counted_anew_when_members_change() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -313,3 +315,26 @@ async def test_a_static_member_whose_return_cannot_be_stored_is_not_back(
 
     assert (back.error_code, back.member_id) == (ErrorCode.NOT_COORDINATOR, "")
     assert await client.heartbeat(two, version=3, group_instance_id="two") == ErrorCode.NONE
+
+
+MEMBERS = 300
+MOST_BYTES_EACH = 4096  # an idle connection takes 4.5 KiB (`make bench`, parked.idle_kib_each)
+
+
+@pytest.mark.slow
+async def test_a_member_of_its_own_group_takes_less_than_its_connection(make_broker: MakeBroker) -> None:
+    broker = make_broker(group_initial_rebalance_delay_ms=0)
+    await GroupClient(broker, "first").stable()
+    tasks, timeouts = trio.lowlevel.current_statistics().tasks_living, len(broker.timers.timer)
+    gc.collect()
+    tracemalloc.start()
+
+    for number in range(MEMBERS):
+        await GroupClient(broker, f"group-{number}").stable()
+    gc.collect()
+    bytes_each = tracemalloc.get_traced_memory()[0] / MEMBERS
+    tracemalloc.stop()
+
+    assert bytes_each < MOST_BYTES_EACH
+    assert trio.lowlevel.current_statistics().tasks_living == tasks
+    assert len(broker.timers.timer) - timeouts == MEMBERS

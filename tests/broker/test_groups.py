@@ -41,11 +41,6 @@ async def test_many_coordinators_are_found_at_once(broker: InMemoryBroker) -> No
     assert [(row.key, row.error_code, row.port) for row in answer.coordinators] == [("a", 0, 9092), ("b", 0, 9092)]
 
 
-async def test_an_unknown_kind_of_coordinator_closes_the_connection(broker: InMemoryBroker) -> None:
-    with pytest.raises(KafkaProtocolError):
-        await broker.call(ApiKey.FIND_COORDINATOR, 1, key="a", key_type=2)
-
-
 async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker) -> None:
     answer = await GroupClient(broker).join()
 
@@ -98,16 +93,6 @@ async def test_the_initial_wait_ends_with_the_rebalance_timeout(make_broker: Mak
 
     assert trio.current_time() < 20
     assert [each.answer.generation_id for each in joins[:4]] == [1, 1, 1, 1]
-
-
-async def test_who_does_not_join_again_in_time_is_no_member_any_more(client: GroupClient) -> None:
-    first = await client.stable(rebalance_timeout_ms=5000, session_timeout_ms=30_000)
-    second = await client.start_join(rebalance_timeout_ms=5000)
-
-    await trio.sleep(5.1)
-
-    assert second.answer.leader == second.answer.member_id
-    assert await client.heartbeat(first) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_in_v0_the_session_timeout_bounds_the_rebalance(client: GroupClient) -> None:
@@ -202,22 +187,6 @@ async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
     assert (synced.error_code, synced.protocol_type, synced.protocol_name) == (ErrorCode.NONE, "consumer", "range")
 
 
-async def test_a_member_that_falls_silent_is_removed_and_the_others_rebalance(client: GroupClient) -> None:
-    first, second = await client.two_members()
-    follower = await client.start_sync(second)
-    await client.sync(first)
-    await trio.testing.wait_all_tasks_blocked()
-    assert not follower.waits
-
-    for _ in range(3):
-        await trio.sleep(4)
-        last = await client.heartbeat(first)
-
-    assert last == ErrorCode.REBALANCE_IN_PROGRESS
-    again = await client.join(first.member_id)
-    assert [row.member_id for row in again.members] == [first.member_id]
-
-
 async def test_heartbeats_keep_a_member(client: GroupClient) -> None:
     joined = await client.stable()
 
@@ -261,15 +230,6 @@ SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions
 async def delete(client: GroupClient, *group_ids: str) -> list[tuple[str, int]]:
     answer = await client.broker.call(ApiKey.DELETE_GROUPS, 2, group_names=group_ids)
     return [(row.group_id, row.error_code) for row in answer.results]
-
-
-async def test_while_it_rebalances_only_the_members_are_told(client: GroupClient) -> None:
-    await client.join()
-
-    group = await client.describe()
-
-    assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
-    assert [(member.member_metadata, member.member_assignment) for member in group.members] == [(b"", b"")]
 
 
 async def test_without_a_topic_nothing_can_be_told(broker: InMemoryBroker) -> None:

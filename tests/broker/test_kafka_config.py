@@ -156,10 +156,7 @@ def test_a_message_says_what_is_allowed() -> None:
             "compression.type : foo is not valid. Valid options are uncompressed,snappy,lz4,gzip,zstd,producer",
         ),
         ("log.message.format.version=2.1", "Version `2.1` is not a valid version"),
-        (
-            "broker.id=1001",
-            "broker.id must be equal or greater than -1 and not greater than reserved.broker.max.id",
-        ),
+        ("broker.id=1001", "broker.id must be equal or greater than -1 and not greater than reserved.broker.max.id"),
         ("broker.id.generation.enable=false", "broker.id must be equal or greater than 0"),
         ("log.dirs=", "At least one log directory must be defined via log.dirs or log.dir."),
         (
@@ -239,12 +236,7 @@ def test_a_broker_without_id_is_broker_0() -> None:
 
 def test_known_settings_without_effect_are_noted_and_unknown_ones_warned_of() -> None:
     config = KafkaConfig(
-        {
-            "zookeeper.connect": "z:1",
-            "zookeeper.set.acl": "true",
-            "num.io.threads": "4",
-            "num.partition": "3",
-        },
+        {"zookeeper.connect": "z:1", "zookeeper.set.acl": "true", "num.io.threads": "4", "num.partition": "3"},
         {"num.partition": "server.properties line 9"},
     )
 
@@ -277,8 +269,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_the_file_is_overridden_by_set_and_that_by_the_arguments(tmp_path: Path) -> None:
     path = write(
-        tmp_path / "server.properties",
-        "num.partitions=2\nbroker.id=3\nlisteners=PLAINTEXT://file:1\nlog.dirs=/file\n",
+        tmp_path / "server.properties", "num.partitions=2\nbroker.id=3\nlisteners=PLAINTEXT://file:1\nlog.dirs=/file\n"
     )
 
     config = load_config(

@@ -49,17 +49,17 @@ def disk(make_store: MakeStore) -> StoreOnDisk:
     return make_store()
 
 
-def test_what_is_written_is_the_batch_that_kafka_writes(make_store: MakeStore, tmp_path: Path) -> None:
+def test_what_is_written_is_the_batch_that_kafka_writes(disk: StoreOnDisk) -> None:
     noted = OffsetRecord(43, -1, "noted", 0x1A1FE1224B6, 0x1A1FE1224B6 + 5000)
     in_transaction = {PARTITION: OffsetRecord(100, -1, "", 0x1A1FE1227A0, None)}
-    disk = make_store()
     written: list[bytes] = []
-
-    for now_ms, write in (
+    writes: list[tuple[int, Callable[[], object]]] = [
         (0x1A1FE1224B6, lambda: disk.store.commit("simple", GroupOffsets(), {PARTITION: noted, OTHER: noted})),
         (0x1A1FE1229BD, lambda: disk.store.store_group(GROUP, GroupRecord("consumer", 2, None, None, -1, ()))),
         (0x1A1FE1227A0, lambda: disk.store.commit(GROUP, GroupOffsets(), in_transaction, **FIRST_PRODUCER)),
-    ):
+    ]
+
+    for now_ms, write in writes:
         disk.clock.now_ms = now_ms
         assert write() is ErrorCode.NONE
         data, view = list(disk.log.read_batches(0))[-1]

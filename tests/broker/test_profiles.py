@@ -152,12 +152,6 @@ async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBr
     assert offered == {key: (0, last) for key, last in last_versions.items() if key in everything}
 
 
-async def test_without_a_release_everything_is_offered(make_broker: MakeBroker) -> None:
-    offered = await offer(make_broker())
-
-    assert offered == {int(key): api.versions for key, api in API_TABLE.items()}
-
-
 @pytest.mark.parametrize("name", PROFILES)
 async def test_what_came_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name))

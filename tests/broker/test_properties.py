@@ -90,20 +90,18 @@ OF_THE_IMAGES_DOCUMENTATION = {
 
 
 @pytest.mark.parametrize(
-    ("variable", "name"),
+    ("variables", "found"),
     [
-        ("KAFKA_LOG_RETENTION_MS", "log.retention.ms"),
-        ("KAFKA_A__B", "a_b"),
-        ("KAFKA_A___B", "a-b"),
-        ("KAFKA_A____B", "a-.b"),
+        ({"KAFKA_LOG_RETENTION_MS": "1"}, {"log.retention.ms": ("1", "KAFKA_LOG_RETENTION_MS")}),
+        ({"KAFKA_A__B": "1"}, {"a_b": ("1", "KAFKA_A__B")}),
+        ({"KAFKA_A___B": "1"}, {"a-b": ("1", "KAFKA_A___B")}),
+        ({"KAFKA_A____B": "1"}, {"a-.b": ("1", "KAFKA_A____B")}),
+        ({"KAFKA_OPTS": "-D", "KAFKA_VERSION": "4.0", "HOME": "/", "MY_KAFKA_X": "1"}, {}),
+        ({"KAFKA_NODE_ID": "1", "KAFKA_BROKER_ID": "2"}, {"broker.id": ("2", "KAFKA_BROKER_ID")}),
     ],
 )
-def test_a_variable_stands_for_a_setting(variable: str, name: str) -> None:
-    assert settings_of_environment({variable: "1"}) == {name: ("1", variable)}
-
-
-def test_what_is_no_setting_is_left_out() -> None:
-    assert settings_of_environment({"KAFKA_OPTS": "-D", "KAFKA_VERSION": "4.0", "HOME": "/", "MY_KAFKA_X": "1"}) == {}
+def test_which_variables_stand_for_which_settings(variables: dict[str, str], found: dict[str, tuple[str, str]]) -> None:
+    assert settings_of_environment(variables) == found
 
 
 def test_what_starts_the_image_starts_this_broker() -> None:
@@ -127,9 +125,3 @@ def test_the_command_line_wins_over_the_environment() -> None:
 def test_a_value_that_is_wrong_is_told_with_its_variable() -> None:
     with pytest.raises(ConfigError, match="KAFKA_NUM_PARTITIONS"):
         load_config(None, [], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "many"})
-
-
-def test_an_id_of_the_broker_wins_over_that_of_the_node() -> None:
-    found = settings_of_environment({"KAFKA_NODE_ID": "1", "KAFKA_BROKER_ID": "2"})
-
-    assert found == {"broker.id": ("2", "KAFKA_BROKER_ID")}

@@ -12,14 +12,7 @@ from trio.testing import MockClock
 from minibroker.protocol.api import ApiKey
 from tests.broker.asking import seconds
 from tests.broker.conftest import InMemoryBroker, MakeBroker, Parked
-from tests.broker.session_conversations import (
-    CONVERSATIONS,
-    RECORDED,
-    Conversation,
-    Step,
-    Transcript,
-    settings_of,
-)
+from tests.broker.session_conversations import CONVERSATIONS, RECORDED, Conversation, Step, Transcript, settings_of
 from tests.conformance.answers import differences
 
 

@@ -220,10 +220,7 @@ async def test_offsets_that_were_decided_count_after_a_restart(
 
 @pytest.mark.parametrize(
     ("member", "error"),
-    [
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"generation_id": 3}, ErrorCode.ILLEGAL_GENERATION),
-    ],
+    [({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID), ({"generation_id": 3}, ErrorCode.ILLEGAL_GENERATION)],
 )
 async def test_a_member_that_is_none_may_not_commit(
     broker: InMemoryBroker, member: dict[str, Any], error: ErrorCode

@@ -145,9 +145,7 @@ async def test_row_28_case_e_a_disk_that_fails_answers_everyone_who_waits(
     assert codes(await parked.seen()) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_row_25_case_c_an_offset_on_an_older_segment_than_the_end_is_read_at_once(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_25_case_c_an_offset_on_an_older_segment_than_the_end_is_read_at_once(broker: InMemoryBroker) -> None:
     await broker.create_topic("s", segment_bytes=1000)
     first = await fill(broker, "s", size=800)
     parked = await broker.park(broker.fetch, ("s", 0, 0), max_wait_ms=LONG_MS, min_bytes=10_000)

@@ -234,20 +234,6 @@ async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(make_b
     assert broker.parts.fetch_sessions.get(large) is None  # the oldest, though it is the largest
 
 
-async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_that_of_a_follower(
-    make_broker: MakeBroker,
-) -> None:
-    broker = make_broker(max_incremental_fetch_session_cache_slots=1)
-    await broker.create_topic("t", 3)
-    consumer = await begun(broker, 0, 1, 2)
-
-    follower = await begun(broker, 0, replica_id=7)
-    refused = await in_session(broker, 0, 0, *(("t", each, 0) for each in range(3)))
-
-    assert refused.session_id == 0
-    assert [broker.parts.fetch_sessions.get(each) is None for each in (consumer, follower)] == [True, False]
-
-
 async def test_row_47_ids_are_positive_and_in_no_order(broker: InMemoryBroker) -> None:
     ids = [await begun(broker, 0) for _ in range(50)]
 

@@ -48,10 +48,6 @@ def aborted(row: Any) -> list[tuple[int, int]]:
     return [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
 
 
-def batch_sizes(data: bytes) -> list[int]:
-    return [view.end_position - view.position for view in scan_batches(data, 0, len(data))]
-
-
 async def transaction(producer: Producer, *values: bytes, is_commit: bool) -> None:
     for value in values:
         await producer.send("t", value)
@@ -342,16 +338,6 @@ async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(
     assert sum(sent) == sum(map(len, stored))
 
 
-async def test_row_70_the_answer_is_bytes_and_stretches_of_files_in_turn(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", 2)
-    for partition in range(2):
-        await fill(broker, "t", partition=partition, size=10_000)
-
-    kinds = [isinstance(chunk, FileSlice) for chunk in answered(broker, 0, 0)]
-
-    assert kinds == [False, True, False, True]
-
-
 async def through_a_socket(chunks: list[Any]) -> bytes:
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -483,11 +469,3 @@ async def test_row_73_every_offset_is_found_from_the_entry_before_it(broker: InM
         None,
     ]
     assert [await first_offset_from(broker, offset) for offset in range(40)] == list(range(40))
-
-
-async def test_row_73_an_offset_inside_a_batch_is_read_from_where_the_batch_begins(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    for _ in range(20):
-        await broker.produce("t", [b"x" * 100] * 7)
-
-    assert [await first_offset_from(broker, offset) for offset in range(140)] == [each // 7 * 7 for each in range(140)]

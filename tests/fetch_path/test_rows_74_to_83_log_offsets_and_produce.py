@@ -74,15 +74,6 @@ async def test_row_74_version_0_lists_the_segments_last_written_before_a_time(
     assert list(row.old_style_offsets) == expected
 
 
-@pytest.mark.parametrize("limit", range(6))
-async def test_row_74_no_more_than_are_asked_for_the_newest_first(broker: InMemoryBroker, limit: int) -> None:
-    await three_segments(broker)
-
-    answer = await broker.call(ApiKey.LIST_OFFSETS, 0, replica_id=-1, topics=[("t", [(0, -1, LATEST, limit)])])
-
-    assert list(row_of(answer).old_style_offsets) == [3, 2, 1, 0][:limit]
-
-
 async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await fill(broker, "t")

@@ -107,9 +107,7 @@ async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_
 
 
 @pytest.mark.parametrize(
-    "head",
-    [(ApiKey.FETCH, 99), (ApiKey.FETCH, -1), (ApiKey.METADATA, 99), (999, 0), (-1, 0)],
-    ids=str,
+    "head", [(ApiKey.FETCH, 99), (ApiKey.FETCH, -1), (ApiKey.METADATA, 99), (999, 0), (-1, 0)], ids=str
 )
 async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(
     connect: Connect, head: tuple[int, int]
@@ -177,9 +175,6 @@ async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect: Connec
     wire.sock.send(frame)
 
     assert await wire.answers(1) == [1]
-
-
-def test_row_87_the_limit_is_100_mebibytes_unless_set() -> None:
     assert DEFAULTS.socket_request_max_bytes == 100 * 1024 * 1024
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -36,15 +35,6 @@ async def test_row_92_a_topic_that_is_created_by_asking_has_no_leader_yet_in_the
     assert asked == [{"t": (ErrorCode.LEADER_NOT_AVAILABLE, 0)}, {"t": (ErrorCode.NONE, 2)}]
 
 
-async def test_row_92_all_topics_are_an_empty_list_in_v0_and_null_from_v1_on(broker: InMemoryBroker) -> None:
-    for name in ("a", "b"):
-        await broker.create_topic(name)
-
-    names = [sorted(await topics_of(broker, version, topics)) for version, topics in ((0, []), (1, None), (1, []))]
-
-    assert names == [["a", "b"], ["a", "b"], []]
-
-
 @pytest.mark.parametrize(
     ("session_timeout_ms", "is_taken"), [(5999, False), (6000, True), (300_000, True), (300_001, False)]
 )
@@ -58,19 +48,6 @@ async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
     joined = await client.join(session_timeout_ms=session_timeout_ms)
 
     assert joined.error_code == (ErrorCode.NONE if is_taken else ErrorCode.INVALID_SESSION_TIMEOUT)
-
-
-async def test_row_94_the_first_rebalance_of_a_group_waits_three_seconds_for_more_members(
-    make_broker: MakeBroker,
-) -> None:
-    broker = make_broker(offsets_topic_num_partitions=1)
-    client = GroupClient(broker)
-    await client.find()
-    began = trio.current_time()
-
-    await client.join()
-
-    assert trio.current_time() - began == pytest.approx(3, abs=0.01)
 
 
 def break_the_disk(*_: object) -> int:

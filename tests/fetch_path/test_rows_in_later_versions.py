@@ -213,7 +213,7 @@ async def produce_at(broker: InMemoryBroker, topic: str, *times_ms: int, codec: 
 
 @pytest.mark.parametrize(("configs", "first_served"), [({"compression_type": "zstd"}, 10), ({}, 4)])
 async def test_zstd_is_refused_where_a_topic_or_a_conversion_needs_a_client_that_knows_it(
-    broker: InMemoryBroker, configs: dict[str, str], first_served: int
+    broker: InMemoryBroker, configs: dict[str, Any], first_served: int
 ) -> None:
     await broker.create_topic("z", **configs)
     await produce_at(broker, "z", NOW_MS, codec=Codec.ZSTD)
