@@ -91,16 +91,6 @@ async def test_a_lifted_fault_strikes_no_more_and_still_says_how_often_it_has(fa
     assert faulty.injector.describe(fault.id) | {"text": ""} == {"count": 1, "is_active": False, "text": ""}
 
 
-async def test_a_metadata_error_is_for_its_topic_and_the_brokers_are_told(faulty: Faulty) -> None:
-    faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders")
-
-    answer = await faulty.broker.call(ApiKey.METADATA, 1, topics=None)
-
-    errors = {topic.name: (topic.error_code, len(topic.partitions)) for topic in answer.topics}
-    assert errors == {"orders": (ErrorCode.LEADER_NOT_AVAILABLE, 0), "payments": (0, 2)}
-    assert len(answer.brokers) == 1
-
-
 async def test_a_metadata_error_can_be_for_one_partition(faulty: Faulty) -> None:
     faulty.add("error", error="LEADER_NOT_AVAILABLE", api="metadata", topic="orders", partition=1)
 
@@ -174,6 +164,18 @@ async def test_the_committed_offsets_of_other_partitions_are_kept(faulty: Faulty
     assert {row.partition: row.committed_offset for row in kept.topics[0].partitions} == {0: -1, 1: 7}
 
 
+async def test_an_offset_fetch_of_everything_fails_for_the_topic_alone(faulty: Faulty) -> None:
+    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
+    rows = [(topic, [(0, 7, -1, -1, "")]) for topic in ("orders", "payments")]
+    await faulty.broker.call(ApiKey.OFFSET_COMMIT, 2, group_id="g", generation_id=-1, member_id="", topics=rows)
+    faulty.add("error", error="UNSTABLE_OFFSET_COMMIT", api="offset_fetch", topic="orders")
+
+    answer = await faulty.broker.call(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=None)
+
+    assert errors_of(answer) == {("orders", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT, ("payments", 0): 0}
+    assert answer.error_code == 0
+
+
 @pytest.mark.parametrize("version", [1, 6])
 async def test_a_topic_that_is_struck_is_not_deleted(faulty: Faulty, version: int) -> None:
     faulty.add("error", error="NOT_CONTROLLER", api="delete_topics", topic="orders")
@@ -244,12 +246,16 @@ async def test_a_partition_that_the_session_forgets_is_not_struck(faulty: Faulty
     assert (list(answer.topics), fault.count) == ([], 0)
 
 
-async def test_a_session_that_is_not_there_is_told_so_and_strikes_nobody(faulty: Faulty) -> None:
+async def test_a_session_that_is_not_there_strikes_nobody_and_an_error_of_one_is_the_answers(
+    faulty: Faulty,
+) -> None:
     fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch")
+    unknown = await faulty.broker.fetch(("orders", 0, 0), session_id=77, session_epoch=5)
+    assert (unknown.error_code, fault.count) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
 
-    answer = await faulty.broker.fetch(("orders", 0, 0), session_id=77, session_epoch=5)
-
-    assert (answer.error_code, fault.count) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
+    faulty.add("error", error="INVALID_FETCH_SESSION_EPOCH", api="fetch")
+    begun = await faulty.broker.fetch(("orders", 0, 0), session_id=0, session_epoch=0)
+    assert (begun.error_code, list(begun.topics)) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
 
 
 @pytest.mark.parametrize("version", [2, 3, 8, 12])

@@ -189,18 +189,6 @@ async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker
     assert (await waiting.seen()).error_code == expected
 
 
-async def test_row_58_a_timeout_is_told_with_the_offset_and_what_was_appended_stays(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-    began = trio.current_time()
-
-    row = await broker.produce("t", THREE, acks=ACKS_ALL)
-
-    assert (row.error_code, row.base_offset, row.log_start_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0, 0)
-    assert PRODUCE_SECONDS <= trio.current_time() - began <= PRODUCE_SECONDS + 0.1
-    assert broker.log_of("t").log_end_offset == 3
-
-
 LAG_MS = 10_000
 
 

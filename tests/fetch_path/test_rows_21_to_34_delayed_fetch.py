@@ -412,11 +412,14 @@ async def test_row_34_a_fetch_waits_as_long_as_it_says(broker: InMemoryBroker, m
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_a_produce_waits_as_long_as_it_says(broker: InMemoryBroker) -> None:
+async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_is_told_with_its_offset(
+    broker: InMemoryBroker,
+) -> None:
     await assign(broker, "r", [0, 1])
     await follow(broker, "r", 0)
 
     took, answer = await seconds(broker.produce("r", [b"x"], acks=-1))
 
-    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    told = (answer.error_code, answer.base_offset, answer.log_start_offset)
+    assert (told, broker.log_of("r").log_end_offset) == ((ErrorCode.REQUEST_TIMED_OUT, 0, 0), 1)
     assert took == pytest.approx(1.0, abs=0.002)  # the timeout_ms that `produce` says
