@@ -28,7 +28,6 @@ pytestmark = pytest.mark.time_jumps
 THREE = [b"a", b"b", b"c"]
 LAG_SECONDS = 10.0
 CHECK_SECONDS = LAG_SECONDS / 2
-PRODUCE_SECONDS = 1.0  # as long as the broker of these tests may wait for replicas
 ACKS_ALL = -1
 
 

@@ -412,7 +412,7 @@ async def test_row_34_a_fetch_waits_as_long_as_it_says(broker: InMemoryBroker, m
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_is_told_with_its_offset(
+async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_has_its_offset(
     broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "r", [0, 1])
