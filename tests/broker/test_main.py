@@ -16,7 +16,7 @@ import pytest
 from minibroker.broker.__main__ import STOP_SIGNALS, StartFailed, banner, listen_on, prepare_ready_file, run
 from minibroker.broker.config.kafka_config import KafkaConfig
 
-ENDED_SECONDS = 20
+ENDED_SECONDS = 60
 
 Serve = Callable[..., subprocess.Popen[str]]
 

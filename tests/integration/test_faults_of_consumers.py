@@ -31,8 +31,6 @@ from tests.integration.wire import fetch_body, list_offsets_body, request_frame
 
 __all__ = ["broker", "started"]
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_FOR_PARTITION", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"])
 def test_a_consumer_goes_on_after_errors_of_its_partition(broker: Broker, error: str) -> None:

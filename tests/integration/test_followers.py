@@ -27,7 +27,7 @@ SETTINGS: dict[str, str | int] = {
     "log.retention.ms": -1,
 }
 WAIT_MS = 100
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 TIMESTAMP_MS = 1_500_000_000_000
 
 
