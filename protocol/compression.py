@@ -89,7 +89,7 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview, *, max_size: 
 
 
 def corrupt(message: str) -> KafkaError:
-    """Return the error for bytes that are no valid batch."""
+    """Return the error for bytes that are not a valid batch."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
 
 

@@ -1,13 +1,12 @@
-"""All logs of a data directory: opened together, looked after, closed together.
+"""Opens, maintains and closes all logs of a data directory.
 
     <log dir>/.lock                            one broker at a time
-    <log dir>/meta.properties                  whose directory it is
+    <log dir>/meta.properties                  the owner of the directory
     <log dir>/*-checkpoint                     see `log_checkpoints`
     <log dir>/.kafka_cleanshutdown             only between a clean stop and the next start
-    <log dir>/<topic>-<partition>/             a log;  ....<uuid>-delete/  one on its way out
+    <log dir>/<topic>-<partition>/             a log; `<...>.<uuid>-delete/`: a deleted one
 
-Here is decided what a failing disk means (`map_storage_errors`): a full one refuses, and takes appends again when
-there is room; any other error, and every failed fsync, takes the directory offline until the next start.
+A failing disk takes the directory offline until the next start; a full one only refuses appends while it is full.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 
 
 class LogManager:
-    """The logs of one directory. `lock`, `load`, then everything else; `close` last.
+    """The logs of one directory. Call `lock` and `load` first, `close` last.
 
-    One thread owns it; `flush_dirty_logs`, and what the methods return to be called, may run in another.
+    It belongs to one thread; `flush_dirty_logs`, and the functions that methods return, may run in another.
     """
 
     def __init__(
@@ -74,14 +73,14 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
         self._lock = DirectoryLock(log_dir)
-        # Partitions that a checkpoint may still know from a former life.
+        # Deleted partitions that a checkpoint may still have.
         self._forgotten: set[TopicPartition] = set()
         self._checkpoints = LogCheckpoints.of(log_dir)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Make the directory if need be, and this broker its only user. Raises LogDirectoryError."""
+        """Create the directory if it is missing, and lock it. Raises LogDirectoryError."""
         self._lock.acquire()
 
     def partitions_on_disk(self) -> list[TopicPartition]:
@@ -92,7 +91,10 @@ class LogManager:
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
     def load(self, now_ms: int, *, left_over: Iterable[TopicPartition] = ()) -> None:
-        """Open all logs but those a deletion has `left_over`, recovering if need be. Raises LogDirectoryError."""
+        """Open all logs, and recover them after a crash. Raises LogDirectoryError.
+
+        Logs that an interrupted deletion has `left_over` are deleted.
+        """
         self.lock()
         try:
             with map_directory_errors("load", self.log_dir):
@@ -146,8 +148,8 @@ class LogManager:
                 self._deleted.append((Path(entry.path), None))
         marker.unlink(missing_ok=True)
         if self._logs:  # a new directory was never stopped
-            how = "a clean" if is_after_clean_stop else "no clean"
-            logger.info("%s: %d logs opened after %s stop", self.log_dir, len(self._logs), how)
+            how = "a clean" if is_after_clean_stop else "an unclean"
+            logger.info("%s: opened %d logs after %s stop", self.log_dir, len(self._logs), how)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -159,13 +161,13 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def get_or_create_log(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
-        """Return the log, making an empty one if there is none. Raises OSError, KafkaError when offline."""
+        """Return the log; create it if there is none. Raises OSError, and KafkaError if the directory is offline."""
         log = self._logs.get(topic_partition)
         if log is not None:
             return log
         self._check_online()
         if topic_partition in self._forgotten:
-            # After a crash the new log must not be opened with the old one's offsets.
+            # After a crash the new log must not be opened with the offsets of the deleted one.
             self.checkpoint_recovery_points()()
             self.checkpoint_log_start_offsets()()
             self.checkpoint_cleaner_offsets()()
@@ -187,7 +189,7 @@ class LogManager:
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Rename the log's directory away; `take_due_deletions` has it removed later. Raises OSError."""
+        """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
@@ -201,7 +203,7 @@ class LogManager:
         return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Give a topic's logs, present and future, these settings on top of the broker's.
+        """Apply a topic's settings to its present and future logs.
 
         Raises KafkaError(INVALID_CONFIG); nothing has changed then.
         """
@@ -212,7 +214,7 @@ class LogManager:
                 log.update_config(config)
 
     def set_default_config(self, config: LogConfig) -> None:
-        """Give all logs, present and future, the broker's changed settings below what their topics set."""
+        """Apply the broker's changed settings to all logs, present and future; their topics' settings override them."""
         self.default_config = config
         for topic_partition, log in self._logs.items():
             log.update_config(self._config_of(topic_partition.topic))
@@ -220,10 +222,10 @@ class LogManager:
     def _config_of(self, topic: str) -> LogConfig:
         return LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
 
-    # -- upkeep -------------------------------------------------------------------------------------------------
+    # -- maintaining -------------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int) -> int:
-        """Take out segments that retention gives up, and idle producers; return how many segments."""
+        """Take out the segments that retention deletes, and expired producers; return how many segments."""
         count = 0
         for log in self._usable_logs():
             log.producer_state.remove_expired(now_ms)
@@ -232,7 +234,7 @@ class LogManager:
         return count
 
     def flush_dirty_logs(self, now_ms: int) -> None:
-        """fsync what `flush.ms` is due for, and segments that have been rolled; may run in another thread."""
+        """Force logs whose `flush.ms` has passed, and rolled segments, to disk; may run in another thread."""
         for log in self._usable_logs():
             with self._surviving_errors():
                 if now_ms - log.last_flush_ms >= log.config.flush_ms:
@@ -242,12 +244,12 @@ class LogManager:
 
     @property
     def delete_check_interval_ms(self) -> int:
-        """How often `take_due_deletions` is worth calling."""
+        """The interval at which to call `take_due_deletions`."""
         delay_ms = self.default_config.file_delete_delay_ms
         return min(max(delay_ms, _LEAST_DELETE_CHECK_INTERVAL_MS), _MOST_DELETE_CHECK_INTERVAL_MS)
 
     def take_due_deletions(self, now_ms: int) -> PendingDeletions:
-        """Return the files and directories given up at least `file.delete.delay.ms` ago, to be removed elsewhere."""
+        """Return the segments and directories deleted at least `file.delete.delay.ms` ago; the caller removes them."""
         delay_ms = self.default_config.file_delete_delay_ms
         dated = [(path, now_ms + delay_ms if due_ms is None else due_ms) for path, due_ms in self._deleted]
         self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
@@ -257,14 +259,14 @@ class LogManager:
         )
 
     def release_idle_maps(self) -> None:
-        """Give back what scans and look-ups in segments that are no longer written have mapped."""
+        """Close the maps of all segments that are no longer written."""
         for log in self._usable_logs():
             log.segments.release_idle_maps()
 
-    # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
+    # -- checkpoints: each returns its write, which waits for the disk and may be called in another thread ----------
 
     def checkpoint_recovery_points(self) -> Callable[[], None]:
-        """Write down from where recovery must read each log. The write raises OSError."""
+        """Prepare the checkpoint of recovery points. The write raises OSError."""
         self._check_online()
         offsets = {key: log.recovery_point for key, log in self._logs.items()}
         write_offsets = self._checkpoints.recovery_points.prepare_write(offsets)
@@ -278,7 +280,7 @@ class LogManager:
         return write
 
     def checkpoint_log_start_offsets(self) -> Callable[[], None]:
-        """Write down which logs begin within their first segment. The write raises OSError."""
+        """Prepare the checkpoint of logs that begin within their first segment. The write raises OSError."""
         self._check_online()
         offsets = {
             key: log.log_start_offset
@@ -288,19 +290,19 @@ class LogManager:
         return self._checkpoints.log_start_offsets.prepare_write(offsets)
 
     def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
-        """Write down how far logs are compacted. The write raises OSError."""
+        """Prepare the checkpoint of how far logs are compacted. The write raises OSError."""
         self._check_online()
         cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
         offsets = {key: offset for key, offset in cleaned if offset is not None}
         return prepare_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write down how far each log is committed. Raises OSError."""
+        """Write the checkpoint of high watermarks. Raises OSError."""
         self._check_online()
         self._checkpoints.high_watermarks.write(offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return what was written down last, nothing if that cannot be read."""
+        """Return the last checkpoint of high watermarks; {} if it is missing or corrupt."""
         return read_offsets(self._checkpoints.high_watermarks)
 
     # -- failing and stopping -----------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ class LogManager:
             self.go_offline(str(error))
 
     def go_offline(self, reason: str) -> None:
-        """Serve nothing from this directory any more, until the next start."""
+        """Refuse all appends and reads until the next start."""
         if self.is_offline:
             return
         self.is_offline = True
@@ -332,7 +334,7 @@ class LogManager:
     def close(self) -> None:
         """Flush and close all logs, write the checkpoints and the clean marker, unlock.
 
-        Raises OSError, the first there was, when all that could be closed is; the marker is not written then.
+        Raises the first OSError after closing all other logs; the marker is not written then.
         """
         try:
             if self.is_offline:

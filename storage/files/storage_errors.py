@@ -99,7 +99,7 @@ def map_directory_errors(action: str, directory: Path) -> Iterator[None]:
 
 @contextmanager
 def map_parse_errors(path: Path) -> Iterator[None]:
-    """Turn a ValueError (a word that is no number, bytes that are not UTF-8) into CorruptFileError."""
+    """Turn a ValueError (a word in place of a number, bytes that are not UTF-8) into CorruptFileError."""
     try:
         yield
     except ValueError as error:

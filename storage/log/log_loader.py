@@ -1,10 +1,9 @@
-"""Opening the directory of a log after a clean stop, or after none.
+"""Opens the directory of a log, after a clean stop or a crash.
 
-After a clean stop the files are believed, once their indexes look right. After a crash every segment that may
-hold something never fsynced is read from its first byte (`LogSegment.recover`): the first batch that is not
-whole ends the log. A later segment is then set aside as `.quarantined`, never deleted: it may be all that is
-left of something. Leftovers of an interrupted compaction are finished (`.swap`) or thrown away (`.cleaned`), as
-kafka 2.0.1 Log.loadSegments does.
+After a clean stop the files are trusted once their indexes have been checked. After a crash every segment that may
+hold bytes that were never fsynced is read from its first byte (`LogSegment.recover`), and the first invalid batch
+ends the log. A later segment is renamed `.quarantined` then, never deleted: it may hold the last copy of its records.
+An interrupted compaction is completed (`.swap`) or discarded (`.cleaned`), as kafka 2.0.1 Log.loadSegments does.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def load_log(
     is_after_clean_stop: bool = False,
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
 ) -> Log:
-    """Open the log, or make an empty one of an empty directory. Raises OSError."""
+    """Open the log; in an empty directory, create it. Raises OSError."""
     loader = LogLoader(
         topic_partition,
         directory,
@@ -124,14 +123,14 @@ class LogLoader:
             now_ms=self._now_ms,
         )
 
-    # -- files that are no segment's ----------------------------------------------------------------------------
+    # -- files that belong to no segment ----------------------------------------------------------------------------
 
     def _open_leader_epochs(self) -> LeaderEpochCache:
         path = self._directory / LEADER_EPOCH_CHECKPOINT
         try:
             return LeaderEpochCache(path)
         except CorruptFileError as error:
-            logger.warning("%s; reading the epochs off all batches", error)
+            logger.warning("rebuilding the leader epochs from all batches: %s", error)
             path.unlink()
             self._has_lost_epochs = True
             return LeaderEpochCache(path)
@@ -142,10 +141,10 @@ class LogLoader:
         return sorted((path, name) for path, name in names if name is not None)
 
     def _remove_temporary_files(self) -> list[int]:
-        """Remove what a crash left half done; return the offsets of segments that only had to be renamed.
+        """Remove unfinished files; return the base offsets of finished `.swap` segments.
 
-        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` behind a `.cleaned`
-        belongs to a replacement that was not complete, and the originals are all still there.
+        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` after a `.cleaned`
+        belongs to an unfinished replacement, and all its originals are still there.
         """
         files = self._segment_files()
         cleaned = [name.base_offset for _, name in files if name.extra == CLEANED_SUFFIX]
@@ -173,13 +172,13 @@ class LogLoader:
         bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
         for path, name in files:
             if name.suffix in INDEX_SUFFIXES and name.base_offset not in bases:
-                logger.warning("%s: an index without its log; deleted", path)
+                logger.warning("%s: deleting an index without its log", path)
                 path.unlink()
         for base_offset in sorted(bases):
             self._segments.add(self._open_segment(base_offset))
 
     def _check_indexes(self, recover_from: int | None) -> None:
-        """Make indexes that cannot be right again, but for those that recovery makes anyhow."""
+        """Rebuild corrupt indexes, except those that recovery will rebuild anyway."""
         due = () if recover_from is None else self._segments.between(recover_from, BEYOND_ALL_OFFSETS)
         for segment in self._segments:
             if segment in due:
@@ -188,19 +187,19 @@ class LogLoader:
                 segment.sanity_check()
                 _check_entries(segment)
             except (CorruptFileError, KafkaError) as error:
-                logger.warning("%s; rebuilding the indexes of %s", error, segment.path)
+                logger.warning("rebuilding the indexes of %s: %s", segment.path, error)
                 self._recover(segment, None)
 
     def _open_segment(self, base_offset: int, extra: str = "") -> LogSegment:
         return LogSegment.open(self._directory, base_offset, self._config, now_ms=self._now_ms, extra=extra)
 
     def _complete_swaps(self, base_offsets: list[int]) -> None:
-        """Put finished segments in the place of those they were made from."""
+        """Replace segments by the finished ones that compaction made of them."""
         for base_offset in base_offsets:
             new = self._open_segment(base_offset, SWAP_SUFFIX)
             logger.info("%s: completing an interrupted replacement", new.path)
             self._recover(new, None)
-            # Where nothing was left, the new one is empty, and has its place all the same.
+            # If compaction left nothing, the new segment is empty, and replaces the old ones nevertheless.
             for old in self._segments.between(base_offset, max(new.next_offset(), base_offset + 1)):
                 if old.base_offset >= base_offset or old.next_offset() > base_offset:
                     self._segments.remove(old)
@@ -209,21 +208,21 @@ class LogLoader:
             self._segments.add(new)
 
     def _recover(self, segment: LogSegment, leader_epochs: LeaderEpochCache | None) -> int:
-        """Read the segment from its first byte; return how many bytes were no valid batch and are cut off."""
+        """Recover the segment; return how many bytes of an invalid tail were cut off."""
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
         try:
             lost_bytes = segment.recover(producer_state, leader_epochs)
         except SegmentOffsetOverflowError as error:
-            logger.error("%s: damaged, or written by a Kafka before 1.1: %s", segment.path, error)
+            logger.error("%s is damaged, or was written by a Kafka before 1.1: %s", segment.path, error)
             lost_bytes = self._cut_overflow(segment)
             return lost_bytes + self._recover(segment, leader_epochs)
-        # No snapshot here, though kafka 2.0.1 takes one: it would hold only the last batch of each producer, and a
-        # retry of the one before, which a crash makes likely, would be refused or written twice.
+        # Kafka 2.0.1 takes a snapshot here. It would have only the last batch of each producer: a retry of the one
+        # before, which is likely after a crash, would be refused or written twice.
         return lost_bytes
 
     def _cut_overflow(self, segment: LogSegment) -> int:
-        """Cut off what is too far from the base offset to be indexed, keeping a copy; return how many bytes."""
+        """Copy the segment, and cut off the batches too far from its base offset; return how many bytes."""
         shutil.copyfile(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
         buffer, _ = segment.records.scan_buffer(0, segment.size_bytes)
         position = next(
@@ -235,14 +234,14 @@ class LogLoader:
         return segment.records.truncate(position)
 
     def _recover_from(self, recovery_point: int) -> None:
-        """Recover the segments that may hold what was never fsynced; the first damage ends the log."""
+        """Recover the segments that may hold bytes never fsynced; the first invalid batch ends the log."""
         unflushed = list(self._segments.between(recovery_point, BEYOND_ALL_OFFSETS))
         while unflushed:
             segment = unflushed.pop(0)
             lost_bytes = self._recover(segment, self._leader_epochs)
             if lost_bytes > 0:
                 logger.warning(
-                    "%s: cut off %d bytes that are no valid batch; the log ends at offset %d",
+                    "%s: cut off %d bytes that are not a valid batch; the log ends at offset %d",
                     segment.path,
                     lost_bytes,
                     segment.next_offset(),
@@ -253,10 +252,10 @@ class LogLoader:
 
     def _quarantine(self, segment: LogSegment) -> None:
         logger.error(
-            "%s: set aside as %s, %d bytes: it comes after damage and cannot be served",
+            "%s (%d bytes) follows an invalid batch and cannot be served: renaming it %s",
             segment.path,
-            QUARANTINED_SUFFIX,
             segment.size_bytes,
+            QUARANTINED_SUFFIX,
         )
         self._segments.remove(segment)
         segment.release_maps()
@@ -269,12 +268,12 @@ class LogLoader:
         try:
             end_offset = active.next_offset()
         except KafkaError as error:
-            logger.warning("%s: not as it was at the clean stop: %s", active.path, error)
+            logger.warning("recovering %s, which has changed since the clean stop: %s", active.path, error)
             self._recover(active, self._leader_epochs)
             end_offset = active.next_offset()
         if end_offset < self._log_start_offset:
             logger.warning(
-                "%s: ends at offset %d, before its start offset %d: beginning there anew",
+                "%s ends at offset %d, before its start offset %d: starting anew at the latter",
                 self._directory,
                 end_offset,
                 self._log_start_offset,
@@ -307,11 +306,10 @@ class LogLoader:
 
 
 def _check_entries(segment: LogSegment) -> None:
-    """Raise CorruptFileError if the indexes are not about these records, KafkaError if these are damaged.
+    """Raise CorruptFileError if the indexes do not match the records, KafkaError if the records are damaged.
 
-    Kafka looks no further than the index files themselves. The last offset entry must lead to its batch, and no
-    batch from there on may be younger than the last time entry: a segment that was closed well has one for its
-    youngest record.
+    Kafka checks only the index files themselves. The last offset entry must lead to its batch, and no batch from there
+    on may be younger than the last time entry: a segment that was closed has an entry for its youngest record.
     """
     offset_index, time_index, end = segment.offset_index, segment.time_index, segment.size_bytes
     start = 0
@@ -319,11 +317,11 @@ def _check_entries(segment: LogSegment) -> None:
         start = offset_index.lookup(offset_index.last_offset).position
         found = segment.translate_offset(offset_index.last_offset)
         if found is None or found.offset > offset_index.last_offset:
-            raise CorruptFileError(f"{offset_index.path}: {offset_index.last_offset} is not where it says")
+            raise CorruptFileError(f"{offset_index.path}: its entry does not lead to offset {offset_index.last_offset}")
     youngest_ms, last_offset = time_index.last_entry
     if time_index.entries > 0 and segment.translate_offset(last_offset) is None:
         raise CorruptFileError(f"{time_index.path}: no record has offset {last_offset}")
     buffer, origin = segment.records.scan_buffer(start, end)
     for batch in scan_batches(buffer, start - origin, end - origin):
         if batch.max_timestamp_ms > youngest_ms:
-            raise CorruptFileError(f"{time_index.path}: no entry for a record of {batch.max_timestamp_ms} ms")
+            raise CorruptFileError(f"{time_index.path}: it has no entry for a record of {batch.max_timestamp_ms} ms")

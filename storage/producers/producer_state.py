@@ -182,9 +182,9 @@ class ProducerStateManager:
     def delete_snapshots_before(self, offset: int) -> None:
         self._delete_snapshots(lambda snapshot_offset: snapshot_offset < offset)
 
-    def _delete_snapshots(self, goes: Callable[[int], bool]) -> None:
+    def _delete_snapshots(self, is_due: Callable[[int], bool]) -> None:
         for offset, path in self._snapshots().items():
-            if goes(offset):
+            if is_due(offset):
                 path.unlink(missing_ok=True)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, *, now_ms: int) -> None:
@@ -274,8 +274,8 @@ class _Transactions:
         del self._first_offsets[bisect_left(self._first_offsets, first_offset)]
         return transaction
 
-    def remove_where(self, goes: Callable[[Transaction], bool]) -> None:
-        for offset in [offset for offset, txn in self._by_first_offset.items() if goes(txn)]:
+    def remove_where(self, is_due: Callable[[Transaction], bool]) -> None:
+        for offset in [offset for offset, txn in self._by_first_offset.items() if is_due(txn)]:
             self.remove(offset)
 
 

@@ -211,13 +211,13 @@ def test_a_time_of_append_is_of_no_matter_to_a_batch_with_producers_time() -> No
 
 
 def test_what_cannot_be_a_batch_is_not_built() -> None:
-    with pytest.raises(ValueError, match="without records"):
+    with pytest.raises(ValueError, match="needs a record"):
         build_batch([])
-    with pytest.raises(ValueError, match="offset 20 after 20"):
+    with pytest.raises(ValueError, match="offset 20 cannot follow 20"):
         build_batch([RECORDS[0], RECORDS[0]])
-    with pytest.raises(ValueError, match="offset 20 after 24"):
+    with pytest.raises(ValueError, match="offset 20 cannot follow 24"):
         build_batch(RECORDS, base_offset=25)
-    with pytest.raises(ValueError, match="without a time"):
+    with pytest.raises(ValueError, match="needs log_append_time_ms"):
         build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
 
 

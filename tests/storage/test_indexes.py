@@ -284,29 +284,26 @@ def test_a_reset_index_is_empty_whatever_it_held(tmp_path: Path) -> None:
     assert offset_index(tmp_path).lookup(BASE + 5) == IndexEntry(BASE, 0)
 
 
-@pytest.mark.parametrize("content", [b"\x00" * 7, b"\x00" * 8, b"\x00" * 4096, struct.pack(">ii", -1, 0)])
-def test_an_offset_index_that_cannot_be_is_found_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "0.index").write_bytes(content)
-
-    with pytest.raises(CorruptFileError):
-        offset_index(tmp_path).sanity_check()
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("name", "content"),
     [
-        b"\x00" * 13,
-        b"\x00" * 24,
-        struct.pack(">qi", 5, -1),
-        struct.pack(">qiqi", 5, 1, 4, 2),
-        struct.pack(">qiqi", 5, 1, 0, 0),
+        ("0.index", b"\x00" * 7),
+        ("0.index", b"\x00" * 8),
+        ("0.index", b"\x00" * 4096),
+        ("0.index", struct.pack(">ii", -1, 0)),
+        ("0.timeindex", b"\x00" * 13),
+        ("0.timeindex", b"\x00" * 24),
+        ("0.timeindex", struct.pack(">qi", 5, -1)),
+        ("0.timeindex", struct.pack(">qiqi", 5, 1, 4, 2)),
+        ("0.timeindex", struct.pack(">qiqi", 5, 1, 0, 0)),
     ],
 )
-def test_a_time_index_that_cannot_be_is_found_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "0.timeindex").write_bytes(content)
+def test_an_index_that_cannot_be_is_found_out(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    index = offset_index(tmp_path) if name == "0.index" else time_index(tmp_path)
 
     with pytest.raises(CorruptFileError):
-        time_index(tmp_path).sanity_check()
+        index.sanity_check()
 
 
 def test_only_younger_timestamps_make_an_entry(tmp_path: Path) -> None:

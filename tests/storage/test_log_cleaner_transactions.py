@@ -23,14 +23,7 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
-from tests.storage.logs import (
-    UNBOUNDED,
-    batches_of,
-    end_transaction,
-    open_log,
-    refusal_of,
-    segment_bases,
-)
+from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, refusal_of, segment_bases
 
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8
