@@ -17,8 +17,8 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
+from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -166,7 +166,7 @@ def fetch_response(version: int, answer: FetchAnswer) -> Body:
             topics.append((name, rows))
             last_name = name
         if code is not ErrorCode.NONE:
-            code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
+            code = known_code(ApiKey.FETCH, version, code)
         rows.append(response_row(result, code))
     return FETCH_RESPONSE(error_code=answer.error, session_id=answer.session_id, topics=topics)
 
