@@ -49,7 +49,7 @@ class ApiRegistry:
         request = decode_request(frame, self.apis)
         client.client_id = request.client_id
         body = self.answer(request, client)
-        if isinstance(body, Pending):
+        if type(body) is Pending:
             return body.then(partial(self.encoded, request, client))
         return self.encoded(request, client, body)
 
@@ -59,7 +59,7 @@ class ApiRegistry:
             body = self._handlers[request.api_key](request, client)
         except Exception as error:
             return self._failed(request, client, error)
-        if isinstance(body, Pending):
+        if type(body) is Pending:
             return body.recovered(partial(self._failed, request, client))
         return body
 
