@@ -16,6 +16,8 @@ BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 RAW = "raw sockets"
 
+ROUNDS_TO_CONCLUDE = 5  # in fewer, half of all quantities differ in every round by chance, or a quarter
+
 Run = Callable[[], Mapping[str, float]]
 Samples = dict[str, dict[str, list[float]]]  # metric -> contender -> one value a round
 
@@ -74,10 +76,12 @@ class Measurement:
         return self.metric.endswith("_per_s")
 
     def change(self, contender: str, other: str) -> Change | None:
-        """What differs in every round; None when nothing does."""
+        """What differs in every round; None when nothing does, or when the rounds are too few to say."""
         ratio = self.ratio(contender, other)
         ours, theirs = self.of(contender), self.of(other)
         if ratio is None or ours is None or theirs is None or ratio.low <= 1 <= ratio.high:
+            return None
+        if len(self.samples[contender]) < ROUNDS_TO_CONCLUDE:
             return None
         is_apart = ours.low > theirs.high or theirs.low > ours.high
         return Change(ratio, (ratio.median < 1) == self.more_is_better, is_apart)

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.goals import MET, MISSED, Verdict
-from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, RAW, Measurement, Spread
+from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
 
 CONTENDERS = (MINIBROKER, BEFORE, KAFKA, RAW)
 OTHERS = {BEFORE: "× before", KAFKA: "× Kafka", RAW: "× raw"}
@@ -93,6 +93,10 @@ def show_changes(console: Console, measurements: Sequence[Measurement]) -> None:
     In five rounds, one row in sixteen is better or worse in every round by chance; one in a hundred and twenty-six
     lies apart. What has changed does so again: `--only CASE --rounds 11`.
     """
+    rounds = max((len(values) for each in measurements for values in each.samples.values()), default=0)
+    if rounds < ROUNDS_TO_CONCLUDE:
+        console.print(f"what has changed cannot be said after {rounds} rounds: {ROUNDS_TO_CONCLUDE} or more can")
+        return
     table = Table(title="against the other checkout")
     table.add_column("measured")
     table.add_column(OTHERS[BEFORE], justify="right")

@@ -51,6 +51,7 @@ OTHERS: dict[str, set[str]] = {
 BROKER_LAYERS = (
     ("__main__",),
     ("app",),
+    ("parts", "serve_options"),
     ("control", "faults"),
     ("network",),
     ("apis",),

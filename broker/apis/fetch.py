@@ -17,6 +17,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
@@ -25,7 +26,7 @@ from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
@@ -53,6 +54,9 @@ class FetchApis:
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
         self._clock = clock
+
+    def routes(self) -> Routes:
+        return {ApiKey.FETCH: self.fetch}
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 

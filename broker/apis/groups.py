@@ -15,13 +15,14 @@ from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.groups import (
     DeleteGroupsResponse,
@@ -68,6 +69,18 @@ class GroupApis:
         self._ensure_topics = ensure_topics
         self._address_for = address_for
         self._broker_id = broker_id
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join_group,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave_group,
+            ApiKey.SYNC_GROUP: self.sync_group,
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+        }
 
     # -- FindCoordinator --------------------------------------------------------------------------------------
 

@@ -1,17 +1,17 @@
 """Error codes for clients of an older release: one that came later is not answered by a broker that acts as it.
 
-Works on finished answers, by the fields their messages declare; without `--act-as` no answer comes here.
+Works on finished answers, by the error codes that their messages declare; without `--act-as` no answer comes here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
-from minibroker.protocol.api import Api
+from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field
-
-ERROR_FIELD = "error_code"
 
 Body = Any
 # Where error codes are in a row: the place of the field, and where they are in the rows there, if it has rows.
@@ -21,12 +21,11 @@ Places = list[tuple[int, "Places | None"]]
 class KnownErrors:
     """Answers with the codes of `error_said` in place of those this broker gives."""
 
-    def __init__(self, apis: Iterable[Api], error_said: Callable[[int], int]) -> None:
-        self._places: dict[int, Places] = {api.key: error_places(api.response.fields) for api in apis}
+    def __init__(self, error_said: Callable[[int], int]) -> None:
         self._error_said = error_said
 
     def said(self, api_key: int, body: Body) -> Body:
-        return self._row(body, self._places[api_key])
+        return self._row(body, places_of_answer(api_key))
 
     def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:
         values = list(row)
@@ -39,10 +38,15 @@ class KnownErrors:
         return tuple(values)
 
 
+@cache
+def places_of_answer(api_key: int) -> Places:
+    return error_places(API_TABLE[api_key].response.fields)
+
+
 def error_places(fields: Sequence[Field]) -> Places:
     places: Places = []
     for place, field in enumerate(fields):
-        if field.name == ERROR_FIELD:
+        if field.meaning is Meaning.ERROR_CODE:
             places.append((place, None))
         elif isinstance(field.kind, Array) and (inner := error_places(field.kind.fields)):
             places.append((place, inner))

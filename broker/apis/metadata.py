@@ -1,6 +1,6 @@
 """ApiVersions and Metadata: how a client finds its way.
 
-ApiVersions v0-v3: what the handler table serves; a version that is not known is answered in v0 with
+ApiVersions v0-v3: the APIs that are served; a version that is not known is answered in v0 with
 UNSUPPORTED_VERSION and no list (as kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
 Metadata v0-v12. Version notes: v0 an empty list means all topics, replicas are live ones · v1 null does, an empty list
 means none, knows racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
@@ -16,10 +16,11 @@ from typing import Any
 
 from minibroker.broker.apis import authorized_operations
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.protocol.api import Api, Request
+from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
@@ -48,6 +49,9 @@ class MetadataApis:
         self._controller = controller
         self.served: Sequence[Api] = ()
         self._offer: Body | None = None  # the same for everyone, made when first asked for
+
+    def routes(self) -> Routes:
+        return {ApiKey.METADATA: self.metadata, ApiKey.API_VERSIONS: self.api_versions}
 
     # -- ApiVersions ------------------------------------------------------------------------------------------
 

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_manager import Errors, FetchedOffset, OffsetManager
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
@@ -44,6 +45,13 @@ class OffsetApis:
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in profile.habits
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+        }
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 

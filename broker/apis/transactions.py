@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.pending import Pending, then
@@ -20,7 +21,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.transactions import (
@@ -57,6 +58,16 @@ class TransactionApis:
         self._groups = groups
         self._metadata_cache = metadata_cache
         self._clock = clock
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
+            ApiKey.END_TXN: self.end_txn,
+            ApiKey.WRITE_TXN_MARKERS: self.write_txn_markers,
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+        }
 
     def init_producer_id(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.apis.known_errors import ERROR_FIELD, Places, error_places
+from minibroker.broker.apis.known_errors import Places, error_places
 from minibroker.broker.config.profiles import profile_of
 from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -65,7 +65,7 @@ async def test_a_partitions_code_is_said_otherwise_and_the_rest_stays(make_broke
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
-    declared = [path for path, field in api.response.walk() if field.name == ERROR_FIELD]
+    declared = [path for path, field in api.response.walk() if field.name == "error_code"]
 
     assert count_of(error_places(api.response.fields)) == len(declared)
 
