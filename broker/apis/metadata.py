@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from minibroker.broker.apis import authorized_operations
@@ -25,6 +26,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
 
+SOFTWARE_NAMES_REMEMBERED = 32
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
@@ -157,7 +159,12 @@ class MetadataApis:
 
 def is_software_named(body: Body) -> bool:
     """Whether a client says what it is, in words that may be written down (as kafka 2.4 ApiVersionsRequest.isValid)."""
-    return all(SOFTWARE_NAME.fullmatch(each) for each in (body.client_software_name, body.client_software_version))
+    return is_software_name(body.client_software_name) and is_software_name(body.client_software_version)
+
+
+@lru_cache(maxsize=SOFTWARE_NAMES_REMEMBERED)
+def is_software_name(name: str) -> bool:
+    return SOFTWARE_NAME.fullmatch(name) is not None
 
 
 def topic_row(
