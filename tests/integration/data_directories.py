@@ -49,7 +49,7 @@ PACKED_DIFFERENTLY = "lz4"  # by Kafka's library, when records are packed anew f
 PRODUCE_VERSION = {0: 1, 1: 2, 2: 5}  # by magic
 NOT_YET = (3, 5, 6)  # error codes of a topic that has just been created
 WHOLE_SEGMENT_BYTES = 1 << 24
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 

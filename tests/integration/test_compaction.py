@@ -66,7 +66,7 @@ FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.0"}
 TRANSACTIONS = "transactions"
 BATCHES, RECORDS_A_BATCH, KEYS = 120, 5, 37
 FIRST_MS = 1_500_000_000_000
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 
 Rows = list[tuple[int, bytes | None, bytes | None, int]]
 
@@ -174,7 +174,7 @@ def dump(jars: Path, files: list[Path]) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

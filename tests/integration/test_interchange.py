@@ -44,7 +44,7 @@ from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
 
 STOPS = ("in order", "killed")
-TOOL_SECONDS = 60.0
+TOOL_SECONDS = 120.0
 LIMIT = 1 << 24
 EVERYTHING = (*TOPICS, "transactions")
 COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")

@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.clients import CLIENTS, LIBRARIES, ClientError
 from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.matrices import pairwise
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, numbered
 
 COUNT = 50
@@ -23,8 +24,9 @@ def fifty(client: GetClient, new_topic: NewTopic, request: pytest.FixtureRequest
     return topic
 
 
-@pytest.mark.parametrize("start", [0, 1, 9, 10, 25, 49])
-@pytest.mark.parametrize("reader", CLIENTS)
+@pytest.mark.parametrize(
+    ("fifty", "reader", "start"), pairwise(CODECS, CLIENTS, [0, 1, 9, 10, 25, 49]), indirect=["fifty"]
+)
 def test_reading_starts_at_the_offset_asked_for_even_inside_a_batch(
     client: GetClient, fifty: str, reader: str, start: int
 ) -> None:

@@ -17,7 +17,7 @@ from minibroker.cli.app import main
 from minibroker.cli.cluster import error_name, errors, explained
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
-TOLD_WITHIN_SECONDS = 4.5  # kafka-python is imported, and it may begin another try at the last moment
+TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one
 
 
 def complaint_about(capsys: pytest.CaptureFixture[str], bootstrap: str) -> str:

@@ -22,7 +22,7 @@ from minibroker.protocol.api import ApiKey
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-GONE_SECONDS = 10.0
+GONE_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
 
