@@ -37,7 +37,6 @@ from minibroker.protocol.messages.groups import (
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
-FIRST_VERSION_WITH_MANY_KEYS = 4
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -88,10 +87,8 @@ class GroupApis:
         """This broker, once the topic is there in which it will keep what it coordinates."""
         error = self._ensure_topic(request.body.key_type)
         node_id, (host, port) = (-1, ("", -1)) if error else (self._broker_id, self._address_for(client))
-        if request.api_version < FIRST_VERSION_WITH_MANY_KEYS:
-            return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
         rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=rows)
+        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port, coordinators=rows)
 
     def _ensure_topic(self, key_type: int) -> ErrorCode:
         if key_type not in (KEY_GROUP, KEY_TRANSACTION):
@@ -117,9 +114,11 @@ class GroupApis:
                 must_know_member_id=version >= FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID and body.group_instance_id is None,
                 client_id=request.client_id or "",
                 client_host=client_host(client),
-                rebalance_timeout_ms=body.rebalance_timeout_ms
-                if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
-                else body.session_timeout_ms,
+                rebalance_timeout_ms=(
+                    body.rebalance_timeout_ms
+                    if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+                    else body.session_timeout_ms
+                ),
                 session_timeout_ms=body.session_timeout_ms,
                 protocol_type=body.protocol_type,
                 protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],

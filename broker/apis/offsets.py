@@ -29,7 +29,7 @@ from minibroker.protocol.primitives import TopicPartition
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
-FIRST_VERSION_WITH_ALL = 2
+GROUP_ERROR = OffsetFetchResponse.field("error_code")
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Body = Any
@@ -96,11 +96,11 @@ class OffsetApis:
 
     def offset_fetch(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
-        if body.topics is None and version < FIRST_VERSION_WITH_ALL:
+        if body.topics is None and not GROUP_ERROR.is_in(version):
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
         error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
-        if error is not ErrorCode.NONE and version < FIRST_VERSION_WITH_ALL:
+        if error is not ErrorCode.NONE and not GROUP_ERROR.is_in(version):
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
         elif version == 0:
             offsets = {each: self._as_v0(each, offset) for each, offset in offsets.items()}
