@@ -2,7 +2,7 @@
 FROM python:3.11-slim-bookworm AS build
 RUN python -m venv --without-pip /opt/minibroker
 WORKDIR /source
-# What others wrote changes with pyproject.toml only: a layer that later builds take from the cache.
+# Dependencies change only with pyproject.toml, so later builds take this layer from the cache.
 COPY pyproject.toml docker/requirements.py ./
 RUN python requirements.py cli > requirements.txt \
     && pip --python /opt/minibroker/bin/python install --no-cache-dir --no-compile -r requirements.txt
@@ -15,7 +15,7 @@ RUN useradd --system --user-group --no-create-home minibroker \
     && install -d -o minibroker -g minibroker /var/lib/minibroker
 COPY --from=build /opt/minibroker /opt/minibroker
 COPY docker/health.py /opt/minibroker/
-# Settings are KAFKA_* variables, as of the apache/kafka image; these are the two that a container wants differently.
+# Settings are KAFKA_* variables, as in the apache/kafka image; a container needs these two different from the defaults.
 ENV PATH=/opt/minibroker/bin:$PATH KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092 KAFKA_LOG_DIRS=/var/lib/minibroker
 USER minibroker
 VOLUME /var/lib/minibroker

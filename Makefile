@@ -1,7 +1,7 @@
-# Everything happens in .venv; nothing is installed outside this folder.
+# Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it, run the Spark job, show the result
-#   make test   the tests, real clients and real Spark included
-#   make serve  keep a broker up
+#   make test   run every test, with real clients and real Spark
+#   make serve  start a broker
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,15 +12,16 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast nightly lint check format conformance bench clean
+.PHONY: help run serve test test-fast nightly lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
-	@echo "make conformance  the same conversations with Apache Kafka 2.0.1 and with us, compared"
+	@echo "make profile  where a FETCH spends its time, by stage and by function"
+	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make nightly  conformance, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
@@ -77,6 +78,9 @@ conformance: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+profile: $(VENV)/.dev
+	@$(BIN)/python -m benchmarks.profile $(PROFILE)
 
 clean:
 	rm -rf $(VENV) .venvs .deps data out build dist *.egg-info

@@ -1,6 +1,6 @@
-"""Apache Kafka 2.0.1 itself, from its jars: the yardstick of benchmarks and tests, and whom to ask how Kafka behaves.
+"""Apache Kafka 2.0.1 itself, from its jars: the yardstick of benchmarks and tests.
 
-The jars come once, through Maven, into `.deps/kafka-2.0.1`. ZooKeeper 3.5.10 goes in front of the class path: the
+Maven downloads the jars once, into `.deps/kafka-2.0.1`. ZooKeeper 3.5.10 goes in front of the class path: the
 3.4.13 that Kafka 2.0.1 brings cannot resolve addresses on JDK 14 and later. Earlier releases run likewise, with the
 jaxb-api that the JDK had when they came out.
 
@@ -61,7 +61,7 @@ log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
 
 
 class KafkaUnavailable(RuntimeError):
-    """Apache Kafka cannot be had on this machine; the message is one line that says why."""
+    """Apache Kafka is not available on this machine; the message is the reason, in one line."""
 
 
 def kafka_jars(folder: Path | None = None, *, release: str = RELEASE) -> Path:
@@ -94,8 +94,8 @@ def _fetch(jars: Path, release: str) -> None:
     except subprocess.TimeoutExpired:
         raise KafkaUnavailable(f"Maven did not fetch it in {FETCH_SECONDS:.0f} s") from None
     if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise KafkaUnavailable(f"Maven could not fetch it: {said[0] if said else done.returncode}")
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise KafkaUnavailable(f"Maven could not fetch it: {errors[0] if errors else done.returncode}")
     arriving.rename(jars)
 
 

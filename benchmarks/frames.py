@@ -1,6 +1,6 @@
-"""Request frames the load clients send as they are, and one asked and looked at before a thousand are counted.
+"""Request frames for the load clients, and a check of one answer before thousands are counted.
 
-The frames go through a file: the C client knows nothing of Kafka's messages.
+The frames go through a file, because the C client does not know Kafka's messages.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Frame(NamedTuple):
 
 
 def api_versions() -> Frame:
-    """The smallest request there is."""
+    """The smallest request."""
     return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, ApiVersionsRequest())
 
 
 def metadata() -> Frame:
-    """Which brokers there are, and which is the controller; no topics."""
+    """The brokers and the controller; no topics."""
     return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=[]))
 
 
@@ -59,27 +59,30 @@ def fetch(
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = MEBIBYTE,
+    partition_max_bytes: int | None = None,
 ) -> Frame:
     """Fetch v8 without a session, of partition 0 at `offsets[0]`, partition 1 at `offsets[1]`, ..."""
+    most_bytes = max_bytes if partition_max_bytes is None else partition_max_bytes
     partition = FetchRequest.row("topics.partitions")
     partitions = [
-        partition(partition=number, fetch_offset=offset, max_bytes=max_bytes) for number, offset in enumerate(offsets)
+        partition(partition=number, fetch_offset=offset, max_bytes=most_bytes) for number, offset in enumerate(offsets)
     ]
-    topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)]
+    topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)] if partitions else []
     limits = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
     return _frame(ApiKey.FETCH, FETCH_VERSION, FetchRequest(replica_id=-1, **limits, topics=topics))
 
 
-def produce(topic: str, *, value_bytes: int) -> Frame:
-    """Produce v5, acks=1, one batch of one record to partition 0."""
+def produce(topic: str, *, value_bytes: int, partitions: Iterable[int] = (0,)) -> Frame:
+    """Produce v5, acks=1, one batch of one record to each of these partitions."""
     record = Record(offset=0, timestamp_ms=1_700_000_000_000, key=None, value=bytes(value_bytes))
-    partition = ProduceRequest.row("topics.partitions")(partition=0, records=bytes(build_batch([record])))
-    topics = [ProduceRequest.row("topics")(topic=topic, partitions=[partition])]
+    partition = ProduceRequest.row("topics.partitions")
+    rows = [partition(partition=number, records=bytes(build_batch([record]))) for number in partitions]
+    topics = [ProduceRequest.row("topics")(topic=topic, partitions=rows)]
     return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=1, timeout_ms=30_000, topics=topics))
 
 
 def find_coordinator(group_id: str) -> Frame:
-    """Where the coordinator of a group is; makes its topic when it is the first such request."""
+    """The coordinator of a group; the first such request creates its topic."""
     return _frame(ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, FindCoordinatorRequest(key=group_id))
 
 
@@ -102,7 +105,7 @@ def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
 
 
 def ask(host: str, port: int, frame: Frame) -> tuple[int, Any]:
-    """Send one frame; the size of the whole answer and its body. Raises FrameError on any error code in it."""
+    """Send one frame; return the size of the whole answer, and its body. Raises FrameError on any error code in it."""
     with socket.create_connection((host, port), timeout=ANSWER_SECONDS) as connection:
         connection.sendall(frame.payload)
         size_bytes = int.from_bytes(_receive(connection, 4), "big")

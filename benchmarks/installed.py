@@ -1,8 +1,8 @@
-"""minibroker as a user has it: installed, byte-compiled, with its dependencies and nothing else.
+"""minibroker as users install it: byte-compiled, with its dependencies and nothing else.
 
-A checkout is not that: an editable install looks its modules up through a finder, and where Python is told not to
-write byte code it compiles them at every start. So the packages that `pyproject.toml` names are copied with their
-dependencies into a virtual environment of the benchmark's own, and compiled. Nothing is downloaded.
+An editable install differs: its environment has other packages, and under PYTHONDONTWRITEBYTECODE every start compiles
+its modules. So the packages that `pyproject.toml` names are copied with their dependencies into a new virtual
+environment, and compiled. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.measurements import MINIBROKER
 from benchmarks.processes import ROOT, BrokerServer, ProcessError, ServerProcess, free_port
 
 START_SECONDS = 30.0
@@ -32,23 +33,30 @@ API_VERSIONS_FRAME = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 def install(directory: Path) -> Path:
-    """Make the environment in `directory`, which must not exist; its Python."""
+    """Create the environment in `directory`, which must not exist; return its Python."""
     venv.create(directory, symlinks=True, with_pip=False)
     site = next((directory / "lib").glob("python*")) / "site-packages"
     for entry in _dependency_entries():
         _copy(entry, site / entry.name)
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for package, folder in project["tool"]["setuptools"]["package-dir"].items():
-        target = site.joinpath(*package.split("."))
-        target.mkdir(parents=True, exist_ok=True)
-        for file in (ROOT / folder).iterdir():
-            if file.is_file():
-                shutil.copy2(file, target)
+    # What the links in it lead to is copied with it.
+    shutil.copytree(ROOT / "src" / "minibroker", site / "minibroker", ignore=shutil.ignore_patterns("__pycache__"))
     python = directory / "bin" / "python"
     command = [str(python), "-m", "compileall", "-q", "-j", "2", str(site)]
     # Some dependency's file for a newer Python may not compile; what the broker imports does.
     subprocess.run(command, stdout=subprocess.DEVNULL, timeout=COMPILE_SECONDS, check=False)
     return python
+
+
+def install_checkout(checkout: Path, directory: Path) -> Path:
+    """The same for another checkout, by its own Python and its own `install`. Raises ProcessError."""
+    python = checkout / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise ProcessError(f"{checkout} has no .venv to install minibroker from: run `make .venv/.dev` there")
+    command = [str(python), "-m", "benchmarks.installed", str(directory)]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
+    if done.returncode:
+        raise ProcessError(f"minibroker of {checkout} could not be installed:\n{done.stderr}")
+    return directory / "bin" / "python"
 
 
 def _dependency_entries() -> set[Path]:
@@ -83,16 +91,17 @@ def _copy(source: Path, target: Path) -> None:
 class Minibroker(BrokerServer):
     """`minibroker serve` on a free port, all files in `directory`."""
 
-    name = "minibroker"
-
     def __init__(
         self,
         python: Path,
         directory: Path,
         *,
+        name: str = MINIBROKER,
         settings: Mapping[str, object] | None = None,
         options: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "minibroker"),
     ) -> None:
+        self.name = name
         self.data_dir = directory / "data"
         self.port = free_port()
         self._ready_file = directory / "ready"
@@ -100,6 +109,7 @@ class Minibroker(BrokerServer):
         self._directory = directory
         self._settings = dict(settings or {})
         self._options = options
+        self._program = program
 
     def start(self) -> Minibroker:
         """Start it and return when it answers. Raises ProcessError."""
@@ -116,9 +126,9 @@ class Minibroker(BrokerServer):
         return self
 
     def spawn_broker(self) -> ServerProcess:
-        """Give the command, and wait for nothing."""
+        """Start the process without waiting."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        command: list[str | Path] = [self._python, "-m", "minibroker", "serve"]
+        command: list[str | Path] = [self._python, *self._program, "serve"]
         command += ["--listen", f"127.0.0.1:{self.port}", "--data-dir", self.data_dir]
         command += ["--ready-file", self._ready_file, "--log-level", "WARNING", *self._options]
         for name, value in {"group.initial.rebalance.delay.ms": 0, **self._settings}.items():
@@ -128,7 +138,7 @@ class Minibroker(BrokerServer):
 
 
 def first_answer_seconds(broker: ServerProcess) -> float:
-    """Wait until a broker just spawned answers ApiVersions; seconds since its command was given."""
+    """Wait until a new broker answers ApiVersions; return the seconds since its command."""
     with broker.wait_for_port(START_SECONDS) as connection:
         connection.sendall(API_VERSIONS_FRAME)
         answer = connection.recv(4)

@@ -1,4 +1,4 @@
-"""Where the cases run: the brokers side by side, the load client, a folder for all files, and an end to all of it.
+"""Where the cases run: brokers side by side, the load client, a folder for all files; closing it ends everything.
 
 Brokers start when a case first asks for them. Everything started is killed when the lab closes, error or not, and
 the folder goes with it.
@@ -20,8 +20,8 @@ from types import TracebackType
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from benchmarks.frames import Frame, write_frames
-from benchmarks.installed import Minibroker, install
-from benchmarks.measurements import Run, Samples, interleave
+from benchmarks.installed import Minibroker, install, install_checkout
+from benchmarks.measurements import BEFORE, MINIBROKER, Run, Samples, interleave
 from benchmarks.processes import (
     ProcessError,
     ServerProcess,
@@ -36,14 +36,14 @@ COMPILE_SECONDS = 60.0
 READY_SECONDS = 60.0
 GRACE_SECONDS = 60.0
 MAX_LOOP_SECONDS = 120.0
-# Deleted topics' files go at once, not a minute later in somebody else's round: unmapping gigabytes takes CPU.
+# Deleted topics' files go at once, not a minute later in another round: unmapping gigabytes takes CPU.
 SETTINGS = {"log.segment.delete.delay.ms": "100"}
 # Kafka's own log cleaner keeps 128 MB for compaction, which no case does; without it its memory compares fairly.
 KAFKA_SETTINGS = {**SETTINGS, "log.cleaner.enable": "false"}
 
 
 class CaseUnavailableError(RuntimeError):
-    """What a case needs cannot be had on this machine; the message is one line."""
+    """A case cannot run on this machine; the message is the reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,14 @@ class Plan:
     rounds: int
     volume: float
     with_kafka: bool
+    against: Path | None = None  # another checkout of minibroker
 
     def amount(self, full: int) -> int:
         return max(1, int(full * self.volume))
 
 
 class Lab:
-    """A context manager; `say` is told what happens."""
+    """A context manager; it calls `say` with each event."""
 
     def __init__(self, plan: Plan, *, say: Callable[[str], None]) -> None:
         self.plan = plan
@@ -67,7 +68,7 @@ class Lab:
         self._stack = ExitStack()
         self._folders = 0
         self._kafka_jars: Path | None = None
-        self.kafka_reason = "left out by --no-kafka"
+        self.kafka_reason = "left out by --against" if plan.against else "left out by --no-kafka"
 
     def __enter__(self) -> Lab:
         self.directory = Path(tempfile.mkdtemp(prefix="minibroker-bench-"))
@@ -92,7 +93,7 @@ class Lab:
         return self._kafka_jars is not None
 
     def new_folder(self, purpose: str) -> Path:
-        """A folder nobody else has."""
+        """A new folder."""
         self._folders += 1
         folder = self.directory / f"{purpose}-{self._folders}"
         folder.mkdir()
@@ -101,37 +102,51 @@ class Lab:
     # -- brokers ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def python(self) -> Path:
-        """The Python of an installed, compiled minibroker."""
-        return install(self.directory / "installed")
+    def builds(self) -> dict[str, Path]:
+        """The Python of an installed, compiled minibroker by its name: this one, and the one it is compared with."""
+        pythons = {MINIBROKER: install(self.directory / "installed")}
+        if self.plan.against is not None:
+            pythons[BEFORE] = install_checkout(self.plan.against, self.directory / "installed-before")
+        return pythons
 
     @cached_property
     def minibroker(self) -> Minibroker:
-        """The one that most cases share."""
+        """The minibroker that most cases share."""
         return self._stack.enter_context(self.new_minibroker())
 
     @cached_property
+    def before(self) -> Minibroker:
+        """The one of the other checkout that most cases share; only where there is one."""
+        return self._stack.enter_context(self.new_minibroker(build=BEFORE))
+
+    @cached_property
     def kafka(self) -> ApacheKafka:
-        """The one that most cases share; only where `has_kafka`."""
+        """The Apache Kafka that most cases share; only if `has_kafka`."""
         return self._stack.enter_context(self.new_kafka())
 
-    def new_minibroker(self, *options: str) -> Minibroker:
+    def new_minibroker(self, *options: str, build: str = MINIBROKER) -> Minibroker:
         """One of its own, started with these options of `serve`; not started yet, and its user closes it."""
-        return Minibroker(self.python, self.new_folder("minibroker"), settings=SETTINGS, options=options)
+        folder = self.new_folder("minibroker")
+        return Minibroker(self.builds[build], folder, name=build, settings=SETTINGS, options=options)
 
     def new_kafka(self) -> ApacheKafka:
-        """One of its own with its ZooKeeper, not started; its user closes it."""
+        """A new Apache Kafka with its ZooKeeper, not started; its user closes it."""
         if self._kafka_jars is None:
             raise ProcessError(f"no Apache Kafka: {self.kafka_reason}")
         return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings=KAFKA_SETTINGS)
 
     def brokers(self) -> list[Broker]:
-        """minibroker, and Apache Kafka where it can be had."""
-        return [self.minibroker, self.kafka] if self.has_kafka else [self.minibroker]
+        """minibroker; the one of another checkout where there is one; Apache Kafka where it can be had."""
+        brokers: list[Broker] = [self.minibroker]
+        if self.plan.against is not None:
+            brokers.append(self.before)
+        if self.has_kafka:
+            brokers.append(self.kafka)
+        return brokers
 
     def close_brokers(self) -> None:
         """End the shared brokers, so that a case is alone on the machine; they start anew when asked for."""
-        for name in ("minibroker", "kafka"):
+        for name in ("minibroker", "before", "kafka"):
             broker = self.__dict__.pop(name, None)
             if broker is not None:
                 broker.kill()
@@ -140,23 +155,44 @@ class Lab:
 
     @cached_property
     def _loop_command(self) -> list[str | Path]:
+        program = self._compiled("request_loop")
+        return module_command("benchmarks.load.request_loop") if program is None else [program]
+
+    @cached_property
+    def _consumer_loop(self) -> Path:
+        """The program; no client in Python keeps up with ten sessions. Raises CaseUnavailableError."""
+        program = self._compiled("consumer_loop")
+        if program is None:
+            raise CaseUnavailableError("consumers with sessions need a C compiler (Debian: apt install gcc libc6-dev)")
+        return program
+
+    def _compiled(self, name: str) -> Path | None:
         compiler = shutil.which("cc")
-        if compiler is not None:
-            program = self.directory / "request_loop"
-            command = [compiler, "-O2", "-o", str(program), str(HERE / "load" / "request_loop.c")]
-            if subprocess.run(command, timeout=COMPILE_SECONDS, check=False).returncode == 0:
-                return [program]
-        return module_command("benchmarks.load.request_loop")
+        if compiler is None:
+            return None
+        program = self.directory / name
+        command = [compiler, "-O2", "-o", str(program), str(HERE / "load" / f"{name}.c")]
+        done = subprocess.run(command, timeout=COMPILE_SECONDS, check=False)
+        return program if done.returncode == 0 else None
 
     @property
     def loop_language(self) -> str:
-        """In what the request loop runs."""
+        """The language of the request loop."""
         return "Python" if self._loop_command[0] == sys.executable else "C"
 
     def request_loop(self, host: str, port: int, frames: Sequence[Frame], **options: float) -> dict[str, float]:
         """Run the request loop to its end. `options` are its flags: connections, depth, seconds, requests, gap_us."""
         folder = self.new_folder("loop")
         command = self._loop(folder, host, port, frames, options)
+        return run_json(command, seconds=options.get("seconds", MAX_LOOP_SECONDS) + GRACE_SECONDS)
+
+    def consumer_loop(self, broker: Broker, topic: str, appends: Sequence[Frame], **options: float) -> dict[str, float]:
+        """Run consumers with fetch sessions to their end, one Produce frame for each partition of the topic.
+
+        `options` are the flags of consumer_loop.c: consumers, partitions, seconds, append_every, wait_ms, gap_us.
+        """
+        file = write_frames(self.new_folder("loop") / "frames", appends)
+        command: list[str | Path] = [self._consumer_loop, broker.host, str(broker.port), file, topic, *_flags(options)]
         return run_json(command, seconds=options.get("seconds", MAX_LOOP_SECONDS) + GRACE_SECONDS)
 
     @contextmanager
@@ -182,10 +218,7 @@ class Lab:
         self, folder: Path, host: str, port: int, frames: Sequence[Frame], options: Mapping[str, float]
     ) -> list[str | Path]:
         file = write_frames(folder / "frames", frames)
-        command: list[str | Path] = [*self._loop_command, host, str(port), file]
-        for name, value in {"seconds": MAX_LOOP_SECONDS, **options}.items():
-            command += [f"--{name.replace('_', '-')}", f"{value:g}" if name == "seconds" else str(int(value))]
-        return command
+        return [*self._loop_command, host, str(port), file, *_flags({"seconds": MAX_LOOP_SECONDS, **options})]
 
     @contextmanager
     def raw_server(self, kind: str, *, response_bytes: int, file: Path | None = None) -> Iterator[ServerProcess]:
@@ -217,8 +250,15 @@ class Lab:
         return interleave(runs, rounds=self.plan.rounds, warm_ups=warm_ups, on_round=on_round)
 
 
+def _flags(options: Mapping[str, float]) -> list[str]:
+    flags: list[str] = []
+    for name, value in options.items():
+        flags += [f"--{name.replace('_', '-')}", f"{value:g}" if name == "seconds" else str(int(value))]
+    return flags
+
+
 def allow_many_connections(wanted: int) -> int:
-    """Raise the limit on open files, for us and what we start; how many connections fit."""
+    """Raise the limit on open files, for this process and its children; return how many connections fit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard - 500)

@@ -1,7 +1,7 @@
-"""What was measured: samples of one quantity for each contender, in rounds, and what may be concluded from them.
+"""Measurements: samples of a quantity for each contender, in rounds, and the ratios between them.
 
 Absolute numbers differ from machine to machine and from hour to hour. So contenders run interleaved, and a ratio is
-taken within each round, between runs a few seconds apart; what is reported is the median of those ratios.
+taken within each round, between runs a few seconds apart; the report has the median of those ratios.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MINIBROKER = "minibroker"
+BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 RAW = "raw sockets"
+
+ROUNDS_TO_CONCLUDE = 5  # in fewer, half of all quantities differ in every round by chance, or a quarter
 
 Run = Callable[[], Mapping[str, float]]
 Samples = dict[str, dict[str, list[float]]]  # metric -> contender -> one value a round
 
 
 class Spread(NamedTuple):
-    """A median and between what it lies."""
+    """A median with its minimum and maximum."""
 
     median: float
     low: float
@@ -32,9 +35,22 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
+class Change(NamedTuple):
+    """What became of a quantity; `is_apart` when the two spreads have nothing in common."""
+
+    ratio: Spread
+    is_worse: bool
+    is_apart: bool
+
+    @property
+    def text(self) -> str:
+        word = "worse" if self.is_worse else "better"
+        return f"{word} beyond the spread" if self.is_apart else f"{word} in every round"
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One quantity: `case` and `metric` name it, `text` says it to a reader."""
+    """One quantity: `case` and `metric` name it, `text` describes it."""
 
     case: str
     metric: str
@@ -53,6 +69,22 @@ class Measurement:
         if not ours or not theirs or not all(theirs):
             return None
         return spread([mine / yours for mine, yours in zip(ours, theirs, strict=True)])
+
+    @property
+    def more_is_better(self) -> bool:
+        """Of rates; of times, memory and CPU, less is."""
+        return self.metric.endswith("_per_s")
+
+    def change(self, contender: str, other: str) -> Change | None:
+        """What differs in every round; None when nothing does, or when the rounds are too few to say."""
+        ratio = self.ratio(contender, other)
+        ours, theirs = self.of(contender), self.of(other)
+        if ratio is None or ours is None or theirs is None or ratio.low <= 1 <= ratio.high:
+            return None
+        if len(self.samples[contender]) < ROUNDS_TO_CONCLUDE:
+            return None
+        is_apart = ours.low > theirs.high or theirs.low > ours.high
+        return Change(ratio, (ratio.median < 1) == self.more_is_better, is_apart)
 
 
 def interleave(runs: Mapping[str, Run], *, rounds: int, warm_ups: int, on_round: Callable[[int], None]) -> Samples:

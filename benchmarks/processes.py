@@ -1,4 +1,4 @@
-"""Processes the benchmark starts: spawned, looked at through /proc, and ended whatever happens.
+"""The processes of the benchmark: started, measured through /proc, and always ended.
 
 CPU time is read from the process's own clock, in nanoseconds: /proc/<pid>/stat counts in hundredths of a second,
 and a broker that serves a gigabyte for a tenth of one would be measured in ten steps.
@@ -31,11 +31,11 @@ WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as 
 
 
 class ProcessError(RuntimeError):
-    """A process did not start, ended early or said something unexpected; the message has its last output."""
+    """A process did not start, ended early or printed something unexpected; the message has its last output."""
 
 
 class ServerProcess:
-    """A server in a process of its own, its output in a file. Whoever starts it calls `kill` in the end."""
+    """A server in a process of its own, with its output in a file. Its starter must call `kill`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ServerProcess:
 
     @property
     def log_text(self) -> str:
-        """All it has printed."""
+        """Its whole output."""
         return self.log_path.read_text(errors="replace")
 
     def wait_for_log(self, pattern: str, *, after: int = 0, seconds: float = LOG_SECONDS) -> str:
@@ -118,7 +118,7 @@ class ServerProcess:
         return self.wait_for_exit()
 
     def wait_for_exit(self, seconds: float = STOP_SECONDS) -> int:
-        """Its exit status. Raises ProcessError when it goes on."""
+        """Wait for its end; return the exit status. Raises ProcessError if it goes on."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -144,7 +144,7 @@ class ServerProcess:
 
 
 class BrokerServer:
-    """A broker and whatever process it needs beside it; used as a context manager, or started and `kill`ed.
+    """A broker and the processes it needs beside it; used as a context manager, or started and `kill`ed.
 
     What starts it sets `_broker`, the process that answers.
     """
@@ -241,12 +241,12 @@ def module_command(module: str, *arguments: str | Path) -> list[str | Path]:
 
 
 def free_port() -> int:
-    """A port for a server that this process will start: until it ends, no other process is given it.
+    """A port for a server that this process will start: until it ends, no other process gets it.
 
-    None that the kernel gives to clients: one of those looks for a broker that was killed, is given the broker's port
-    for its own end of the connection, finds itself there, and keeps the broker from listening again. Nor one that
-    `serve` takes when it may choose. What keeps it is a socket that never listens: servers, which reuse addresses, can
-    bind to it all the same, and another `free_port`, which does not, cannot.
+    It is outside the range that the kernel gives to clients. Otherwise a client that looks for a killed broker could
+    get the broker's port for its own end of the connection, connect to itself, and keep the broker from listening
+    again. It is none that `serve` takes when it may choose, either. A socket that never listens keeps it: servers,
+    which reuse addresses, can bind to it all the same; another `free_port`, which does not, cannot.
     """
     for _ in range(PORT_ATTEMPTS):
         port = random.choice(PORTS_TO_GIVE)

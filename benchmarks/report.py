@@ -1,4 +1,4 @@
-"""What a run says: a table of everything measured, a table of the goals, and a JSON file with every sample."""
+"""The report of a run: a table of all measurements, a table of the goals, and a JSON file with every sample."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.goals import MET, MISSED, Verdict
-from benchmarks.measurements import KAFKA, MINIBROKER, RAW, Measurement, Spread
+from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
 
-CONTENDERS = (MINIBROKER, KAFKA, RAW)
+CONTENDERS = (MINIBROKER, BEFORE, KAFKA, RAW)
+OTHERS = {BEFORE: "× before", KAFKA: "× Kafka", RAW: "× raw"}
 MARK_STYLES = {MET: "green", MISSED: "red"}
 PACKAGES = ("trio", "construct", "crc32c", "confluent-kafka", "pyspark")
 SIGNIFICANT_DIGITS = 3
@@ -36,7 +37,7 @@ def number(value: float) -> str:
 
 
 def spread_text(found: Spread | None, separator: str = " ") -> str:
-    """median [low-high]; nothing for nothing."""
+    """median [low-high]; empty without a sample."""
     if found is None:
         return ""
     return escape(f"{number(found.median)}{separator}[{number(found.low)}-{number(found.high)}]")
@@ -52,11 +53,11 @@ def show_measurements(console: Console, measurements: Sequence[Measurement]) -> 
     title = escape("median [min-max] of all rounds; ratios are minibroker's to the other's, round by round")
     table = Table(title=title)
     separator = " " if console.width >= WIDE_COLUMNS else "\n"
+    present = [name for name in CONTENDERS if any(name in measurement.samples for measurement in measurements)]
+    others = [name for name in present if name in OTHERS]
     table.add_column("measured")
-    for contender in CONTENDERS:
-        table.add_column(contender, justify="right")
-    table.add_column("× Kafka", justify="right")
-    table.add_column("× raw", justify="right")
+    for heading in (*present, *(OTHERS[name] for name in others)):
+        table.add_column(heading, justify="right")
     case = ""
     for measurement in measurements:
         if case not in ("", measurement.case):
@@ -64,9 +65,8 @@ def show_measurements(console: Console, measurements: Sequence[Measurement]) -> 
         case = measurement.case
         table.add_row(
             f"{measurement.text}, {measurement.unit}" if measurement.unit else measurement.text,
-            *(spread_text(measurement.of(contender), separator) for contender in CONTENDERS),
-            spread_text(measurement.ratio(MINIBROKER, KAFKA), separator),
-            spread_text(measurement.ratio(MINIBROKER, RAW), separator),
+            *(spread_text(measurement.of(contender), separator) for contender in present),
+            *(spread_text(measurement.ratio(MINIBROKER, other), separator) for other in others),
         )
     console.print(table)
 
@@ -87,8 +87,32 @@ def show_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     console.print(f"{met} of {len(verdicts)} goals met")
 
 
+def show_changes(console: Console, measurements: Sequence[Measurement]) -> None:
+    """One row for each quantity that has changed against the other checkout; none when nothing has.
+
+    In five rounds, one row in sixteen is better or worse in every round by chance; one in a hundred and twenty-six
+    lies apart. What has changed does so again: `--only CASE --rounds 11`.
+    """
+    rounds = max((len(values) for each in measurements for values in each.samples.values()), default=0)
+    if rounds < ROUNDS_TO_CONCLUDE:
+        console.print(f"what has changed cannot be said after {rounds} rounds: {ROUNDS_TO_CONCLUDE} or more can")
+        return
+    table = Table(title="against the other checkout")
+    table.add_column("measured")
+    table.add_column(OTHERS[BEFORE], justify="right")
+    table.add_column("")
+    for measurement in measurements:
+        change = measurement.change(MINIBROKER, BEFORE)
+        if change is not None:
+            style = "red" if change.is_worse else "green"
+            text = f"{measurement.text}, {measurement.unit}" if measurement.unit else measurement.text
+            table.add_row(text, spread_text(change.ratio), f"[{style}]{change.text}[/]")
+    console.print(table)
+    console.print(f"{table.row_count} of {len(measurements)} quantities have changed")
+
+
 def environment() -> dict[str, Any]:
-    """The machine and the versions; what a number means nothing without."""
+    """The machine and the versions, without which a number means nothing."""
     versions = {name: _version(name) for name in PACKAGES}
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -146,6 +170,7 @@ def _measurement_json(measurement: Measurement) -> dict[str, Any]:
             contender: {"samples": list(values), **_spread_json(measurement.of(contender))}
             for contender, values in measurement.samples.items()
         },
+        "ratio_to_before": _spread_json(measurement.ratio(MINIBROKER, BEFORE)),
         "ratio_to_kafka": _spread_json(measurement.ratio(MINIBROKER, KAFKA)),
         "ratio_to_raw": _spread_json(measurement.ratio(MINIBROKER, RAW)),
     }

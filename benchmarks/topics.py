@@ -1,4 +1,4 @@
-"""Topics of the benchmark: made, filled and removed through confluent-kafka, as on any Kafka broker."""
+"""Topics of the benchmark: created, filled and deleted through confluent-kafka, as on any Kafka broker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from benchmarks.processes import ProcessError, module_command, run_json
 ANSWER_SECONDS = 30.0
 FILL_SECONDS = 300.0
 RETRY_SECONDS = 0.05
-# Removed files go at once: tens of gigabytes pass through in a run, and nobody reads them again.
+# Removed files go at once: a run writes tens of gigabytes, and reads none of them again.
 TOPIC_CONFIG = {"file.delete.delay.ms": "100", "retention.ms": "-1"}
 
-QUIET = {"log_level": 2}  # librdkafka tells of every connection that ends
+QUIET = {"log_level": 2}  # librdkafka logs every connection that ends
 
 _numbers = itertools.count(1)
 
 
 class Broker(Protocol):
-    """A broker under test, whoever's it is."""
+    """A broker under test, of any kind."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class Broker(Protocol):
 
 
 def create_topic(broker: Broker, purpose: str, *, partitions: int = 1) -> str:
-    """Make a topic of its own and wait until each partition has a leader; its name."""
+    """Create a new topic and wait until each partition has a leader; return its name."""
     name = f"bench-{purpose}-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
     new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=TOPIC_CONFIG)
@@ -69,7 +69,7 @@ def delete_topic(broker: Broker, name: str) -> None:
 def fill_topic(
     broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1, backed_bytes: int = 0
 ) -> dict[str, float]:
-    """Produce `count` values of `size_bytes` from a process of its own; what it measured.
+    """Produce `count` values of `size_bytes` from a process of its own; return its measurements.
 
     `backed_bytes` of memory are touched and freed just before (see `benchmarks.load.confluent.back_memory`).
     """
@@ -80,5 +80,5 @@ def fill_topic(
 
 
 def settle_disk() -> None:
-    """Have everything written out, so that the kernel does not do it in somebody's round."""
+    """Flush all dirty pages now, so that the kernel does not do it during a round."""
     os.sync()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
+from minibroker.broker.serve_options import ServeOptions
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
@@ -225,7 +226,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             recorder = recorder_at(options.transcript, options.transcript_record_bytes)
             at_end.callback(recorder.close)
             recorder.started(f"process {os.getpid()}, data in {config.log_dir}")
-        run(config, listeners, options.ready_file, control, recorder, options.busy_poll_ms)
+        run(config, listeners, options.ready_file, ServeOptions(control, recorder, options.busy_poll_ms))
 
 
 def stop_with_parent(parent_pid: int) -> None:
@@ -289,15 +290,13 @@ def run(
     config: KafkaConfig,
     listeners: list[socket.socket],
     ready_file: Path | None,
-    control: ControlServer | None = None,
-    recorder: Recorder | None = None,
-    busy_poll_ms: int = 0,
+    options: ServeOptions,
 ) -> None:
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
-    from minibroker.storage.data_dir.log_manager import LogDirectoryError
-    from minibroker.storage.files.files import write_atomically
+    from minibroker.storage.files.checkpoints import write_atomically
+    from minibroker.storage.files.storage_errors import LogDirectoryError
 
     early: list[int] = []
     failures: list[str] = []
@@ -324,15 +323,7 @@ def run(
             signal.raise_signal(number)
 
     try:
-        run_app(
-            config,
-            listeners,
-            on_loaded=note_signals,
-            on_ready=on_ready,
-            control=control,
-            recorder=recorder,
-            busy_poll_ms=busy_poll_ms,
-        )
+        run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
     except TopicStoreError as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:

@@ -94,6 +94,10 @@ class Pending(Generic[T]):
             self._become_known()
         return following
 
+    def recovered(self, recover: Callable[[Exception], T | Pending[T]]) -> Pending[T]:
+        """The value, or what `recover` makes of an error."""
+        return self.then(lambda value: value, recover)
+
     def when_known(self, call: Callable[[], object]) -> None:
         """Have `call` called once, as soon as `result` can be asked for."""
         assert self._follow is None, "a Pending has one follower"
@@ -155,4 +159,4 @@ class Pending(Generic[T]):
 
 def then(outcome: T | Pending[T], follow: Callable[[T], U | Pending[U]]) -> U | Pending[U]:
     """What `follow` makes of a value: at once where it is known, else when it will be."""
-    return outcome.then(follow) if isinstance(outcome, Pending) else follow(outcome)
+    return outcome.then(follow) if type(outcome) is Pending else follow(cast(T, outcome))

@@ -1,7 +1,7 @@
-"""Whether the broker in this container serves: status 0, or 1 and a line that says why not.
+"""The health check of the broker in this container: status 0 if it answers, else 1 and a line with the reason.
 
-It is asked at an address where it listens, not where clients are sent: what advertised.listeners names may be reached
-from outside only. /dev/shm can be written also where all else is read-only, and is empty when a container starts.
+It connects to a listener, not to advertised.listeners, which may be reachable from outside only. /dev/shm is writable
+even in a read-only container, and empty when it starts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from minibroker.administration import connected
 from minibroker.protocol.api import ApiKey
 
 READY_FILE = Path("/dev/shm/minibroker.ready")
-LISTENS_BY_DEFAULT = "127.0.0.1:9092"  # where a command of the user's own names no ready file
+LISTENS_BY_DEFAULT = "127.0.0.1:9092"  # for a command of the user's own without a ready file
 
 
 def address() -> str:

@@ -1,6 +1,6 @@
-"""Prints what pyproject.toml asks of others, with these extras: an image installs it before the project's own code.
+"""Prints the dependencies in pyproject.toml, with those of the given extras, for an image to install first.
 
-So a change of the code builds in seconds, and a version stands in pyproject.toml alone.
+So a change of the code builds in seconds, and versions stay in pyproject.toml alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ OWN = "minibroker["
 
 
 def requirements(project: dict[str, object], extras: list[str]) -> list[str]:
-    """The project's dependencies and those of the extras, of extras that an extra names too."""
+    """The project's dependencies and those of the extras, including extras that an extra names."""
     optional: dict[str, list[str]] = project["optional-dependencies"]  # type: ignore[assignment]
     found: list[str] = list(project["dependencies"])  # type: ignore[call-overload]
     for extra in extras:

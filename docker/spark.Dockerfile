@@ -9,7 +9,7 @@ USER spark
 RUN python -m venv /opt/minibroker
 ENV PATH=/opt/minibroker/bin:$PATH MINIBROKER_DEPS=/opt/connector
 WORKDIR /source
-# Each of these layers stays in the cache until what it copies changes: a new line of the job builds in seconds.
+# Each layer stays in the cache until its files change, so a change of the job builds in seconds.
 COPY pyproject.toml docker/requirements.py ./
 RUN python requirements.py demo > /tmp/requirements.txt \
     && pip install --no-cache-dir -r /tmp/requirements.txt

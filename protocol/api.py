@@ -1,7 +1,7 @@
 """The table of APIs: key, request, response; and a whole frame to a Request, a response to the bytes of a frame.
 
-Both halves of an API have the same versions, checked here at import. What a broker serves is the handler table of
-`broker/apis/registry.py`; that a message is known here does not mean that it is.
+Both halves of an API have the same versions, checked here at import. A broker serves every row, by one handler each
+(`broker/apis/routes.py`). What else there is to know of an API is read off its messages.
 """
 
 from __future__ import annotations

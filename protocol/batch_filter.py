@@ -1,9 +1,9 @@
-"""What is left of a batch when some of its records are taken out, as compaction does.
+"""Removes records from a batch, for compaction.
 
-A batch is opened, its records are looked at by key, a few hundred at a time, and a batch of those that stay is
-built. One of magic 2 keeps its offsets, its producer and every byte of the records that stay: all they are
-counted from (base offset, base timestamp) is in the header, and stays too. Wrappers of magic 0 and 1 are built
-anew around the messages that stay, with the offset of the last of them. The codec stays what it was.
+A batch is opened, its keys are read, a few hundred at a time, and a batch of the retained records is built. A batch
+of magic 2 keeps its offsets, its producer, and every byte of the retained records: the base offset and timestamp that
+they are relative to stay in the header. A wrapper of magic 0 or 1 is rebuilt around the retained messages, with the
+offset of the last of them. The codec stays.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
     from minibroker.protocol.batches import BatchView
 
-# Of so many records at a time: whoever looks at a large batch can let others go ahead in between.
+# Records that are read at a time: compaction yields to other threads in between.
 RECORDS_PER_SLICE = 256
 
-# offset, key, whether it has a value, timestamp in ms, and where the record begins and ends in its batch. A plain
-# tuple, as one is made for every record of a log that is compacted.
+# offset, key, whether it has a value, timestamp in ms, and the record's start and end in its batch. A plain tuple, as
+# one is created for every record of a log that is compacted.
 KeyedRecord = tuple[int, bytes | None, bool, int, int, int]
 
 
 class OpenBatch(Protocol):
-    """A batch whose records can be looked at by key."""
+    """A batch whose keys can be read."""
 
     def slices(self) -> Iterator[list[KeyedRecord]]:
         """Iterate over all records, `RECORDS_PER_SLICE` at a time. Raises KafkaError(CORRUPT_MESSAGE)."""
 
     def keep(self, records: Sequence[KeyedRecord]) -> bytearray:
-        """Return a batch of these of its records, at least one."""
+        """Return the batch with only these of its records, at least one."""
 
 
 def open_batch(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> OpenBatch:
-    """Open the batch of any format, but no control batch; its CRC is the caller's to check.
+    """Open a batch of any format, but not a control batch; the caller checks its CRC.
 
     Raises KafkaError: CORRUPT_MESSAGE, or MESSAGE_TOO_LARGE over `max_decompressed_bytes`.
     """
@@ -57,7 +57,7 @@ def open_batch(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_byte
 
 
 class _OpenRecordBatch:
-    """Magic 2. Of a record only what stands up to the length of its value is read."""
+    """Magic 2. Of a record, only the fields up to the length of its value are read."""
 
     __slots__ = ("_header", "_section")
 
@@ -65,7 +65,7 @@ class _OpenRecordBatch:
         self._header: BatchHeader = read_header(buffer, view.position)
         self._section = read_records_section(buffer, view.position, self._header, max_decompressed_bytes)
         if not 0 <= self._header.records_count * SMALLEST_RECORD_BYTES <= len(self._section):
-            raise corrupt(f"{self._header.records_count} records in {len(self._section)} bytes")
+            raise corrupt(f"{self._header.records_count} records cannot be in {len(self._section)} bytes")
 
     def slices(self) -> Iterator[list[KeyedRecord]]:
         left, position = self._header.records_count, 0
@@ -92,9 +92,10 @@ class _OpenRecordBatch:
 
 
 def _read_keyed(data: bytes, position: int, count: int, header: BatchHeader) -> tuple[list[KeyedRecord], int]:
-    """Read `count` records from the position on; return them and where the next begins.
+    """Read `count` records from the position on; return them and the position of the next one.
 
-    This loop is what compaction costs, so it reads numbers of one byte in place, and of two where those are usual.
+    Compaction spends its time in this loop, so it decodes varints of one byte in place, and of two where those are
+    usual.
     """
     base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
     records: list[KeyedRecord] = []
@@ -133,7 +134,9 @@ def _read_keyed(data: bytes, position: int, count: int, header: BatchHeader) -> 
                 position += key_length
             has_value = not data[position] & 1  # of the value's length the lowest bit is its sign
             if position >= end or end > len(data) or not 0 <= offset_delta <= last_delta:
-                raise corrupt(f"a record of {length} bytes at {start} of {len(data)}, offset delta {offset_delta}")
+                raise corrupt(
+                    f"the record of {length} bytes at {start} of {len(data)} is invalid, offset delta {offset_delta}"
+                )
             records.append((base_offset + offset_delta, key, has_value, base_timestamp + timestamp_delta, start, end))
             position = end
     except IndexError:

@@ -1,13 +1,12 @@
-"""What is the same in every message format: where a batch begins and ends, and which offsets it covers.
+"""Scans batches of all message formats: where each begins and ends, and which offsets it covers.
 
-All formats have `offset: int64 | size: int32` in front and the magic in the 17th byte, so a log that holds
-several is scanned by one loop. A batch of magic 2 has the offset of its first record there, a message or
-wrapper of magic 0 or 1 that of its last. Nothing here looks inside or checks a CRC unless its name says so.
+All formats begin with `offset: int64 | size: int32` and have the magic in the 17th byte, so one loop scans a log with
+several of them. The offset of a batch of magic 2 is that of its first record, of a message or wrapper of magic 0 or 1
+that of its last. Only functions named so decode records or check a CRC.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, corrupt
@@ -19,19 +18,26 @@ from minibroker.protocol.message_set import (
 )
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.record_batch import (
-    BATCH_HEADER_FORMAT,
+    CODEC_AT,
     CONTROL_FLAG,
+    HEADER_SIZE_UP_TO_MAGIC,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAGIC_AT,
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    OFFSETS,
     RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
     TimestampType,
     crc_is_valid,
     iter_records,
     read_header,
+    size_at,
+    unpack_header,
+    unpack_prefix,
 )
 
 if TYPE_CHECKING:
@@ -40,24 +46,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 UNKNOWN_COUNT = -1
-SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 NEWEST_MAGIC = 2
-# Enough of a batch to know its format and size.
-HEADER_SIZE_UP_TO_MAGIC = 17
-_MAGIC_AT = HEADER_SIZE_UP_TO_MAGIC - 1
 
 BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
-_unpack_batch = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
-# base offset, size, magic
-_unpack_prefix = struct.Struct(">qi4xb").unpack_from
-# base offset, size, magic, last offset delta
-_offsets = struct.Struct(">qi4xb6xi")
-_unpack_offsets = _offsets.unpack_from
+_unpack_offsets = OFFSETS.unpack_from
 
 
 class BatchView(NamedTuple):
-    """A batch in a buffer, as its header tells; for magic 0 and 1 both offsets are the one in the header."""
+    """The header of a batch in a buffer; for magic 0 and 1 both offsets are the one in the header."""
 
     position: int
     size_bytes: int
@@ -82,7 +79,7 @@ class BatchView(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises KafkaError(CORRUPT_MESSAGE) for a codec that never was."""
+        """The codec. Raises KafkaError(CORRUPT_MESSAGE) for an unknown one."""
         return codec_of(self.attributes)
 
     @property
@@ -111,13 +108,13 @@ class BatchView(NamedTuple):
 
 
 def scan_batches(buffer: ReadableBuffer, start: int, end: int) -> Iterator[BatchView]:
-    """Iterate over the whole batches in `buffer[start:end]`; what is cut off at the end is passed over.
+    """Iterate over the whole batches in `buffer[start:end]`, and ignore a partial one at the end.
 
-    Raises KafkaError(CORRUPT_MESSAGE) at a size or magic no batch can have.
+    Raises KafkaError(CORRUPT_MESSAGE) at an impossible size or magic.
     """
     position = start
     while position + HEADER_SIZE_UP_TO_MAGIC <= end:
-        offset, size, magic = _unpack_prefix(buffer, position)
+        offset, size, magic = unpack_prefix(buffer, position)
         _check(offset, size, magic, position)
         size += LOG_OVERHEAD
         if position + size > end:
@@ -127,7 +124,7 @@ def scan_batches(buffer: ReadableBuffer, start: int, end: int) -> Iterator[Batch
 
 
 def view_batch(buffer: ReadableBuffer, position: int, end: int) -> BatchView | None:
-    """Return the batch at `position`, or None if it is cut off by `end`. Raises as `scan_batches`."""
+    """Return the batch at `position`; None if it is not whole before `end`. Raises as `scan_batches`."""
     return next(scan_batches(buffer, position, end), None)
 
 
@@ -139,7 +136,7 @@ def _check(offset: int, size: int, magic: int, position: int) -> None:
 
 
 def _view_batch(buffer: ReadableBuffer, position: int) -> BatchView:
-    header = _unpack_batch(buffer, position)
+    header = unpack_header(buffer, position)
     base_offset, length, leader_epoch, magic, _, attributes, last_delta, _, max_timestamp = header[:9]
     return BatchView(
         position,
@@ -175,9 +172,9 @@ def _view_message(buffer: ReadableBuffer, position: int) -> BatchView:
 def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int) -> tuple[int, int, int] | None:
     """Return (base offset, position, size) of the first whole batch that ends at `target_offset` or later.
 
-    None if `buffer[start:end]` has none. Raises KafkaError(CORRUPT_MESSAGE) as `scan_batches`.
+    Returns None if `buffer[start:end]` has none. Raises as `scan_batches`.
     """
-    position, readable = start, end - _offsets.size
+    position, readable = start, end - OFFSETS.size
     while position <= readable:
         offset, size, magic, last_delta = _unpack_offsets(buffer, position)
         if magic != 2 or size < SMALLEST_BATCH_LENGTH:
@@ -187,9 +184,9 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
             size += LOG_OVERHEAD
             return (offset, position, size) if position + size <= end else None
         position += size + LOG_OVERHEAD
-    # A message of magic 0 without key and value is a byte smaller than what was read above.
+    # A message of magic 0 without key and value is a byte smaller than the part of a header that is read above.
     if position <= end - MESSAGE_OVERHEAD_V0 - LOG_OVERHEAD:
-        offset, size, magic = _unpack_prefix(buffer, position)
+        offset, size, magic = unpack_prefix(buffer, position)
         _check(offset, size, magic, position)
         if offset >= target_offset and position + size + LOG_OVERHEAD <= end:
             return offset, position, size + LOG_OVERHEAD
@@ -197,45 +194,49 @@ def find_offset(buffer: ReadableBuffer, start: int, end: int, target_offset: int
 
 
 def last_batch(buffer: bytes | bytearray | memoryview, position: int, last_offset: int) -> BatchPosition | None:
-    """Return where in a file the buffer's last batch is, if the buffer was written at `position`.
+    """Return the place of the buffer's last batch in a file, if the buffer was written at `position`.
 
-    None for messages of old formats: each may be a single record, and there may be too many to go through.
+    Returns None for messages of old formats: each may be a single record, and there may be too many to scan.
     """
-    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[_MAGIC_AT] != 2:
+    if len(buffer) < RECORD_BATCH_OVERHEAD or buffer[MAGIC_AT] != 2:
         return None
     found = find_offset(buffer, 0, len(buffer), last_offset)
     return None if found is None else (found[0], last_offset, position + found[1], found[2])
 
 
 def batch_is_valid(buffer: ReadableBuffer, view: BatchView) -> bool:
-    """Return whether the batch's CRC is right."""
+    """Return whether the CRC of the batch is right."""
     if view.magic == 2:
         return crc_is_valid(buffer, view.position, read_header(buffer, view.position))
     return message_crc_is_valid(buffer, view.position, read_message_header(buffer, view.position))
 
 
 def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> bool:
-    """Return whether there is what Produce v3 and later must carry: one complete batch of magic 2.
+    """Return whether the records are what Produce v3 and later must carry: one whole batch of magic 2.
 
-    As kafka 2.0.1, bytes behind it that are no whole batch do not count.
+    As kafka 2.0.1, ignore a partial batch after it.
     """
-    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[_MAGIC_AT] != 2:
+    if records is None or len(records) < RECORD_BATCH_OVERHEAD or records[MAGIC_AT] != 2:
         return False
-    end = int.from_bytes(records[8:12], "big", signed=True) + LOG_OVERHEAD
+    end = size_at(records)
     if end == len(records):
         return True
     rest = len(records) - end
     if end < RECORD_BATCH_OVERHEAD or rest < 0:
         return False
-    return rest < LOG_OVERHEAD or rest < int.from_bytes(records[end + 8 : end + 12], "big", signed=True) + LOG_OVERHEAD
+    return rest < LOG_OVERHEAD or rest < size_at(records, end)
 
 
 def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:
-    """Return whether the first batch is of magic 2 and packed with zstd. (No older format has zstd.)"""
-    return len(records) >= RECORD_BATCH_OVERHEAD and records[_MAGIC_AT] == 2 and records[22] & CODEC_MASK == Codec.ZSTD
+    """Return whether the first batch is of magic 2 and compressed with zstd, which no older format has."""
+    return (
+        len(records) >= RECORD_BATCH_OVERHEAD
+        and records[MAGIC_AT] == 2
+        and records[CODEC_AT] & CODEC_MASK == Codec.ZSTD
+    )
 
 
 def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """Iterate over the records of a batch of any format; raises as the format's own iterator does."""
+    """Iterate over the records of a batch of any format. Raises as `iter_records` and `iter_message_records`."""
     iterate = iter_records if view.magic == 2 else iter_message_records
     return iterate(buffer, view.position, max_decompressed_bytes=max_decompressed_bytes)

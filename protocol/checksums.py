@@ -1,8 +1,8 @@
-"""CRC32C, the checksum of record batches (Castagnoli, as iSCSI), straight from its C extension.
+"""CRC32C, the checksum of record batches (Castagnoli, as iSCSI), directly from its C extension.
 
-The rule owned here: `crc32c(buffer, value=0)` reads any buffer without copying it. The `crc32c` package reads
-its own metadata when it is imported, which costs 30 ms of a broker's start, so its extension is loaded alone
-where it can be found, and through the package where it cannot.
+`crc32c(buffer, value)` reads any buffer without copying it. The `crc32c` package reads its own metadata when it is
+imported, which takes 30 ms of a broker's start, so its extension is loaded alone if it can be found, and through the
+package otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load_extension() -> Checksum | None:
-    """Return the extension's function, or None where the package is laid out in another way."""
+    """Return the extension's function; None if the package has another layout."""
     package = find_spec("crc32c")
     if package is None or package.submodule_search_locations is None:
         return None
@@ -36,13 +36,14 @@ def load_extension() -> Checksum | None:
 
 
 def load_package() -> Checksum:
-    """Return the function through its package, at the package's price."""
+    """Return the function from its package, at the cost of importing that."""
     from crc32c import crc32c as from_package
 
     return cast("Checksum", from_package)
 
 
 def crc32c_function() -> Checksum:
+    """Return the fastest of the two to import."""
     extension = load_extension()
     return load_package() if extension is None else extension
 

@@ -1,23 +1,25 @@
-"""The codecs of record batches, framed as Kafka's Java clients frame them, and bounded when they are undone.
+"""Compresses and decompresses records, framed as Kafka's Java clients frame them.
 
 gzip: one or more gzip members.  lz4: a frame of independent 64 KiB blocks.  snappy: xerial's framing,
 `\\x82SNAPPY\\0 | version: int32 | compatible: int32 | (size: int32 | raw snappy block)*`, or one raw block.
 zstd: one or more frames, with windows of 128 MiB at most; in batches of magic 2 only.
 
-`decompress` never holds more than `max_size` bytes of output: what a stream claims of itself is checked
-before memory is asked for. The libraries are imported at first use; most brokers never look inside a batch.
+`decompress` never holds more than `max_size` bytes of output: it checks the size that a stream claims before it
+allocates memory. Errors of the libraries become KafkaError in `_map_errors` alone. The libraries are imported at
+first use, as most brokers never decompress a batch.
 """
 
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 CODEC_MASK = 0x07
 
@@ -30,20 +32,20 @@ XERIAL_NEXT_STREAM = struct.unpack(">i", XERIAL_MAGIC[:4])[0]
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_INDEPENDENT_BLOCKS = 0x20
 LZ4_CONTENT_SIZE = 0x08
-LZ4_RESERVED = 0x03  # one of these bits came to mean a dictionary, which Kafka never has
+LZ4_RESERVED = 0x03  # a later version gave one of these bits to dictionaries, which Kafka never uses
 
-# zlib hands back what follows a member as a copy, so it is fed by pieces: many tiny members stay linear.
+# zlib copies what follows a member, so it gets its input in pieces: the cost of many tiny members stays linear.
 GZIP_PIECE_BYTES = 16 * 1024
 GZIP_WINDOW_BITS = 31
 RAW_DEFLATE_WINDOW_BITS = -15
 GZIP_MAGIC = b"\x1f\x8b"
 # Deflate, no name, no time, no operating system: as Java writes it, so that bytes can be compared with Kafka's.
 GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
-# With many members or empty blocks a stream may cost time and yield nothing; no writer makes more than these.
+# Many empty members cost time and yield nothing; no writer makes as many as this.
 GZIP_MAX_MEMBERS = 10_000
 
 ZSTD_LEVEL = 3  # the default of Kafka's producers
-ZSTD_HAS_NO_ROOM = "failed to write whole buffer"  # how cramjam says that the output is too small
+ZSTD_HAS_NO_ROOM = "failed to write whole buffer"  # cramjam's message for an output that is too small
 FIRST_MAGIC_WITH_ZSTD = 2
 
 _int32 = struct.Struct(">i")
@@ -60,12 +62,12 @@ class Codec(IntEnum):
 
     @property
     def kafka_name(self) -> str:
-        """The name `compression.type` has for it."""
+        """The codec's name in `compression.type`."""
         return self.name.lower()
 
 
 def codec_of(attributes: int) -> Codec:
-    """Return the codec named by `attributes`. Raises KafkaError(CORRUPT_MESSAGE) for one that never was."""
+    """Return the codec in a batch's attributes. Raises KafkaError(CORRUPT_MESSAGE) for an unknown one."""
     try:
         return Codec(attributes & CODEC_MASK)
     except ValueError:
@@ -73,28 +75,38 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: bytes | bytearray, *, magic: int = 2) -> bytes:
-    """Compress `data` for a batch of that magic. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE): zstd below 2."""
+    """Compress `data` for a batch of that magic. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for zstd below 2."""
     return _COMPRESSORS[codec](data, magic)
 
 
 def decompress(codec: Codec, data: bytes | bytearray | memoryview, *, max_size: int, magic: int = 2) -> bytes:
-    """Return what `data` holds, `max_size` bytes at most.
+    """Return the decompressed bytes, `max_size` at most.
 
-    Raises KafkaError: CORRUPT_MESSAGE if the stream is damaged or ends early, MESSAGE_TOO_LARGE if there is
-    more in it than `max_size`, UNSUPPORTED_COMPRESSION_TYPE for zstd below magic 2.
+    Raises KafkaError: CORRUPT_MESSAGE if the stream is damaged or ends early, MESSAGE_TOO_LARGE if it holds more
+    than `max_size` bytes, UNSUPPORTED_COMPRESSION_TYPE for zstd below magic 2.
     """
     return _DECOMPRESSORS[codec](data, max_size, magic)
 
 
 def corrupt(message: str) -> KafkaError:
+    """Return the error for bytes that are not a valid batch."""
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
 
 
+@contextmanager
+def _map_errors(stream: str, *foreign: type[Exception]) -> Iterator[None]:
+    """Turn the errors of a library into KafkaError(CORRUPT_MESSAGE)."""
+    try:
+        yield
+    except foreign as error:
+        raise corrupt(f"the {stream} is damaged: {error}") from None
+
+
 def _too_large(max_size: int) -> KafkaError:
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the records are over {max_size} bytes once decompressed")
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the decompressed records exceed {max_size} bytes")
 
 
-def _check_knows_zstd(magic: int) -> None:
+def _check_may_have_zstd(magic: int) -> None:
     if magic < FIRST_MAGIC_WITH_ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"ZStandard compression is not supported for magic {magic}"
@@ -124,24 +136,22 @@ def _gunzip(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> 
 
     view = memoryview(data)
     position, left, output = 0, max_size, []
-    for _ in range(GZIP_MAX_MEMBERS):
-        member = zlib.decompressobj(GZIP_WINDOW_BITS)
-        while not member.eof:
-            piece = view[position : position + GZIP_PIECE_BYTES]
-            if not piece:
-                raise corrupt("the gzip stream ends early")
-            try:
+    with _map_errors("gzip stream", zlib.error):
+        for _ in range(GZIP_MAX_MEMBERS):
+            member = zlib.decompressobj(GZIP_WINDOW_BITS)
+            while not member.eof:
+                piece = view[position : position + GZIP_PIECE_BYTES]
+                if not piece:
+                    raise corrupt("the gzip stream ends early")
                 text = member.decompress(piece, left + 1)
-            except zlib.error as error:
-                raise corrupt(f"the gzip stream is damaged: {error}") from None
-            if len(text) > left:
-                raise _too_large(max_size)
-            output.append(text)
-            left -= len(text)
-            position += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
-        # What follows the last member is no part of the stream, as for java.util.zip.GZIPInputStream.
-        if view[position : position + 2] != GZIP_MAGIC:
-            return b"".join(output)
+                if len(text) > left:
+                    raise _too_large(max_size)
+                output.append(text)
+                left -= len(text)
+                position += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+            # As java.util.zip.GZIPInputStream, ignore what follows the last member.
+            if view[position : position + 2] != GZIP_MAGIC:
+                return b"".join(output)
     raise corrupt(f"the gzip stream has over {GZIP_MAX_MEMBERS} members")
 
 
@@ -179,14 +189,12 @@ def _unsnap(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> 
 def _unsnap_block(block: memoryview, left: int, max_size: int) -> bytearray:
     from cramjam import DecompressionError, snappy
 
-    try:
+    with _map_errors("snappy block", DecompressionError):
         claimed = snappy.decompress_raw_len(block)
         if claimed > left:
             raise _too_large(max_size)
         output = bytearray(claimed)
         written = snappy.decompress_raw_into(block, output) if len(block) else -1
-    except DecompressionError as error:
-        raise corrupt(f"the snappy block is damaged: {error}") from None
     if written != claimed:
         raise corrupt(f"the snappy block claims {claimed} bytes and holds {written}")
     return output
@@ -200,7 +208,7 @@ def _lz4(data: bytes | bytearray, magic: int) -> bytes:
     )
     if magic > 0:
         return frame
-    # Kafka up to 0.9 took the magic number into the header's checksum, and still does for message format 0.
+    # Kafka up to 0.9 included the magic number in the header's checksum, and still does for message format 0.
     end = _lz4_descriptor_end(frame)
     return b"".join((frame[:end], _header_checksum(frame[:end]), frame[end + 1 :]))
 
@@ -210,18 +218,16 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
 
     frame = bytes(data)
     if frame[:4] != LZ4_MAGIC or len(frame) < 7:
-        raise corrupt("not an lz4 frame")
-    # What Kafka's own reader refuses must not get into a log: no Java client could read it there.
+        raise corrupt("the lz4 frame has no magic number, or ends within its header")
+    # Refuse what Kafka's own reader refuses: no Java client could read it in the log.
     if not frame[4] & LZ4_INDEPENDENT_BLOCKS or frame[4] & LZ4_RESERVED:
         raise corrupt("lz4 blocks that depend on each other or on a dictionary are not supported")
     if magic == 0:
         end = _lz4_descriptor_end(frame)
         frame = b"".join((frame[:end], _header_checksum(frame[4:end]), frame[end + 1 :]))
     stream = lz4.frame.LZ4FrameDecompressor()
-    try:
+    with _map_errors("lz4 frame", RuntimeError, ValueError):
         output: bytes = stream.decompress(frame, max_length=max_size + 1)
-    except (RuntimeError, ValueError) as error:
-        raise corrupt(f"the lz4 frame is damaged: {error}") from None
     if len(output) > max_size:
         raise _too_large(max_size)
     if not stream.eof:
@@ -230,7 +236,7 @@ def _unlz4(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> b
 
 
 def _lz4_descriptor_end(frame: bytes) -> int:
-    """Return where the header's checksum is: after magic, flags, block size and, if there, the content's size."""
+    """Return the position of the header's checksum: after magic, flags, block size and an optional content size."""
     return 14 if frame[4] & LZ4_CONTENT_SIZE else 6
 
 
@@ -239,7 +245,7 @@ def _header_checksum(descriptor: bytes) -> bytes:
 
 
 def _xxh32_of_short(data: bytes) -> int:
-    """Return XXH32 with seed 0 of the under 16 bytes its short form is for, which every lz4 descriptor is."""
+    """Return XXH32 with seed 0 of fewer than 16 bytes, the only form that an lz4 descriptor needs."""
     mask = 0xFFFFFFFF
     value = (374761393 + len(data)) & mask
     whole = len(data) // 4 * 4
@@ -257,7 +263,7 @@ def _xxh32_of_short(data: bytes) -> int:
 def _zstd(data: bytes | bytearray, magic: int) -> bytes:
     from cramjam import zstd
 
-    _check_knows_zstd(magic)
+    _check_may_have_zstd(magic)
     return bytes(zstd.compress(data, ZSTD_LEVEL))
 
 
@@ -266,15 +272,15 @@ def _unzstd(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> 
 
     from cramjam import DecompressionError, zstd
 
-    _check_knows_zstd(magic)
-    # How much there is in it is not known before. A mapping costs only the pages that are written.
-    with mmap.mmap(-1, max(1, max_size), flags=mmap.MAP_PRIVATE) as room:
+    _check_may_have_zstd(magic)
+    # The size of the content is not known in advance. A mapping costs only the pages that are written.
+    with mmap.mmap(-1, max(1, max_size), flags=mmap.MAP_PRIVATE) as room, _map_errors("zstd frame", DecompressionError):
         try:
             written = zstd.decompress_into(data, room)
         except DecompressionError as error:
             if str(error) == ZSTD_HAS_NO_ROOM:
                 raise _too_large(max_size) from None
-            raise corrupt(f"the zstd frame is damaged: {error}") from None
+            raise
         if written > max_size:
             raise _too_large(max_size)
         return room[:written]

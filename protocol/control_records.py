@@ -1,9 +1,9 @@
-"""Control batches: the markers that end a transaction in each partition it wrote to.
+"""Control batches: the markers that end a transaction in each of its partitions.
 
     key: version: int16 | type: int16 (0 abort, 1 commit)
     value: version: int16 | coordinator epoch: int32
 
-They take an offset of their own, are never handed to an application, and only a coordinator has them written.
+A marker has an offset of its own. Clients never pass it to an application, and only a coordinator writes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _value = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says; types of later versions are UNKNOWN and to be passed over."""
+    """The type of a control record; types of later versions are UNKNOWN, and ignored."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -45,7 +45,7 @@ def build_end_txn_marker(
 ) -> bytearray:
     """Return the control batch that commits or aborts the producer's transaction in one partition."""
     if control_type is ControlType.UNKNOWN:
-        raise ValueError("a transaction ends by commit or abort")
+        raise ValueError("a marker must be COMMIT or ABORT")
     marker = Record(base_offset, timestamp_ms, _key.pack(0, control_type), _value.pack(0, coordinator_epoch))
     return build_batch(
         [marker],
@@ -59,23 +59,23 @@ def build_end_txn_marker(
 
 
 def read_control_type(key: bytes | None) -> ControlType:
-    """Return what a control record of this key says. Raises KafkaError(CORRUPT_MESSAGE) if it has no type."""
+    """Return the type of a control record with this key. Raises KafkaError(CORRUPT_MESSAGE) if it has none."""
     if key is None or len(key) < _key.size:
-        raise corrupt(f"a control record with a key of {len(key or b'')} bytes")
+        raise corrupt(f"the key of a control record cannot have {len(key or b'')} bytes")
     version, number = _key.unpack_from(key)
     if version < 0:
-        raise corrupt(f"a control record of version {version}")
+        raise corrupt(f"a control record cannot have version {version}")
     return ControlType(number) if number in (ControlType.ABORT, ControlType.COMMIT) else ControlType.UNKNOWN
 
 
 def read_end_txn_marker(record: Record) -> EndTxnMarker:
-    """Return the marker in this record. Raises KafkaError(CORRUPT_MESSAGE) if it is none."""
+    """Return the marker in this record. Raises KafkaError(CORRUPT_MESSAGE) if it is invalid."""
     control_type = read_control_type(record.key)
     if control_type is ControlType.UNKNOWN:
-        raise corrupt("a control record that ends no transaction")
+        raise corrupt("the control record does not end a transaction")
     if record.value is None or len(record.value) < _value.size:
-        raise corrupt(f"a transaction marker of {len(record.value or b'')} bytes")
+        raise corrupt(f"a transaction marker cannot have {len(record.value or b'')} bytes")
     version, coordinator_epoch = _value.unpack_from(record.value)
     if version < 0:
-        raise corrupt(f"a transaction marker of version {version}")
+        raise corrupt(f"a transaction marker cannot have version {version}")
     return EndTxnMarker(control_type, coordinator_epoch)

@@ -1,8 +1,8 @@
-"""From one message format to another: down when an old client reads, up when one writes.
+"""Converts between message formats: down for an older client that reads, up for one that writes.
 
-Going up is building anew: a leader iterates over what came, checks each record, gives it an offset and writes
-all of them by `build_records`. Going down (`down_convert`) keeps offsets and batches, and loses what the
-older format has no place for: headers, producers, control batches.
+Up: a leader decodes and checks each record, assigns its offset, and rebuilds all of them by `build_records`. Down
+(`down_convert`): offsets and batches stay, and everything that the older format does not have is dropped: headers,
+producers, control batches.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from minibroker.protocol.batches import BatchView, iter_all_records, scan_batche
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import build_message_set
+from minibroker.protocol.record import NO_SEQUENCE
 from minibroker.protocol.record_batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TimestampType,
     build_batch,
 )
@@ -45,9 +45,9 @@ def build_records(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """Return these records in the format `magic`, at the offsets they have: one batch, or messages.
+    """Return these records in the format `magic`, with the offsets they have: one batch, or messages.
 
-    Raises ValueError if there are no records, or for a producer or a transaction in a format without them.
+    Raises ValueError without records, or for a producer or a transaction in a format without them.
     """
     if magic == 2:
         return build_batch(
@@ -64,7 +64,7 @@ def build_records(
             log_append_time_ms=log_append_time_ms,
         )
     if producer_id != NO_PRODUCER_ID or is_transactional or is_control:
-        raise ValueError(f"no producer, transaction or control record can be written in magic {magic}")
+        raise ValueError(f"magic {magic} has no producers, transactions or control records")
     return build_message_set(
         records,
         magic=magic,
@@ -83,11 +83,11 @@ def down_convert(
     first_offset: int,
     max_decompressed_bytes: int,
 ) -> bytearray:
-    """Return the whole batches in `buffer[start:end]` with none of a magic above `to_magic`.
+    """Return the whole batches in `buffer[start:end]`, those of a magic above `to_magic` converted.
 
-    Batches that are old enough stay as they are; control batches are left out below magic 2. Of uncompressed
-    batches, records before `first_offset` are left out too: in old formats each is a message of its own, and
-    some clients count on getting none they did not ask for.
+    Older batches stay as they are; control batches are dropped below magic 2. Of uncompressed batches, records before
+    `first_offset` are dropped too: in old formats each is its own message, and some clients expect only those they
+    requested.
 
     Raises KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE over `max_decompressed_bytes` in one batch, or
     UNSUPPORTED_COMPRESSION_TYPE for zstd, which the older formats never had.

@@ -1,13 +1,13 @@
-"""Message sets: the formats of magic 0 (before 0.10) and magic 1 (0.10), where each message stands alone.
+"""Message sets: the formats of magic 0 (before 0.10) and magic 1 (0.10), in which each message is its own batch.
 
     offset: int64 | size: int32 | crc: uint32 | magic: int8 | attributes: int8 | timestamp: int64 (magic 1)
     | key size: int32 | key | value size: int32 | value
 
     attributes: bits 0-2 codec | 3 log append time (magic 1)
 
-A size of -1 is null. The CRC (zlib's) covers everything from the magic on. A compressed set is the value of
-one wrapper message, which has the offset of the last one inside: there, magic 0 writes offsets as they are in
-the log, magic 1 counts from the set's first. A wrapper inside a wrapper is refused.
+A size of -1 is null. The CRC (zlib's) covers everything from the magic on. A compressed set is the value of one
+wrapper message, whose offset is that of the last message inside. The offsets inside are those of the log in magic 0,
+and relative to the first one in magic 1. A wrapper inside a wrapper is refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MESSAGE_HEADER_V0 = Struct(
 )
 MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / Int64sb)
 
-# Both sizes of null, no key, no value; without the offset and size in front.
+# With two sizes of -1, for null key and value; without the offset and size in front.
 MESSAGE_OVERHEAD_V0 = MESSAGE_HEADER_V0.sizeof() - LOG_OVERHEAD + 8
 MESSAGE_OVERHEAD_V1 = MESSAGE_HEADER_V1.sizeof() - LOG_OVERHEAD + 8
 
@@ -53,7 +53,7 @@ _TIMESTAMP_AT = field_offset(MESSAGE_HEADER_V1, "timestamp")
 
 _header_v0 = struct.Struct(struct_format(MESSAGE_HEADER_V0))
 _header_v1 = struct.Struct(struct_format(MESSAGE_HEADER_V1))
-# A message is written as what its CRC does not cover, and what it does.
+# A message is written in two parts: the one before the bytes that its CRC covers, and these.
 _frame = struct.Struct(_header_v0.format[: _header_v0.format.index("b")])
 _body_v0 = struct.Struct(">" + _header_v0.format[_header_v0.format.index("b") :])
 _body_v1 = struct.Struct(">" + _header_v1.format[_header_v1.format.index("b") :])
@@ -78,7 +78,7 @@ class MessageHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises KafkaError(CORRUPT_MESSAGE) for a codec that never was."""
+        """The codec. Raises KafkaError(CORRUPT_MESSAGE) for an unknown one."""
         return codec_of(self.attributes)
 
     @property
@@ -99,20 +99,20 @@ class Message(NamedTuple):
 
 
 def read_message_header(buffer: ReadableBuffer, position: int = 0) -> MessageHeader:
-    """Read the header of the message at `position`. Raises KafkaError(CORRUPT_MESSAGE) if it is none."""
+    """Read the header of the message at `position`. Raises KafkaError(CORRUPT_MESSAGE) if it is cut off or invalid."""
     try:
         fields = _header_v0.unpack_from(buffer, position)
         header = MessageHeader(*(_header_v1.unpack_from(buffer, position) if fields[3] == 1 else fields))
     except struct.error:
-        raise corrupt(f"no room for the header of a message at {position}") from None
+        raise corrupt(f"the header of the message at {position} is cut off") from None
     smallest = MESSAGE_OVERHEAD_V1 if header.magic == 1 else MESSAGE_OVERHEAD_V0
     if header.magic not in (0, 1) or header.size < smallest:
-        raise corrupt(f"a message of magic {header.magic} and {header.size} bytes at {position}")
+        raise corrupt(f"magic {header.magic} and {header.size} bytes cannot be a message, at {position}")
     return header
 
 
 def message_crc_is_valid(buffer: ReadableBuffer, position: int, header: MessageHeader) -> bool:
-    """Return whether the message is as it was written; False too if it is not all there."""
+    """Return whether the CRC of the message is right; False for a partial message too."""
     size = header.size_bytes - _MAGIC_AT
     start = position + _MAGIC_AT
     covered = memoryview(buffer)[start : start + size]
@@ -127,10 +127,10 @@ def stamp_message(
     timestamp_ms: int | None = None,
     log_append_time: bool = False,
 ) -> None:
-    """Give the message, or the wrapper and by it all inside, its offset in the log, in place.
+    """Stamp the message, or the wrapper for all messages inside, with its offset, in place.
 
-    With `timestamp_ms`, also the timestamp and its type, magic 1 only; only if either is new to the message
-    is its CRC computed again. Raises ValueError for a timestamp on magic 0.
+    With `timestamp_ms`, stamp that and the timestamp type too (magic 1 only); the CRC is computed again only if one of
+    them changes. Raises ValueError for a timestamp on magic 0.
     """
     _int64.pack_into(buffer, position, offset)
     if timestamp_ms is None:
@@ -148,16 +148,15 @@ def stamp_message(
 
 
 def iter_message_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """Iterate over the record of the message at `position`, or those its wrapper holds.
+    """Iterate over the record of the message at `position`, or the records inside a wrapper.
 
-    The outer CRC is the caller's to check; those inside a wrapper are checked here. Raises KafkaError:
-    CORRUPT_MESSAGE where sizes, offsets or a CRC inside are wrong, MESSAGE_TOO_LARGE if there is more in it
-    than `max_decompressed_bytes`.
+    The caller checks the outer CRC; those inside a wrapper are checked here. Raises KafkaError: CORRUPT_MESSAGE if
+    sizes, offsets or an inner CRC are wrong, MESSAGE_TOO_LARGE if the records exceed `max_decompressed_bytes`.
     """
     header = read_message_header(buffer, position)
     with memoryview(buffer) as view:
         if position + header.size_bytes > len(view):
-            raise corrupt(f"a message of {header.size_bytes} bytes where {len(view) - position} are left")
+            raise corrupt(f"a message of {header.size_bytes} bytes cannot be in the remaining {len(view) - position}")
         with view[position : position + header.size_bytes] as message_bytes:
             outer = _read_message(bytes(message_bytes), 0)
     if not header.is_compressed:
@@ -172,29 +171,29 @@ def _read_message(data: bytes, position: int) -> Message:
     header = read_message_header(data, position)
     end = position + header.size_bytes
     if end > len(data):
-        raise corrupt(f"a message of {header.size_bytes} bytes where {len(data) - position} are left")
+        raise corrupt(f"a message of {header.size_bytes} bytes cannot be in the remaining {len(data) - position}")
     key_at = position + (_header_v0.size if header.magic == 0 else _header_v1.size)
     key, value_at = _read_sized(data, key_at, end)
     value, after = _read_sized(data, value_at, end)
     if after != end:
-        raise corrupt(f"a message of {header.size_bytes} bytes ends {end - after} bytes from there")
+        raise corrupt(f"the fields of a message of {header.size_bytes} bytes end {end - after} bytes before its end")
     return Message(header, key, value)
 
 
 def _read_sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     if end - position < 4:
-        raise corrupt("a message ends within a size")
+        raise corrupt("the message ends within a size")
     (size,) = _int32.unpack_from(data, position)
     position += 4
     if size < 0:
         return None, position
     if size > end - position:
-        raise corrupt(f"a field of {size} bytes where its message has {end - position} left")
+        raise corrupt(f"a field of {size} bytes cannot be in the {end - position} left of its message")
     return data[position : position + size], position + size
 
 
 def _base_of_wrapped(data: bytes, wrapper: MessageHeader) -> int:
-    """Return what is to be added to the offsets inside. Raises KafkaError(CORRUPT_MESSAGE) if none are."""
+    """Return the number to add to the offsets inside. Raises KafkaError(CORRUPT_MESSAGE) for an empty wrapper."""
     position, last_inner = 0, -1
     while position < len(data):
         inner = read_message_header(data, position)
@@ -234,20 +233,20 @@ def build_message_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     log_append_time_ms: int | None = None,
 ) -> bytearray:
-    """Return these records as messages at the offsets they have, in one wrapper if there is a codec.
+    """Return these records as messages with the offsets they have, in one wrapper if there is a codec.
 
-    Headers have no place in these formats and are left out. `log_append_time_ms` counts with
-    `TimestampType.LOG_APPEND_TIME`. Raises ValueError if there are no records.
+    Record headers are dropped, as these formats have none. `log_append_time_ms` is for
+    `TimestampType.LOG_APPEND_TIME`. Raises ValueError without records.
     """
     if magic not in (0, 1):
-        raise ValueError(f"a message set of magic {magic}")
+        raise ValueError(f"a message set cannot have magic {magic}")
     records = list(records)
     if not records:
-        raise ValueError("a message set without messages")
+        raise ValueError("a message set needs a record")
     attributes, append_time_ms = 0, None
     if timestamp_type is TimestampType.LOG_APPEND_TIME and magic == 1:
         if log_append_time_ms is None:
-            raise ValueError("log append time without a time")
+            raise ValueError("LOG_APPEND_TIME needs log_append_time_ms")
         attributes, append_time_ms = LOG_APPEND_TIME_FLAG, log_append_time_ms
     first_inner = records[0].offset if magic == 1 and codec is not Codec.NONE else 0
     messages = bytearray()

@@ -7,12 +7,16 @@ Three types are written one way before a message's flexible version and another 
 bytes and arrays have fixed-size prefixes at first, then unsigned varints of length + 1, 0 meaning null. Schemas name
 the type; `schema.py` asks it for the construct of a version. Fields with a tag follow at the end of their struct, and
 only those that are not at their defaults.
+
+`TopicName`, `ErrorCode16` and their like are wire types with a meaning: a String that is the name of a topic. On the
+wire they are what they wrap; whoever reads a declaration finds by them what a message is about.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, NamedTuple
 
 from construct import Bytes as FixedBytes
@@ -34,8 +38,11 @@ from construct import (
 )
 
 __all__ = [
-    "Boolean", "Bytes", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb",
-    "NullableBytes", "NullableString", "Records", "String", "TopicPartition", "UnsignedVarInt", "Uuid",
+    "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "GroupId",
+    "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning", "NullableBytes",
+    "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId", "Records",
+    "ResourceName", "ResourceType8", "Semantic", "String", "TopicId", "TopicName", "TopicPartition", "TransactionalId",
+    "UnsignedVarInt", "Uuid",
 ]  # fmt: skip
 
 Boolean = Flag
@@ -78,6 +85,54 @@ Bytes = Sized("bytes", is_nullable=False)
 NullableBytes = Sized("bytes", is_nullable=True)
 # A payload that is not looked into: decoded to a view of the frame, encoded as the object that was given.
 Records = Sized("records", is_nullable=True)
+
+
+class Meaning(Enum):
+    """What the value of a field is, whatever the field is called."""
+
+    ERROR_CODE = "error code"
+    ERROR_MESSAGE = "error message"
+    TOPIC = "topic"
+    TOPIC_ID = "topic id"
+    PARTITION = "partition"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    PRODUCER_ID = "producer id"
+    COORDINATOR_TYPE = "coordinator type"  # of which kind the coordinator keys are
+    COORDINATOR_KEY = "coordinator key"  # a group, or a transactional id
+    RESOURCE_TYPE = "resource type"  # of which kind the resource names beside it are
+    RESOURCE_NAME = "resource name"  # a topic, or a broker's id
+    API_KEY = "API key"
+    ISOLATION_LEVEL = "isolation level"
+
+
+class Semantic:
+    """A wire type with a meaning; a field that is declared with it has both."""
+
+    def __init__(self, wire: Construct | Sized, meaning: Meaning) -> None:
+        self.wire = wire
+        self.meaning = meaning
+
+    def __rtruediv__(self, name: str) -> tuple[str, Semantic]:
+        return (name, self)
+
+
+ErrorCode16 = Semantic(Int16sb, Meaning.ERROR_CODE)
+ErrorMessage = Semantic(NullableString, Meaning.ERROR_MESSAGE)
+TopicName = Semantic(String, Meaning.TOPIC)
+NullableTopicName = Semantic(NullableString, Meaning.TOPIC)
+TopicId = Semantic(Uuid, Meaning.TOPIC_ID)
+PartitionIndex = Semantic(Int32sb, Meaning.PARTITION)
+GroupId = Semantic(String, Meaning.GROUP)
+TransactionalId = Semantic(String, Meaning.TRANSACTIONAL_ID)
+NullableTransactionalId = Semantic(NullableString, Meaning.TRANSACTIONAL_ID)
+ProducerId = Semantic(Int64sb, Meaning.PRODUCER_ID)
+CoordinatorType = Semantic(Int8sb, Meaning.COORDINATOR_TYPE)
+CoordinatorKey = Semantic(String, Meaning.COORDINATOR_KEY)
+ResourceType8 = Semantic(Int8sb, Meaning.RESOURCE_TYPE)
+ResourceName = Semantic(String, Meaning.RESOURCE_NAME)
+ApiKey16 = Semantic(Int16sb, Meaning.API_KEY)
+IsolationLevel8 = Semantic(Int8sb, Meaning.ISOLATION_LEVEL)
 
 
 def bytes_left(stream: io.BytesIO) -> int:

@@ -1,11 +1,11 @@
-"""One record, and how batches of magic 2 write it.
+"""A record, and its encoding in batches of magic 2.
 
     length: varint | attributes: int8 | timestamp delta: varlong | offset delta: varint
     | key length: varint | key | value length: varint | value | header count: varint | headers
     header: key length: varint | key | value length: varint | value
 
-Varints are zigzag; a length of -1 is null. Every length is checked against the record it stands in, which is
-checked against the batch, before a byte of it is read. Old formats share only the `Record` type.
+Varints are zigzag; a length of -1 is null. Every length is checked against its record, and the record against its
+batch, before a byte of it is read. Older formats share only the `Record` type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A message as producers gave it, at its place in the log."""
+    """A message of a producer, at its offset in the log."""
 
     offset: int
     timestamp_ms: int
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class RecordOrigin(NamedTuple):
-    """What a batch's header gives to each of its records."""
+    """The fields of a batch's header that its records are relative to."""
 
     base_offset: int
     last_offset: int
@@ -48,19 +48,19 @@ class RecordOrigin(NamedTuple):
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Return the sequence number `by` further on; after 2^31 - 1 comes 0."""
+    """Return the sequence number `by` further on; 0 follows 2^31 - 1."""
     return (sequence + by) & MAX_INT32
 
 
 def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Record, int]:
-    """Read the record at `position`; return it and where the next begins.
+    """Decode the record at `position`; return it and the position of the next one.
 
     Raises KafkaError(CORRUPT_MESSAGE) if it does not fit its own length, its batch's bytes or its offsets.
     """
     length, position = read_varint(data, position)
     end = position + length
     if not SMALLEST_RECORD_BYTES - 1 <= length <= len(data) - position:
-        raise corrupt(f"a record of {length} bytes where {len(data) - position} are left")
+        raise corrupt(f"a record of {length} bytes cannot be in the remaining {len(data) - position}")
     timestamp_delta, position = read_varint(data, position + 1)
     offset_delta, position = read_varint(data, position)
     key, position = _read_bytes(data, position, end)
@@ -71,7 +71,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
     else:
         position += 1
     if position != end:
-        raise corrupt(f"a record of {length} bytes ends {end - position} bytes from there")
+        raise corrupt(f"the fields of a record of {length} bytes end {end - position} bytes before its end")
     offset = origin.base_offset + offset_delta
     timestamp = origin.log_append_time_ms
     if timestamp is None:
@@ -79,7 +79,9 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
         if not MIN_INT64 <= timestamp <= MAX_INT64:
             timestamp = _wrapped(timestamp)
     if not origin.base_offset <= offset <= origin.last_offset:
-        raise corrupt(f"a record at offset {offset} in a batch of {origin.base_offset} to {origin.last_offset}")
+        raise corrupt(
+            f"offset {offset} of a record is outside of its batch, {origin.base_offset} to {origin.last_offset}"
+        )
     sequence = origin.base_sequence
     if sequence >= 0:
         sequence = (sequence + offset_delta) & MAX_INT32
@@ -88,7 +90,7 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
 
 def encode_record(output: bytearray, record: Record, *, offset_delta: int, timestamp_delta: int) -> None:
     """Append the record's bytes to `output`."""
-    body = bytearray(1)  # attributes, of which none is in use
+    body = bytearray(1)  # the attributes, none of which is in use
     write_varint(body, _wrapped(timestamp_delta))
     write_varint(body, offset_delta)
     _write_bytes(body, record.key)
@@ -102,7 +104,7 @@ def encode_record(output: bytearray, record: Record, *, offset_delta: int, times
 
 
 def _wrapped(timestamp: int) -> int:
-    """Return the 64 bits of it that Java would keep: a difference of two timestamps may need 65, and its sum not."""
+    """Return the low 64 bits, as Java's arithmetic does: a difference of two timestamps may need 65."""
     return ((timestamp - MIN_INT64) & (2**64 - 1)) + MIN_INT64
 
 
@@ -121,11 +123,11 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
                 break
             shift += 7
             if shift > 63:
-                raise corrupt("a varint of more than ten bytes")
+                raise corrupt("a varint has more than ten bytes")
     except IndexError:
         raise corrupt("the records end within a number") from None
     if value >> 64:
-        raise corrupt("a varint of more than 64 bits")
+        raise corrupt("a varint has more than 64 bits")
     return (value >> 1) ^ -(value & 1), position + 1
 
 
@@ -142,21 +144,21 @@ def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     if length < 0:
         return None, position
     if length > end - position:
-        raise corrupt(f"a field of {length} bytes where its record has {end - position} left")
+        raise corrupt(f"a field of {length} bytes cannot be in the {end - position} left of its record")
     return data[position : position + length], position + length
 
 
 def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     count, position = read_varint(data, position)
     if not 0 <= count * SMALLEST_HEADER_BYTES <= end - position:
-        raise corrupt(f"{count} record headers where {end - position} bytes are left")
+        raise corrupt(f"{count} headers cannot be in the {end - position} bytes left of their record")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(data, position, end)
         if name is None:
-            raise corrupt("a record header without a key")
+            raise corrupt("a record header has no key")
         value, position = _read_bytes(data, position, end)
-        # Bytes that are no UTF-8 survive being read and written again.
+        # Bytes that are not UTF-8 are preserved when the record is encoded again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
 

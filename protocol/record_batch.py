@@ -1,4 +1,4 @@
-"""Record batches of magic 2: the header, what may be changed in place, and the records inside.
+"""Record batches of magic 2: their header, stamping it in place, and the records inside.
 
     base offset: int64 | batch length: int32 | leader epoch: int32 | magic: int8 | crc: uint32
     | attributes: int16 | last offset delta: int32 | base timestamp: int64 | max timestamp: int64
@@ -6,9 +6,10 @@
 
     attributes: bits 0-2 codec | 3 log append time | 4 transactional | 5 control
 
-The CRC covers everything from the attributes on, so a leader gives offsets and its epoch without touching it.
-The header is declared once, in construct; what runs per batch is a `struct` format derived from that. Nothing
-here keeps a view of the buffer it was given: a mapped file can be closed or grown right after.
+The CRC covers everything from the attributes on, so a leader assigns offsets and its epoch without changing it. The
+header is declared once, in construct; its positions, and the `struct` formats that run for each batch, are derived
+from that, and every module takes them from here. No function keeps a view of its buffer: a mapped file can be closed
+or grown right after a call.
 """
 
 from __future__ import annotations
@@ -53,8 +54,6 @@ BATCH_HEADER = Struct(
     "records_count" / Int32sb,
 )
 
-LOG_OVERHEAD = 12
-RECORD_BATCH_OVERHEAD = BATCH_HEADER.sizeof()
 
 LOG_APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
@@ -65,19 +64,23 @@ NO_PRODUCER_EPOCH = -1
 NO_LEADER_EPOCH = -1
 
 
-class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps are of: the producer's or the leader's."""
-
-    CREATE_TIME = 0
-    LOG_APPEND_TIME = 1
-
-
 def struct_format(header: Any) -> str:
     """Return the `struct` format of a construct Struct of plain big-endian numbers."""
-    formats = [field.subcon.fmtstr for field in header.subcons]
-    if any(not each.startswith(">") for each in formats):
-        raise ValueError("a header of numbers that are not big-endian")
-    return ">" + "".join(each[1:] for each in formats)
+    return partial_format(header, *(field.name for field in header.subcons))
+
+
+def partial_format(header: Any, *names: str) -> str:
+    """Return a `struct` format that has only these fields, in the header's order, and skips those in between."""
+    formats, skipped_bytes = [">"], 0
+    for field in header.subcons:
+        if not field.subcon.fmtstr.startswith(">"):
+            raise ValueError(f"{field.name} is not a big-endian number")
+        if field.name not in names:
+            skipped_bytes += field.sizeof()
+            continue
+        formats.append(f"{skipped_bytes}x" * bool(skipped_bytes) + field.subcon.fmtstr[1:])
+        skipped_bytes = 0
+    return "".join(formats)
 
 
 def field_offset(header: Any, name: str) -> int:
@@ -88,6 +91,33 @@ def field_offset(header: Any, name: str) -> int:
             return offset
         offset += field.sizeof()
     raise KeyError(name)
+
+
+# Positions inside a batch. Up to its magic, a message of magic 0 and 1 has them too.
+LOG_OVERHEAD = field_offset(BATCH_HEADER, "partition_leader_epoch")  # bytes that a size does not count
+MAGIC_AT = field_offset(BATCH_HEADER, "magic")
+HEADER_SIZE_UP_TO_MAGIC = MAGIC_AT + 1
+CRC_COVERS_FROM = field_offset(BATCH_HEADER, "attributes")
+CODEC_AT = CRC_COVERS_FROM + 1  # the low byte of the attributes
+RECORD_BATCH_OVERHEAD = BATCH_HEADER.sizeof()
+SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+
+# Parts of a header; called without a wrapper, for they run for each batch.
+BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
+unpack_header = struct.Struct(BATCH_HEADER_FORMAT).unpack_from  # the fields of BATCH_HEADER, as a plain tuple
+unpack_prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic")).unpack_from
+OFFSETS = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic", "last_offset_delta"))
+OFFSET_AND_LENGTH = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length"))
+pack_place = struct.Struct(
+    partial_format(BATCH_HEADER, "base_offset", "batch_length", "partition_leader_epoch")
+).pack_into
+
+
+class TimestampType(IntEnum):
+    """The clock of a batch's timestamps: the producer's or the leader's."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
@@ -121,7 +151,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises KafkaError(CORRUPT_MESSAGE) for a codec that never was."""
+        """The codec. Raises KafkaError(CORRUPT_MESSAGE) for an unknown one."""
         return codec_of(self.attributes)
 
     @property
@@ -147,17 +177,14 @@ class BatchHeader(NamedTuple):
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
 
-BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
-
 _CRC_AT = field_offset(BATCH_HEADER, "crc")
-_ATTRIBUTES_AT = field_offset(BATCH_HEADER, "attributes")
 _MAX_TIMESTAMP_AT = field_offset(BATCH_HEADER, "max_timestamp")
-_SMALLEST_COVERED = RECORD_BATCH_OVERHEAD - _ATTRIBUTES_AT
 _LEADER_EPOCH_AT = field_offset(BATCH_HEADER, "partition_leader_epoch")
+_SMALLEST_COVERED = RECORD_BATCH_OVERHEAD - CRC_COVERS_FROM
 
 _header = struct.Struct(BATCH_HEADER_FORMAT)
-_unpack_header = _header.unpack_from
 _to_header = BatchHeader._make
+_unpack_length = struct.Struct(partial_format(BATCH_HEADER, "batch_length")).unpack_from
 _pack_int64 = struct.Struct(">q").pack_into
 _pack_int32 = struct.Struct(">i").pack_into
 _pack_uint32 = struct.Struct(">I").pack_into
@@ -165,17 +192,23 @@ _pack_int16 = struct.Struct(">h").pack_into
 
 
 def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch at `position`, unchecked. Raises KafkaError(CORRUPT_MESSAGE) if cut."""
+    """Read the header of the batch at `position`, unchecked. Raises KafkaError(CORRUPT_MESSAGE) if it is cut off."""
     try:
-        return _to_header(_unpack_header(buffer, position))
+        return _to_header(unpack_header(buffer, position))
     except struct.error:
-        raise corrupt(f"no room for the header of a record batch at {position}") from None
+        raise corrupt(f"the header of the record batch at {position} is cut off") from None
+
+
+def size_at(buffer: ReadableBuffer, position: int = 0) -> int:
+    """Return the size of the batch or message at `position`, unchecked; `LOG_OVERHEAD` bytes of it must be there."""
+    length: int = _unpack_length(buffer, position)[0]
+    return length + LOG_OVERHEAD
 
 
 def crc_is_valid(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
-    """Return whether the batch is as its producer or leader wrote it; False too if it is not all there."""
-    size = header.batch_length + LOG_OVERHEAD - _ATTRIBUTES_AT
-    start = position + _ATTRIBUTES_AT
+    """Return whether the CRC of the batch is right; False for a partial batch too."""
+    size = header.batch_length + LOG_OVERHEAD - CRC_COVERS_FROM
+    start = position + CRC_COVERS_FROM
     covered = memoryview(buffer)[start : start + size]
     return len(covered) == size >= _SMALLEST_COVERED and crc32c(covered, 0) == header.crc
 
@@ -189,10 +222,10 @@ def stamp(
     max_timestamp_ms: int | None = None,
     log_append_time: bool = False,
 ) -> None:
-    """Give the batch its place in the log, in place.
+    """Stamp the batch with its offset and leader epoch, in place.
 
-    With `max_timestamp_ms`, also the timestamp and the type of timestamp it is; only if either is new to the
-    batch is its CRC computed again.
+    With `max_timestamp_ms`, stamp that and the timestamp type too; the CRC is computed again only if one of them
+    changes.
     """
     _pack_int64(buffer, position, base_offset)
     _pack_int32(buffer, position + _LEADER_EPOCH_AT, leader_epoch)
@@ -202,22 +235,22 @@ def stamp(
     attributes = header.attributes & ~LOG_APPEND_TIME_FLAG | (LOG_APPEND_TIME_FLAG if log_append_time else 0)
     if attributes == header.attributes and max_timestamp_ms == header.max_timestamp:
         return
-    _pack_int16(buffer, position + _ATTRIBUTES_AT, attributes)
+    _pack_int16(buffer, position + CRC_COVERS_FROM, attributes)
     _pack_int64(buffer, position + _MAX_TIMESTAMP_AT, max_timestamp_ms)
     _write_crc(buffer, position, position + header.size_bytes)
 
 
 def _write_crc(buffer: WriteableBuffer, position: int, end: int) -> None:
-    with memoryview(buffer) as view, view[position + _ATTRIBUTES_AT : end] as covered:
+    with memoryview(buffer) as view, view[position + CRC_COVERS_FROM : end] as covered:
         crc = crc32c(covered, 0)
     _pack_uint32(buffer, position + _CRC_AT, crc)
 
 
 def iter_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """Iterate over the records of the batch at `position`; its CRC is the caller's to check.
+    """Iterate over the records of the batch at `position`; the caller checks its CRC.
 
-    Raises KafkaError: CORRUPT_MESSAGE where lengths or counts disagree, MESSAGE_TOO_LARGE if there is more in
-    it than `max_decompressed_bytes`. What the header or the codec shows to be wrong is raised at the call.
+    Raises KafkaError: CORRUPT_MESSAGE if lengths or counts disagree, MESSAGE_TOO_LARGE if the records exceed
+    `max_decompressed_bytes`. Errors of the header and the codec are raised by the call, not by the iterator.
     """
     header = read_header(buffer, position)
     data = read_records_section(buffer, position, header, max_decompressed_bytes)
@@ -234,7 +267,7 @@ def read_records_section(
     with memoryview(buffer) as view:
         end = position + header.size_bytes
         if header.magic != 2 or header.size_bytes < RECORD_BATCH_OVERHEAD or end > len(view):
-            raise corrupt(f"a record batch of magic {header.magic} and {header.size_bytes} bytes at {position}")
+            raise corrupt(f"magic {header.magic} and {header.size_bytes} bytes cannot be a record batch, at {position}")
         with view[position + RECORD_BATCH_OVERHEAD : end] as section:
             if header.codec is Codec.NONE:
                 return bytes(section)
@@ -279,19 +312,18 @@ def build_batch(
 ) -> bytearray:
     """Return a batch of these records, at the offsets they have, CRC included.
 
-    `log_append_time_ms` counts with `TimestampType.LOG_APPEND_TIME`. `last_offset` is for a batch whose last
-    records were compacted away. Raises ValueError if there are no records or their offsets do not rise from
-    `base_offset`.
+    `log_append_time_ms` is for `TimestampType.LOG_APPEND_TIME`. `last_offset` is for a batch whose last records were
+    compacted away. Raises ValueError without records, or if their offsets do not rise from `base_offset`.
     """
     body, count, base_timestamp, max_timestamp, last_written = _encode_records(records, base_offset)
     if timestamp_type is TimestampType.LOG_APPEND_TIME:
         if log_append_time_ms is None:
-            raise ValueError("log append time without a time")
+            raise ValueError("LOG_APPEND_TIME needs log_append_time_ms")
         max_timestamp = log_append_time_ms
     section = body if codec is Codec.NONE else compress(codec, body)
     header = BatchHeader(
         base_offset=base_offset,
-        batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(section),
+        batch_length=SMALLEST_BATCH_LENGTH + len(section),
         partition_leader_epoch=leader_epoch,
         magic=2,
         crc=0,
@@ -317,18 +349,19 @@ def attributes_of(codec: Codec, timestamp_type: TimestampType, is_transactional:
 
 
 def build_empty_batch(header: BatchHeader) -> bytearray:
-    """Return the batch that compaction leaves of one without records: its place and its producer's state."""
+    """Return the batch without its records, as compaction leaves it: its offsets and its producer's state."""
     kept = header.attributes & (LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG)
-    length = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
-    empty = header._replace(batch_length=length, attributes=kept, base_timestamp=NO_TIMESTAMP, records_count=0)
+    empty = header._replace(
+        batch_length=SMALLEST_BATCH_LENGTH, attributes=kept, base_timestamp=NO_TIMESTAMP, records_count=0
+    )
     return _assemble(empty, b"")
 
 
 def build_filtered_batch(header: BatchHeader, records: bytes, *, max_timestamp: int, records_count: int) -> bytearray:
-    """Return the batch that compaction leaves: its place, its producer and these of its records, byte for byte."""
+    """Return the batch with only these of its encoded records, as compaction leaves it."""
     section = records if header.codec is Codec.NONE else compress(header.codec, records)
     fewer = header._replace(
-        batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(section),
+        batch_length=SMALLEST_BATCH_LENGTH + len(section),
         max_timestamp=max_timestamp,
         records_count=records_count,
     )
@@ -343,12 +376,12 @@ def _assemble(header: BatchHeader, section: bytes | bytearray) -> bytearray:
 
 
 def _encode_records(records: Iterable[Record], base_offset: int) -> tuple[bytearray, int, int, int, int]:
-    """Return the records' bytes, their count, first and largest timestamp, and the last offset."""
+    """Encode the records; return their bytes, count, first and largest timestamp, and last offset."""
     body = bytearray()
     count, base_timestamp, max_timestamp, last = 0, NO_TIMESTAMP, NO_TIMESTAMP, base_offset - 1
     for record in records:
         if record.offset <= last:
-            raise ValueError(f"offset {record.offset} after {last}")
+            raise ValueError(f"offset {record.offset} cannot follow {last}")
         if count == 0:
             base_timestamp = record.timestamp_ms
         encode_record(
@@ -361,5 +394,5 @@ def _encode_records(records: Iterable[Record], base_offset: int) -> tuple[bytear
         last = record.offset
         count += 1
     if count == 0:
-        raise ValueError("a batch without records")
+        raise ValueError("a batch needs a record")
     return body, count, base_timestamp, max_timestamp, last

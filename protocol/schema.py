@@ -3,7 +3,7 @@
     FetchRequest = versions("FetchRequest", 0, 8,
         "replica_id" / Int32sb,
         "max_bytes" / Int32sb @ since(3, default=2**31 - 1),
-        "topics" / array("topic" / String, "partitions" / array(...)),
+        "topics" / array("topic" / TopicName, "partitions" / array(...)),
         "cluster_id" / NullableString @ tagged(0, since=12),
         flexible=12,
     )
@@ -12,6 +12,9 @@
 fields by `codegen_decoder.py` and `codegen_encoder.py`, for a version when it is first used; a test holds both against
 each other. Values are NamedTuples with every field of every version: an absent one decodes to its default, and is not
 encoded.
+
+What a field means (an error code, a topic) is declared with its type, and is its `meaning`: what follows from that for
+an API is read off its messages, not written down again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from minibroker.protocol.primitives import (
     ArrayConstruct,
     CompactLength,
     Int32sb,
+    Meaning,
+    Semantic,
     Sized,
     TaggedField,
     TaggedFieldsConstruct,
@@ -63,12 +68,18 @@ class Life:
             default,
             tag=field.tag if self.tag is None else self.tag,
             null_first=max(field.null_first, self.null_first),
+            meaning=field.meaning,
         )
 
 
 def since(first: int, *, default: Any = None, until: int = FOREVER) -> Life:
     """On the wire from version `first` (to `until`); elsewhere `default`."""
     return Life(first, until, default)
+
+
+def default(value: Any) -> Life:
+    """On the wire in every version; `value` where a value of the message is made without it."""
+    return Life(0, FOREVER, value)
 
 
 def until(last: int, *, default: Any = None) -> Life:
@@ -104,11 +115,11 @@ def row(*fields: Any) -> Row:
 
 
 class Array:
-    """A repeated row of fields, or of one fixed-size element."""
+    """A repeated row of fields, or of one `element`, whose `meaning` is the array's."""
 
     def __init__(self, fields: tuple[Field, ...], element: Any, *, is_nullable: bool) -> None:
         self.fields = fields
-        self.element = element
+        self.element, self.meaning = parts_of(element)
         self.is_nullable = is_nullable
 
     def __rtruediv__(self, name: str) -> Field:
@@ -129,9 +140,10 @@ def array_of(element: Any, *, is_nullable: bool = False) -> Array:
 
 
 class Field:
-    """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row."""
+    """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row; `meaning` what its value is, or each of
+    its elements."""
 
-    __slots__ = ("default", "first", "kind", "last", "name", "null_first", "tag")
+    __slots__ = ("default", "first", "kind", "last", "meaning", "name", "null_first", "tag")
 
     def __init__(
         self,
@@ -143,6 +155,7 @@ class Field:
         *,
         tag: int | None = None,
         null_first: int = 0,
+        meaning: Meaning | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -151,6 +164,7 @@ class Field:
         self.default = default
         self.tag = tag
         self.null_first = null_first
+        self.meaning = meaning
 
     def __matmul__(self, life: Life) -> Field:
         return life.__rmatmul__(self)
@@ -175,8 +189,16 @@ def as_field(declared: Any) -> Field:
     """What `"name" / kind` gave, as a Field."""
     if isinstance(declared, Field):
         return declared
-    name, kind = (declared.name, declared.subcon) if isinstance(declared, Renamed) else declared
-    return Field(name, kind, 0, FOREVER, default_of(kind))
+    name, given = (declared.name, declared.subcon) if isinstance(declared, Renamed) else declared
+    kind, meaning = parts_of(given)
+    return Field(name, kind, 0, FOREVER, default_of(kind), meaning=meaning)
+
+
+def parts_of(given: Any) -> tuple[Any, Meaning | None]:
+    """What is on the wire, and what it means."""
+    if isinstance(given, Semantic):
+        return given.wire, given.meaning
+    return given, given.meaning if isinstance(given, Array) else None
 
 
 def default_of(kind: Any) -> Any:
@@ -319,12 +341,20 @@ class Message:
         return str(error)
 
     def _make_row(self, path: str) -> Any:
-        fields = self.fields
-        for name in filter(None, path.split(".")):
-            (field,) = (field for field in fields if field.name == name)
-            fields = field.kind.fields
+        fields = self.fields_at(path)
         title = self.name + "".join(part.title().replace("_", "") for part in path.split("."))
         return namedtuple(title, [f.name for f in fields], defaults=[f.default for f in fields])
+
+    def field(self, path: str) -> Field:
+        """The field at `path`: its type, its versions."""
+        around, _, name = path.rpartition(".")
+        (field,) = (field for field in self.fields_at(around) if field.name == name)
+        return field
+
+    def fields_at(self, path: str) -> tuple[Field, ...]:
+        """The fields of an array's rows, or of a Row, by path; those of the message for the empty one."""
+        fields: tuple[Field, ...] = self.field(path).kind.fields if path else self.fields
+        return fields
 
     def walk(self) -> Iterator[tuple[str, Field]]:
         """Every field with its path, depth first."""
@@ -337,6 +367,16 @@ def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Fie
         yield path, field
         if isinstance(field.kind, Array | Row):
             yield from walk_fields(path, field.kind.fields)
+
+
+def place_of(fields: Sequence[Field], meaning: Meaning) -> int | None:
+    """The index of the first field of a row that means this."""
+    return next((place for place, field in enumerate(fields) if field.meaning is meaning), None)
+
+
+def contains(fields: Sequence[Field], meaning: Meaning) -> bool:
+    """Whether one of the fields means this, however deep."""
+    return any(field.meaning is meaning for _, field in walk_fields("", fields))
 
 
 def versions(name: str, first: int, last: int, *fields: Any, flexible: int | None = None) -> Message:

@@ -2,7 +2,7 @@
 
 Kafka's names: `try_complete` checks the condition, `force_complete` ends the wait. Of the condition, the
 deadline and a direct call only the first runs `on_complete`; after `Purgatory.cancel` none does. An operation
-does not know what else waits: who keeps it is told when it no longer waits.
+does not know what else waits; it notifies its keeper when its wait ends.
 """
 
 from __future__ import annotations

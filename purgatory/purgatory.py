@@ -1,8 +1,8 @@
 """Delayed operations by the keys that may complete them, each with a deadline in the shared timer.
 
 The rule, in one thread: `try_complete_else_watch` checks first and then watches, with nothing in between that
-lets another task run, so no event is missed and Kafka's second check is not needed. Who changes what a key
-stands for calls `check_and_complete(key)` afterwards; for a key nobody watches that is one look-up.
+lets another task run, so no event is missed and Kafka's second check is not needed. Code that changes what
+a key stands for calls `check_and_complete(key)` afterwards; for a key without watchers that is one look-up.
 
 An operation is watched under many keys and completed under one. It stays in the lists of the others, done
 and ignored, until such a list is walked anyway, or more than `purge_interval` waits have ended since the last

@@ -1,7 +1,7 @@
-"""The settings of a topic: one table row each, with its type, its bounds and where its default comes from.
+"""The settings of a topic: one table row for each, with its type, its bounds and the source of its default.
 
-A `LogConfig` is the broker's defaults with a topic's overrides on top; it never changes, a new one takes its
-place. Texts are parsed and refused as Kafka's ConfigDef does, with its messages.
+A `LogConfig` is the broker's defaults with a topic's overrides; it is immutable. Texts are parsed, and refused with the
+same messages, as Kafka's ConfigDef does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
 Value = int | float | bool | str | tuple[str, ...]
-Check = Callable[[Value], None]  # raises ValueError with what is wrong, before it the part of the value that is
+Check = Callable[[Value], None]  # raises ValueError: a message, and before it the invalid part if that is not all
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -29,7 +29,7 @@ _FORMAT_VERSION = re.compile(  # up to 2.0; a bug-fix number may follow
 
 
 class ConfigType(Enum):
-    """The names are Kafka's, as its messages and DescribeConfigs spell them."""
+    """The types of settings, with Kafka's names."""
 
     BOOLEAN = "BOOLEAN"
     STRING = "STRING"
@@ -46,7 +46,7 @@ class TopicConfig(NamedTuple):
     attribute: str
     type: ConfigType
     check: Check | None
-    server_names: tuple[str, ...]  # the broker settings that give the default, the strongest first
+    server_names: tuple[str, ...]  # the broker settings that give the default, the first one set wins
     doc: str
 
 
@@ -83,7 +83,7 @@ class LogConfig:
 
     @classmethod
     def from_props(cls, overrides: Mapping[str, str], defaults: LogConfig) -> LogConfig:
-        """Return the defaults with the overrides on top. Raises KafkaError(INVALID_CONFIG), names before values."""
+        """Return the defaults with the overrides. Raises KafkaError(INVALID_CONFIG); checks names before values."""
         check_names(overrides)
         values = {_row(name).attribute: parse_value(name, text) for name, text in overrides.items()}
         least_ms, most_ms = values.get("min_compaction_lag_ms", 0), values.get("max_compaction_lag_ms", _LONG_MAX)
@@ -99,12 +99,12 @@ class LogConfig:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether old segments go by age and size."""
+        """Whether old segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """The age at which a segment is closed: what is in the active one cannot be compacted."""
+        """The age at which a segment is closed, as the active segment cannot be compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
@@ -113,13 +113,13 @@ class LogConfig:
 
     @property
     def magic(self) -> int:
-        """The record format that `message_format_version` stands for."""
+        """The record format of `message_format_version`."""
         if self.message_format_version.startswith(("0.8.", "0.9.")):
             return 0
         return 1 if self.message_format_version.startswith("0.10.") else 2
 
     def value_text(self, name: str) -> str:
-        """Return the setting as DescribeConfigs shows it. Raises KafkaError(INVALID_CONFIG): no such name."""
+        """Return the setting as DescribeConfigs shows it. Raises KafkaError(INVALID_CONFIG) for an unknown name."""
         value: Value = getattr(self, _row(name).attribute)
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -127,13 +127,13 @@ class LogConfig:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG) for a name that is no setting of a topic."""
+    """Raise KafkaError(INVALID_CONFIG) for a name that is not a topic's setting."""
     for name in names:
         _row(name)
 
 
 def parse_value(name: str, text: str) -> Value:
-    """Return the typed value of a setting. Raises KafkaError(INVALID_CONFIG), the message Kafka's."""
+    """Return the typed value of a setting. Raises KafkaError(INVALID_CONFIG) with Kafka's message."""
     row = _row(name)
     try:
         value = _PARSERS[row.type](text.strip())

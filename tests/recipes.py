@@ -101,10 +101,11 @@ def environment(address: str = "") -> dict[str, str]:
 
 
 class Shell:
-    """Runs a recipe's commands in its folder; `background` is what ends with it."""
+    """Runs a recipe's commands in its folder, or in `at`; `background` is what ends with it."""
 
-    def __init__(self, folder: Path, background: ExitStack, address: str) -> None:
+    def __init__(self, folder: Path, background: ExitStack, address: str, at: Path | None = None) -> None:
         self._folder = folder
+        self._at = at or folder
         self._environment = environment(address)
         self._background = background
         self._jobs: dict[int, subprocess.Popen[bytes]] = {}  # by the number that the shell gives them
@@ -126,7 +127,7 @@ class Shell:
             command.line,
             shell=True,
             executable=SHELL,
-            cwd=self._folder,
+            cwd=self._at,
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -161,7 +162,7 @@ class Shell:
         with printed.open("wb") as output:
             job = subprocess.Popen(
                 [SHELL, *arguments],
-                cwd=self._folder,
+                cwd=self._at,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -186,9 +187,9 @@ def end(job: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def shell(folder: Path, address: str = "") -> Iterator[Shell]:
+def shell(folder: Path, address: str = "", *, at: Path | None = None) -> Iterator[Shell]:
     with ExitStack() as background:
-        yield Shell(folder, background, address)
+        yield Shell(folder, background, address, at)
 
 
 def recipe_text(name: str, address: str) -> str:

@@ -1,6 +1,6 @@
-"""A request or response as its declaration has it: its fields in their order, its records, the names in it.
+"""A request or response as its declaration has it: its fields in their order, its records, the resources it names.
 
-Pure, and the same for every API: it knows only the kind and the name of a field. Text and JSON are both made from
+Pure, and the same for every API: it knows only the kind and the meaning of a field. Text and JSON are both made from
 `Shape`: a field with its value, and the rows of fields below it.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,24 +16,23 @@ from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
-from minibroker.protocol.primitives import Sized, Uuid
+from minibroker.protocol.primitives import Meaning, Sized, Uuid
 from minibroker.protocol.record_batch import RECORD_BATCH_OVERHEAD
-from minibroker.protocol.schema import Array, Field
+from minibroker.protocol.resources import Resource, ResourceType, resources_named
+from minibroker.protocol.schema import Array, Field, Message
 from minibroker.protocol.schema import Row as RowKind
 from minibroker.protocol.text import counted, shown
 from minibroker.transcript.exchanges import Exchange
 
 MAX_DECOMPRESSED_BYTES = 16 * 1024 * 1024
-# The meanings of numbers, by the name of their field.
-MEANINGS: dict[str, Mapping[int, str]] = {
-    "error_code": {code.value: code.name for code in ErrorCode},
-    "api_key": {key: api.name for key, api in API_TABLE.items()},
-    "isolation_level": {0: "read_uncommitted", 1: "read_committed"},
-    "key_type": {0: "group", 1: "transaction"},
-    "resource_type": {2: "topic", 4: "broker"},
+# The names of numbers, by what the field means.
+NUMBER_NAMES: dict[Meaning, Mapping[int, str]] = {
+    Meaning.ERROR_CODE: {code.value: code.name for code in ErrorCode},
+    Meaning.API_KEY: {key: api.name for key, api in API_TABLE.items()},
+    Meaning.ISOLATION_LEVEL: {0: "read_uncommitted", 1: "read_committed"},
+    Meaning.COORDINATOR_TYPE: {0: "group", 1: "transaction"},
+    Meaning.RESOURCE_TYPE: {2: "topic", 4: "broker"},
 }
-TOPIC_FIELDS = ("topic", "topic_names", "resource_name")
-GROUP_FIELDS = ("group_id", "groups", "group_names", "transactional_id")
 
 
 class Shape(NamedTuple):
@@ -40,6 +40,7 @@ class Shape(NamedTuple):
 
     name: str
     value: Any
+    meaning: Meaning | None = None
     rows: Sequence[Sequence[Shape]] = ()
     is_list: bool = False
 
@@ -49,11 +50,11 @@ class Shape(NamedTuple):
         return not self.rows and not (isinstance(self.value, RecordsValue) and self.value.data)
 
     @property
-    def meaning(self) -> str | None:
+    def number_name(self) -> str | None:
         """The name that stands for a number, if its field has such names."""
-        if self.name not in MEANINGS or not isinstance(self.value, int):
+        if self.meaning not in NUMBER_NAMES or not isinstance(self.value, int):
             return None
-        return MEANINGS[self.name].get(self.value, "UNKNOWN")
+        return NUMBER_NAMES[self.meaning].get(self.value, "UNKNOWN")
 
 
 class RecordsValue(NamedTuple):
@@ -73,10 +74,11 @@ class BatchShape(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A request or a response: its fields, or the reason why it has none."""
+    """A request or a response: its fields and the resources they name, or the reason why it has none."""
 
     fields: Sequence[Shape]
     problem: str | None
+    resources: Sequence[Resource] = ()
 
 
 NOTHING = Body((), None)
@@ -91,7 +93,7 @@ def request_body(exchange: Exchange) -> Body:
     if value is None:
         return Body((), f"version {exchange.version} of {exchange.api} is unknown")
     message = API_TABLE[exchange.head.api_key or 0].request
-    return Body(shapes(message.fields, value, exchange.version, gaps_of(exchange.request_frame.gaps)), None)
+    return body_of(message, exchange.version, value, exchange.request_frame.gaps)
 
 
 def response_body(exchange: Exchange) -> Body:
@@ -104,11 +106,12 @@ def response_body(exchange: Exchange) -> Body:
     if value is None or frame is None:
         return NOTHING
     message, version = API_TABLE[exchange.head.api_key or 0].response, exchange.response_version
-    return Body(shapes(message.fields, value, version, gaps_of(frame.gaps)), None)
+    return body_of(message, version, value, frame.gaps)
 
 
-def gaps_of(gaps: Sequence[tuple[int, int]]) -> list[int]:
-    return [missing for _, missing in gaps]
+def body_of(message: Message, version: int, value: Any, gaps: Sequence[tuple[int, int]]) -> Body:
+    fields = shapes(message.fields, value, version, [missing for _, missing in gaps])
+    return Body(fields, None, list(resources_named(message, version, value)))
 
 
 def shapes(fields: Sequence[Field], value: Any, version: int, missing: list[int]) -> Sequence[Shape]:
@@ -137,19 +140,19 @@ def shapes_of(fields: Sequence[Field], value: Any, version: int, lacking: Mappin
 
 
 def shape_of(field: Field, value: Any, version: int, lacking: Mapping[int, int]) -> Shape:
-    kind = field.kind
+    kind, make = field.kind, partial(Shape, field.name, meaning=field.meaning)
     if isinstance(kind, RowKind) and value is not None:
-        return Shape(field.name, value, [shapes_of(kind.fields, value, version, lacking)])
+        return make(value, rows=[shapes_of(kind.fields, value, version, lacking)])
     if isinstance(kind, Array) and kind.element is None:
         rows = [shapes_of(kind.fields, row, version, lacking) for row in value or ()]
-        return Shape(field.name, None if value is None else [], rows, is_list=True)
+        return make(None if value is None else [], rows=rows, is_list=True)
     if isinstance(kind, Array):
-        return Shape(field.name, None if value is None else list(value))
+        return make(None if value is None else list(value))
     if isinstance(kind, Sized) and kind.kind == "records" and value is not None:
-        return Shape(field.name, RecordsValue(value, min(len(value), lacking.get(id(value), 0))))
+        return make(RecordsValue(value, min(len(value), lacking.get(id(value), 0))))
     if kind is Uuid:
-        return Shape(field.name, base64.urlsafe_b64encode(value).decode().rstrip("="))
-    return Shape(field.name, bytes(value) if isinstance(value, memoryview) else value)
+        return make(base64.urlsafe_b64encode(value).decode().rstrip("="))
+    return make(bytes(value) if isinstance(value, memoryview) else value)
 
 
 # -- records --------------------------------------------------------------------------------------------------
@@ -203,22 +206,15 @@ def batch_shape(data: memoryview, view: BatchView, max_records: int | None) -> B
 # -- the names in a message ----------------------------------------------------------------------------------
 
 
-def topics_of(fields: Sequence[Shape], inside: str = "") -> Iterator[str]:
-    """The topics that a message names, with repetitions."""
-    for shape in fields:
-        if shape.name in TOPIC_FIELDS or (shape.name == "name" and "topic" in inside):
-            yield from strings_of(shape.value)
-        for row in shape.rows:
-            yield from topics_of(row, shape.name)
+def topics_of(*bodies: Body) -> Iterator[str]:
+    """The topics that messages name, with repetitions."""
+    return (each.name for body in bodies for each in body.resources if each.type is ResourceType.TOPIC)
 
 
-def groups_of(fields: Sequence[Shape]) -> Iterator[str]:
+def groups_of(body: Body) -> Iterator[str]:
     """The groups and transactional ids that a message names."""
-    for shape in fields:
-        if shape.name in GROUP_FIELDS:
-            yield from strings_of(shape.value)
-        for row in shape.rows:
-            yield from groups_of(row)
+    types = (ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    return (each.name for each in body.resources if each.type in types)
 
 
 def errors_of(fields: Sequence[Shape]) -> Iterator[str]:
@@ -226,8 +222,8 @@ def errors_of(fields: Sequence[Shape]) -> Iterator[str]:
     for shape in fields:
         if isinstance(shape.value, RecordsValue):
             yield from damage_of(shape.value)
-        if shape.name == "error_code" and shape.value:
-            yield shape.meaning or str(shape.value)
+        if shape.meaning is Meaning.ERROR_CODE and shape.value:
+            yield shape.number_name or str(shape.value)
         for row in shape.rows:
             yield from errors_of(row)
 
@@ -250,10 +246,6 @@ def record_bytes_of(fields: Sequence[Shape]) -> int:
     )
 
 
-def strings_of(value: Any) -> list[str]:
-    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
-
-
 # -- JSON -----------------------------------------------------------------------------------------------------
 
 
@@ -262,8 +254,8 @@ def as_object(fields: Sequence[Shape], max_records: int | None) -> Row:
     row: Row = {}
     for shape in fields:
         row[shape.name] = json_value(shape, max_records)
-        if shape.name == "error_code":
-            row["error_name"] = shape.meaning
+        if shape.meaning is Meaning.ERROR_CODE:
+            row["error_name"] = shape.number_name
     return row
 
 

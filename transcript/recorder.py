@@ -15,7 +15,7 @@ from minibroker.protocol.api import API_TABLE, decode_request
 from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.facts import Row
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.text import BASE64, as_utc, counted, json_text, read_back
 from minibroker.transcript.exchanges import Event, Exchange
 from minibroker.transcript.fields import (
@@ -88,7 +89,7 @@ def brief_line(exchange: Exchange, begin_ns: int) -> Line:
     """An exchange in one line: client, API, sizes, latency, topics and groups, errors."""
     latency = "-" if exchange.latency_ms is None else f"{exchange.latency_ms:.1f} ms"
     asked, answered = request_body(exchange), response_body(exchange)
-    about = [*few(topics_of((*asked.fields, *answered.fields))), *few(groups_of(asked.fields))]
+    about = [*few(topics_of(asked, answered)), *few(groups_of(asked))]
     record_bytes = record_bytes_of(asked.fields) + record_bytes_of(answered.fields)
     if record_bytes:
         about.append(f"{record_bytes} bytes of records")
@@ -216,14 +217,14 @@ def more_line(count: int, limit: int | None, indent: str) -> Iterator[Line]:
 
 
 def plain_parts(shape: Shape, limits: Limits) -> Line:
-    is_wrong = shape.name == "error_code" and shape.value != 0
+    is_wrong = shape.meaning is Meaning.ERROR_CODE and shape.value != 0
     return [(f"{shape.name}: ", NAME), (value_text(shape, limits), WRONG if is_wrong else VALUE)]
 
 
 def value_text(shape: Shape, limits: Limits) -> str:
     value = shape.value
-    if shape.meaning is not None:
-        return f"{value} {shape.meaning}"
+    if shape.number_name is not None:
+        return f"{value} {shape.number_name}"
     if isinstance(value, RecordsValue):
         return "0 bytes"
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""What coordinators do: commits of offsets a second, a rebalance of fifty members, transactions a second."""
+"""The coordinators: offset commits a second, a rebalance of fifty members, transactions a second."""
 
 from __future__ import annotations
 

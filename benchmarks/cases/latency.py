@@ -1,21 +1,23 @@
 """How long a message takes from a producer to a consumer that waits for it: one at a time, 2 ms apart, acks=1.
 
-Twice: as the broker is started by default, and told to stay awake between messages (`--busy-poll-ms`).
-Beside it one small request at the same pace, which raw sockets can be asked too: what a wake-up costs here.
+Measured twice: with the broker's defaults, and with `--busy-poll-ms`, which keeps it awake between messages.
+A small request at the same pace, also against raw sockets, shows the cost of a wake-up.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from benchmarks import frames
 from benchmarks.lab import Lab
-from benchmarks.measurements import MINIBROKER, RAW, Measurement, Run
+from benchmarks.measurements import RAW, Measurement, Run
 from benchmarks.processes import ServerProcess, module_command, run_json
 from benchmarks.topics import Broker, create_topic
 
 CASE = "latency"
 MESSAGES = 1000
 GAP_MS = 2.0
-BUSY = "minibroker, busy polling"
+BUSY = ", busy polling"  # behind a contender's name
 BUSY_POLL_MS = "5"
 LOAD_SECONDS = 120.0
 QUANTITIES = ("p50_us", "p99_us", "max_us")
@@ -24,19 +26,19 @@ REQUEST_QUANTITIES = ("p50_us", "p99_us")
 
 def measure(lab: Lab) -> list[Measurement]:
     """Follow messages through each broker, then requests."""
-    with lab.new_minibroker("--busy-poll-ms", BUSY_POLL_MS) as busy:
+    with ExitStack() as stack:
         runs = {broker.name: _message_run(lab, broker) for broker in lab.brokers()}
-        runs[BUSY] = _message_run(lab, busy)
+        for build in lab.builds:
+            busy = stack.enter_context(lab.new_minibroker("--busy-poll-ms", BUSY_POLL_MS, build=build))
+            runs[build + BUSY] = _message_run(lab, busy)
         samples = lab.interleave(CASE, runs)
     measurements: list[Measurement] = []
     for metric in QUANTITIES:
         text = f"produce to consume, {metric.removesuffix('_us')}"
-        of_busy = samples[metric].pop(BUSY)
+        of_busy = {build: samples[metric].pop(build + BUSY) for build in lab.builds}
         measurements += [
             Measurement(CASE, metric, text, "us", samples[metric]),
-            Measurement(
-                CASE, f"busy_{metric}", f"{text}, busy polling", "us", {**samples[metric], MINIBROKER: of_busy}
-            ),
+            Measurement(CASE, f"busy_{metric}", f"{text}, busy polling", "us", {**samples[metric], **of_busy}),
         ]
     request = frames.api_versions()
     response_bytes, _ = frames.ask(lab.minibroker.host, lab.minibroker.port, request)

@@ -1,18 +1,19 @@
 """Connections that wait: 9,000 fetches parked for 5 s each, and 10,000 connections that do nothing.
 
-What they cost (core, memory), and how long one small request takes beside them, asked every 5 ms. minibroker is
-new in each round, for its memory not to be that of the round before; Apache Kafka's memory is not compared.
+Their cost (core, memory), and the latency of a small request beside them, sent every 5 ms. Each round has a new
+minibroker, so that its memory is not that of the last round; Apache Kafka's memory is not compared.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks import frames
 from benchmarks.frames import Frame
 from benchmarks.lab import Lab, allow_many_connections
-from benchmarks.measurements import KAFKA, MINIBROKER, Measurement, Run
+from benchmarks.measurements import KAFKA, Measurement, Run
 from benchmarks.topics import Broker, create_topic
 
 CASE = "parked"
@@ -27,7 +28,7 @@ MB_IN_KIB = 1e6 / BYTES_PER_KIB
 
 
 class Beside(NamedTuple):
-    """What connections that wait cost, and what a small request beside them sees."""
+    """The cost of waiting connections, and the latency of a small request beside them."""
 
     core: float
     probe_p50_us: float
@@ -39,7 +40,7 @@ class Beside(NamedTuple):
 def measure(lab: Lab) -> list[Measurement]:
     """Park and hold connections on one broker after the other."""
     lab.close_brokers()
-    runs: dict[str, Run] = {MINIBROKER: lambda: _new_minibroker_round(lab)}
+    runs: dict[str, Run] = {build: partial(_new_minibroker_round, lab, build) for build in lab.builds}
     if lab.has_kafka:
         runs[KAFKA] = lambda: _round(lab, lab.kafka)
     samples = lab.interleave(CASE, runs, warm_ups=0)
@@ -61,12 +62,12 @@ def _counts() -> tuple[int, int]:
     return allow_many_connections(PARKED), allow_many_connections(IDLE)
 
 
-def _new_minibroker_round(lab: Lab) -> dict[str, float]:
+def _new_minibroker_round(lab: Lab, build: str) -> dict[str, float]:
     measured: dict[str, float] = {}
     parked, idle = _counts()
-    with lab.new_minibroker() as broker:
+    with lab.new_minibroker(build=build) as broker:
         measured |= _idle(lab, broker, idle)
-    with lab.new_minibroker() as broker:
+    with lab.new_minibroker(build=build) as broker:
         measured |= _parked(lab, broker, parked)
     return measured
 

@@ -21,18 +21,15 @@ WARM_UPS = 2  # the JVM compiles
 
 
 class Kind(NamedTuple):
-    """A request, and for how many partitions the topic it asks for is made; none for no topic."""
+    """A request that is the same each time; what consumers send is in consumers.py."""
 
     metric: str
     text: str
-    partitions: int
 
 
 KINDS = (
-    Kind("api_versions", "ApiVersions", 0),
-    Kind("fetch_1", "Fetch v8, 1 empty partition", 1),
-    Kind("fetch_10", "Fetch v8, 10 empty partitions", 10),
-    Kind("produce", "Produce v5, one 100 B batch", 1),
+    Kind("api_versions", "ApiVersions"),
+    Kind("produce", "Produce v5, one 100 B batch"),
 )
 
 
@@ -45,7 +42,7 @@ def measure(lab: Lab) -> list[Measurement]:
             response_bytes = 0
             request = _frame(kind, "")
             for broker in lab.brokers():
-                request = _frame(kind, create_topic(broker, CASE, partitions=kind.partitions or 1))
+                request = _frame(kind, create_topic(broker, CASE))
                 size_bytes, _ = frames.ask(broker.host, broker.port, request)
                 if broker.name == MINIBROKER:
                     response_bytes = size_bytes
@@ -64,9 +61,7 @@ def measure(lab: Lab) -> list[Measurement]:
 def _frame(kind: Kind, topic: str) -> Frame:
     if kind.metric == "api_versions":
         return frames.api_versions()
-    if kind.metric == "produce":
-        return frames.produce(topic, value_bytes=VALUE_BYTES)
-    return frames.fetch(topic, [0] * kind.partitions)
+    return frames.produce(topic, value_bytes=VALUE_BYTES)
 
 
 def _run(lab: Lab, server: Broker | ServerProcess, request: Frame) -> Run:

@@ -19,7 +19,7 @@ WARM_UPS = 2
 
 
 class Reader:
-    """The Spark process; it reads what it is told."""
+    """The Spark process; it reads the topics it is given."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -82,8 +82,8 @@ def _spark(lab: Lab) -> Iterator[Reader]:
         )
     try:
         if process.stdout is None or process.stdout.readline() != "ready\n":
-            said = errors_path.read_text(errors="replace").strip().splitlines()
-            raise CaseUnavailableError(said[-1] if said else "Spark ended and said nothing")
+            lines = errors_path.read_text(errors="replace").strip().splitlines()
+            raise CaseUnavailableError(lines[-1] if lines else "Spark ended without a message")
         yield Reader(process)
     finally:
         if process.stdin is not None:

@@ -6,12 +6,13 @@ A new broker in every round, on an empty folder. Apache Kafka's ZooKeeper is up 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from benchmarks import frames
 from benchmarks.apache_kafka import ApacheKafka
 from benchmarks.installed import Minibroker, first_answer_seconds
 from benchmarks.lab import Lab
-from benchmarks.measurements import KAFKA, MINIBROKER, Measurement, Run
+from benchmarks.measurements import KAFKA, Measurement, Run
 from benchmarks.topics import create_topic, fill_topic
 
 CASE = "start"
@@ -26,7 +27,7 @@ READERS = 4
 def measure(lab: Lab) -> list[Measurement]:
     """Start brokers, one at a time."""
     lab.close_brokers()
-    runs: dict[str, Run] = {MINIBROKER: lambda: _start_minibroker(lab)}
+    runs: dict[str, Run] = {build: partial(_start_minibroker, lab, build) for build in lab.builds}
     if lab.has_kafka:
         runs[KAFKA] = lambda: _start_kafka(lab)
     samples = lab.interleave(CASE, runs)
@@ -37,8 +38,8 @@ def measure(lab: Lab) -> list[Measurement]:
     ]
 
 
-def _start_minibroker(lab: Lab) -> dict[str, float]:
-    broker = lab.new_minibroker()
+def _start_minibroker(lab: Lab, build: str) -> dict[str, float]:
+    broker = lab.new_minibroker(build=build)
     try:
         return _measure(lab, broker)
     finally:

@@ -105,8 +105,8 @@ class Member:
 def rebalance(host: str, port: int, *, members: int, rounds: int) -> dict[str, float]:
     """Milliseconds from the first member's JoinGroup to the last one's assignment; the first two rounds not counted.
 
-    The leader's JoinGroup begins the rebalance; the others join when a heartbeat of one of them has told of it. The
-    group forms member by member before that, which is not counted.
+    The leader's JoinGroup begins the rebalance; the others join when the heartbeat of one of them has returned
+    REBALANCE_IN_PROGRESS. The group forms member by member before that, which is not counted.
     """
     group: list[Member] = []
     for _ in range(members):
@@ -122,7 +122,7 @@ def rebalance(host: str, port: int, *, members: int, rounds: int) -> dict[str, f
 
 
 def generation(group: list[Member]) -> None:
-    """One rebalance. Who leads stands first: a JoinGroup of the leader, or of somebody new, is what begins it."""
+    """One rebalance. The leader is first in `group`: its JoinGroup, or that of a new member, begins the rebalance."""
     starters = [group[-1]] if not group[-1].id else []
     others = [member for member in group if member not in starters]
     if not starters:

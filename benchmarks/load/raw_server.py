@@ -113,7 +113,7 @@ def send_slices(connection: socket.socket, file: int, file_bytes: int, slice_byt
 
 
 def main() -> None:
-    """Serve as the command line says."""
+    """Serve as the command line asks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["echo", "sendfile"])
     parser.add_argument("port", type=int)

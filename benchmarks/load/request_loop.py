@@ -1,6 +1,6 @@
 """The request loop of request_loop.c for machines without a C compiler: the same arguments, the same line of JSON.
 
-Slower: above some 100,000 answers a second it measures itself. The report says which of the two ran.
+It is slower: above some 100,000 answers a second it measures itself. The report names the one that ran.
 """
 
 from __future__ import annotations

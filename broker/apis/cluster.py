@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.cluster import (
     AlterReplicaLogDirsResponse,
@@ -58,6 +59,15 @@ class ClusterApis:
         self._controller = controller
         self._replica_manager = replica_manager
         self._address_for = address_for
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
+            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+            ApiKey.ELECT_LEADERS: self.elect_leaders,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_partition_reassignments,
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+        }
 
     # -- DescribeCluster --------------------------------------------------------------------------------------
 

@@ -17,12 +17,13 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.config_operations import altered, check_no_nulls, replaced
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
 from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
     AlterConfigsResponse,
@@ -48,6 +49,13 @@ class ConfigApis:
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+        }
 
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.transaction import Transaction, TransactionState
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.transactions import (
     DescribeProducersResponse,
@@ -34,6 +35,13 @@ class DescribeTransactionApis:
     def __init__(self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager) -> None:
         self._coordinator = coordinator
         self._replica_manager = replica_manager
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
+            ApiKey.DESCRIBE_TRANSACTIONS: self.describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: self.list_transactions,
+        }
 
     def describe_producers(self, request: Request, client: Client) -> Body:
         topics = [

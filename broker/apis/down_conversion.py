@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.converted_slice import whole_batches
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 
 class WrittenFor(NamedTuple):

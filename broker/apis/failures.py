@@ -1,138 +1,154 @@
 """What each API answers when the whole request fails: the error code in every place it has.
 
-As kafka's getErrorResponse.
+As kafka's getErrorResponse, but read off the messages. The response's error codes and messages are the failure's; its
+rows with an error code repeat the rows of the request that name the same (a topic, a group ...), whatever the fields
+are called; all else has its default. What the messages do not show is in `OVERRIDES`.
+
+An API's answer is planned when it first fails: a broker without failures pays nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
-from minibroker.broker.apis.fetch import response_row
-from minibroker.broker.replica.partition import NO_EPOCH
-from minibroker.broker.replica.partition_read import failed_fetch
-from minibroker.protocol.api import Request
+from minibroker.broker.apis.configs import known_type
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
-from minibroker.protocol.messages.fetch import FetchResponse, ListOffsetsResponse, OffsetForLeaderEpochResponse
-from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
-from minibroker.protocol.messages.produce import ProduceResponse
-from minibroker.protocol.messages.transactions import (
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnResponse,
-    DescribeProducersResponse,
-    DescribeTransactionsResponse,
-    EndTxnResponse,
-    InitProducerIdResponse,
-    ListTransactionsResponse,
-    TxnOffsetCommitResponse,
-    WriteTxnMarkersResponse,
-)
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
-NO_OFFSET = -1
+# What a row is about: a row of the answer repeats it from the request.
+NAMING = {
+    Meaning.TOPIC,
+    Meaning.TOPIC_ID,
+    Meaning.PARTITION,
+    Meaning.GROUP,
+    Meaning.TRANSACTIONAL_ID,
+    Meaning.PRODUCER_ID,
+    Meaning.COORDINATOR_KEY,
+    Meaning.RESOURCE_TYPE,
+    Meaning.RESOURCE_NAME,
+}
+# A resource of a type that is not known is answered as one of type UNKNOWN.
+REPEATED_AS: dict[Meaning, Callable[[Any], Any]] = {Meaning.RESOURCE_TYPE: known_type}
 NO_ACKS = 0
 
 Body = Any
+# Makes a value of the answer from a row of the request (the request's body where no row is repeated) and the error.
+Make = Callable[[Any, KafkaError], Any]
 
 
-def produce(request: Request, error: KafkaError) -> Body | None:
-    if request.body.acks == NO_ACKS:
-        return None
-    topics: list[Any] = [
-        (
-            topic,
-            [
-                (partition, error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, [], error.message)
-                for partition, _ in partitions
-            ],
-        )
-        for topic, partitions in request.body.topics
-    ]
-    return ProduceResponse(topics=topics)
+def failure_of(request: Request, error: KafkaError) -> Body | None:
+    """The answer to a request that failed; None where there is none."""
+    answer = answer_to_all(request, error)
+    override = OVERRIDES.get(request.api_key)
+    return answer if override is None else override(request.body, answer)
 
 
-def fetch(request: Request, error: KafkaError) -> Body:
-    topics = [
-        (name, [response_row(failed_fetch(TopicPartition(name, row[0]), error.code), error.code) for row in partitions])
-        for name, partitions in request.body.topics
-    ]
-    return FetchResponse(error_code=error.code, topics=topics)
+def answer_to_all(request: Request, error: KafkaError) -> Body:
+    """The error for the request and for every row that it names."""
+    return maker_of(request.api_key, request.api_version)(request.body, error)
 
 
-def list_offsets(request: Request, error: KafkaError) -> Body:
-    make_row = ListOffsetsResponse.row("topics.partitions")
-    topics = [
-        (topic.topic, [make_row(partition=row.partition, error_code=error.code) for row in topic.partitions])
-        for topic in request.body.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
+# -- what the messages do not show ----------------------------------------------------------------------------
 
 
-def offset_for_leader_epoch(request: Request, error: KafkaError) -> Body:
-    topics = [
-        (topic.topic, [(error.code, row.partition, NO_EPOCH, NO_OFFSET) for row in topic.partitions])
-        for topic in request.body.topics
-    ]
-    return OffsetForLeaderEpochResponse(topics=topics)
+def produce_without_acks(asked: Body, answer: Body) -> Body | None:
+    """acks=0 asks for no answer."""
+    return None if asked.acks == NO_ACKS else answer
 
 
-def metadata(request: Request, error: KafkaError) -> Body:
-    make_row = MetadataResponse.row("topics")
-    topics = [
-        make_row(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-        for topic in request.body.topics or ()
-    ]
-    return MetadataResponse(brokers=[], topics=topics)
+def metadata_with_names(asked: Body, answer: Body) -> Body:
+    """A topic asked for by its id has an empty name, also in the versions whose answers could leave it null."""
+    return answer._replace(topics=[topic._replace(name=topic.name or "") for topic in answer.topics])
 
 
-def api_versions(request: Request, error: KafkaError) -> Body:
-    return ApiVersionsResponse(error_code=error.code, api_keys=[])
+def join_group_of_member(asked: Body, answer: Body) -> Body:
+    """A member keeps its id. Elsewhere only rows are repeated: a failed InitProducerId answers with no producer id."""
+    return answer._replace(member_id=asked.member_id)
 
 
-def init_producer_id(request: Request, error: KafkaError) -> Body:
-    return InitProducerIdResponse(error_code=error.code)
+def offset_delete_without_rows(asked: Body, answer: Body) -> Body:
+    """OffsetDelete has a code for its request, and fills only that one."""
+    return answer._replace(topics=[])
 
 
-def add_partitions_to_txn(request: Request, error: KafkaError) -> Body:
-    return AddPartitionsToTxnResponse(topics=partition_rows(request.body.topics, error))
+OVERRIDES: dict[int, Callable[[Body, Body], Body | None]] = {
+    ApiKey.PRODUCE: produce_without_acks,
+    ApiKey.METADATA: metadata_with_names,
+    ApiKey.JOIN_GROUP: join_group_of_member,
+    ApiKey.OFFSET_DELETE: offset_delete_without_rows,
+}
 
 
-def add_offsets_to_txn(request: Request, error: KafkaError) -> Body:
-    return AddOffsetsToTxnResponse(error_code=error.code)
+# -- what they show -------------------------------------------------------------------------------------------
 
 
-def txn_offset_commit(request: Request, error: KafkaError) -> Body:
-    topics = [(name, [row.partition for row in partitions]) for name, partitions in request.body.topics]
-    return TxnOffsetCommitResponse(topics=partition_rows(topics, error))
+@cache
+def maker_of(api_key: int, version: int) -> Make:
+    api = API_TABLE[api_key]
+    asked = Array(api.request.fields, None, is_nullable=False)
+    return row_maker(api.response, "", api.response.fields, asked, version)
 
 
-def end_txn(request: Request, error: KafkaError) -> Body:
-    return EndTxnResponse(error_code=error.code)
+def row_maker(response: Message, path: str, fields: Sequence[Field], asked: Array, version: int) -> Make:
+    """Of the answer's row at `path` and the rows of the request that it repeats."""
+    make = response.row(path)._make
+    makers = [value_maker(response, path, field, asked, version) for field in fields]
+    return lambda row, error: make([value(row, error) for value in makers])
 
 
-def write_txn_markers(request: Request, error: KafkaError) -> Body:
-    markers = [(marker.producer_id, partition_rows(marker.topics, error)) for marker in request.body.markers]
-    return WriteTxnMarkersResponse(markers=markers)
+def value_maker(response: Message, path: str, field: Field, asked: Array, version: int) -> Make:
+    kind, default = field.kind, field.default
+    if field.meaning is Meaning.ERROR_CODE:
+        return lambda row, error: error.code
+    if field.meaning is Meaning.ERROR_MESSAGE:
+        return lambda row, error: error.message
+    if isinstance(kind, Array) and field.is_in(version) and contains(kind.fields, Meaning.ERROR_CODE):
+        found = rows_named({each.meaning for each in kind.fields} & NAMING, asked.fields, version)
+        if found is not None:
+            inner = f"{path}.{field.name}" if path else field.name
+            make = row_maker(response, inner, kind.fields, found.array, version)
+            return lambda row, error: [make(each, error) for each in found.of(row)]
+    elif path and field.meaning in NAMING:
+        return repeater(field.meaning, asked) or (lambda row, error: default)
+    return lambda row, error: default
 
 
-def partition_rows(topics: Iterable[tuple[str, Iterable[int]]], error: KafkaError) -> list[Any]:
-    return [(name, [(partition, error.code) for partition in partitions]) for name, partitions in topics]
+def repeater(meaning: Meaning, asked: Array) -> Make | None:
+    """Takes over what the request's row has of this meaning, if it has any."""
+    as_answered = REPEATED_AS.get(meaning, lambda value: value)
+    if asked.meaning is meaning:  # the row is the value
+        return lambda row, error: as_answered(row)
+    place = place_of(asked.fields, meaning)
+    return None if place is None else lambda row, error: as_answered(row[place])
 
 
-def describe_producers(request: Request, error: KafkaError) -> Body:
-    make_row = DescribeProducersResponse.row("topics.partitions")
-    topics = [
-        (name, [make_row(partition=each, error_code=error.code, error_message=error.message) for each in partitions])
-        for name, partitions in request.body.topics
-    ]
-    return DescribeProducersResponse(topics=topics)
+class NamedRows(NamedTuple):
+    """An array of the request, with the places of the arrays around it, from the outside."""
+
+    places: tuple[int, ...]
+    array: Array
+
+    def of(self, row: Any) -> Sequence[Any]:
+        """The rows; of an array that is null there are none."""
+        rows: list[Any] = [row]
+        for place in self.places:
+            rows = [each for row in rows for each in row[place] or ()]
+        return rows
 
 
-def describe_transactions(request: Request, error: KafkaError) -> Body:
-    make_row = DescribeTransactionsResponse.row("transactions")
-    rows = [make_row(error_code=error.code, transactional_id=each) for each in request.body.transactional_ids]
-    return DescribeTransactionsResponse(transactions=rows)
-
-
-def list_transactions(request: Request, error: KafkaError) -> Body:
-    return ListTransactionsResponse(error_code=error.code)
+def rows_named(meanings: set[Meaning | None], fields: Sequence[Field], version: int) -> NamedRows | None:
+    """The first array of the request whose rows name one of these, however deep: AlterReplicaLogDirs has its topics
+    under directories. A Fetch's forgotten topics come behind those that it asks for."""
+    for place, field in enumerate(fields):
+        if not isinstance(field.kind, Array) or not field.is_in(version):
+            continue
+        if not meanings.isdisjoint({field.meaning, *(each.meaning for each in field.kind.fields)}):
+            return NamedRows((place,), field.kind)
+        inner = rows_named(meanings, field.kind.fields, version)
+        if inner is not None:
+            return NamedRows((place, *inner.places), inner.array)
+    return None

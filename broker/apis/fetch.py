@@ -17,7 +17,8 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
-from minibroker.broker.apis.versions import FETCH_WITHOUT_STORAGE_ERROR, error_for_version
+from minibroker.broker.apis.known_errors import known_code
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -25,12 +26,12 @@ from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
@@ -53,6 +54,9 @@ class FetchApis:
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
         self._clock = clock
+
+    def routes(self) -> Routes:
+        return {ApiKey.FETCH: self.fetch}
 
     # -- Fetch ------------------------------------------------------------------------------------------------
 
@@ -162,7 +166,7 @@ def fetch_response(version: int, answer: FetchAnswer) -> Body:
             topics.append((name, rows))
             last_name = name
         if code is not ErrorCode.NONE:
-            code = error_for_version(code, version, FETCH_WITHOUT_STORAGE_ERROR)
+            code = known_code(ApiKey.FETCH, version, code)
         rows.append(response_row(result, code))
     return FETCH_RESPONSE(error_code=answer.error, session_id=answer.session_id, topics=topics)
 

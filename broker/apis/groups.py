@@ -15,13 +15,14 @@ from typing import Any
 
 from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.groups import (
     DeleteGroupsResponse,
@@ -36,7 +37,6 @@ from minibroker.protocol.messages.groups import (
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
-FIRST_VERSION_WITH_MANY_KEYS = 4
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
@@ -69,16 +69,26 @@ class GroupApis:
         self._address_for = address_for
         self._broker_id = broker_id
 
+    def routes(self) -> Routes:
+        return {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join_group,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave_group,
+            ApiKey.SYNC_GROUP: self.sync_group,
+            ApiKey.DESCRIBE_GROUPS: self.describe_groups,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete_groups,
+        }
+
     # -- FindCoordinator --------------------------------------------------------------------------------------
 
     def find_coordinator(self, request: Request, client: Client) -> Body:
         """This broker, once the topic is there in which it will keep what it coordinates."""
         error = self._ensure_topic(request.body.key_type)
         node_id, (host, port) = (-1, ("", -1)) if error else (self._broker_id, self._address_for(client))
-        if request.api_version < FIRST_VERSION_WITH_MANY_KEYS:
-            return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
         rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=rows)
+        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port, coordinators=rows)
 
     def _ensure_topic(self, key_type: int) -> ErrorCode:
         if key_type not in (KEY_GROUP, KEY_TRANSACTION):
@@ -104,9 +114,11 @@ class GroupApis:
                 must_know_member_id=version >= FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID and body.group_instance_id is None,
                 client_id=request.client_id or "",
                 client_host=client_host(client),
-                rebalance_timeout_ms=body.rebalance_timeout_ms
-                if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
-                else body.session_timeout_ms,
+                rebalance_timeout_ms=(
+                    body.rebalance_timeout_ms
+                    if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+                    else body.session_timeout_ms
+                ),
                 session_timeout_ms=body.session_timeout_ms,
                 protocol_type=body.protocol_type,
                 protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],

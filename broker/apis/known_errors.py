@@ -1,32 +1,61 @@
-"""Error codes for clients of an older release: one that came later is not answered by a broker that acts as it.
+"""Error codes that a client does not know, and the codes that it gets instead.
 
-Works on finished answers, by the fields their messages declare; without `--act-as` no answer comes here.
+By the version of the API: some codes came with one (`CAME_WITH`), which its handler asks for. By the release that the
+broker acts as: `KnownErrors` works on finished answers, by the error codes that their messages declare; without
+`--act-as` no answer comes there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
-from minibroker.protocol.api import Api
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field
-
-ERROR_FIELD = "error_code"
 
 Body = Any
 # Where error codes are in a row: the place of the field, and where they are in the rows there, if it has rows.
 Places = list[tuple[int, "Places | None"]]
 
 
+class CodeOfVersion(NamedTuple):
+    """A code that clients know from version `first` on; older ones get the code `before`."""
+
+    first: int
+    before: ErrorCode
+
+
+# A storage error is a fatal surprise to a client that does not know it: it is to look for another leader, and retry
+# (as kafka 2.0.1 FetchResponse and ProduceResponse). A fenced producer was one with an old epoch.
+CAME_WITH: dict[int, dict[ErrorCode, CodeOfVersion]] = {
+    ApiKey.PRODUCE: {ErrorCode.KAFKA_STORAGE_ERROR: CodeOfVersion(4, ErrorCode.NOT_LEADER_FOR_PARTITION)},
+    ApiKey.FETCH: {ErrorCode.KAFKA_STORAGE_ERROR: CodeOfVersion(6, ErrorCode.NOT_LEADER_FOR_PARTITION)},
+    ApiKey.INIT_PRODUCER_ID: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(4, ErrorCode.INVALID_PRODUCER_EPOCH)},
+    ApiKey.ADD_PARTITIONS_TO_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
+    ApiKey.ADD_OFFSETS_TO_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
+    ApiKey.END_TXN: {ErrorCode.PRODUCER_FENCED: CodeOfVersion(2, ErrorCode.INVALID_PRODUCER_EPOCH)},
+}
+
+
+def known_code(api_key: int, version: int, code: ErrorCode) -> ErrorCode:
+    """The code, or the one that stands for it in a version that does not know it. Only for APIs of `CAME_WITH`."""
+    if code is ErrorCode.NONE:
+        return code
+    later = CAME_WITH[api_key].get(code)
+    return code if later is None or version >= later.first else later.before
+
+
 class KnownErrors:
     """Answers with the codes of `error_said` in place of those this broker gives."""
 
-    def __init__(self, apis: Iterable[Api], error_said: Callable[[int], int]) -> None:
-        self._places: dict[int, Places] = {api.key: error_places(api.response.fields) for api in apis}
+    def __init__(self, error_said: Callable[[int], int]) -> None:
         self._error_said = error_said
 
     def said(self, api_key: int, body: Body) -> Body:
-        return self._row(body, self._places[api_key])
+        return self._row(body, places_of_answer(api_key))
 
     def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:
         values = list(row)
@@ -39,10 +68,15 @@ class KnownErrors:
         return tuple(values)
 
 
+@cache
+def places_of_answer(api_key: int) -> Places:
+    return error_places(API_TABLE[api_key].response.fields)
+
+
 def error_places(fields: Sequence[Field]) -> Places:
     places: Places = []
     for place, field in enumerate(fields):
-        if field.name == ERROR_FIELD:
+        if field.meaning is Meaning.ERROR_CODE:
             places.append((place, None))
         elif isinstance(field.kind, Array) and (inner := error_places(field.kind.fields)):
             places.append((place, inner))

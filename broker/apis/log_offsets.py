@@ -14,10 +14,11 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
 from minibroker.broker.replica.partition_read import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from minibroker.protocol.primitives import TopicPartition
@@ -37,6 +38,9 @@ class LogOffsetApis:
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
+
+    def routes(self) -> Routes:
+        return {ApiKey.LIST_OFFSETS: self.list_offsets, ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch}
 
     # -- ListOffsets ------------------------------------------------------------------------------------------
 

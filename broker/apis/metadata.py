@@ -1,6 +1,6 @@
 """ApiVersions and Metadata: how a client finds its way.
 
-ApiVersions v0-v3: what the handler table serves; a version that is not known is answered in v0 with
+ApiVersions v0-v3: the APIs that are served; a version that is not known is answered in v0 with
 UNSUPPORTED_VERSION and no list (as kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
 Metadata v0-v12. Version notes: v0 an empty list means all topics, replicas are live ones · v1 null does, an empty list
 means none, knows racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from minibroker.broker.apis import authorized_operations
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.protocol.api import Api, Request
+from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
 
-FIRST_VERSION_WITH_SOFTWARE = 3
+SOFTWARE_NAMES_REMEMBERED = 32
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
@@ -49,13 +51,16 @@ class MetadataApis:
         self.served: Sequence[Api] = ()
         self._offer: Body | None = None  # the same for everyone, made when first asked for
 
+    def routes(self) -> Routes:
+        return {ApiKey.METADATA: self.metadata, ApiKey.API_VERSIONS: self.api_versions}
+
     # -- ApiVersions ------------------------------------------------------------------------------------------
 
     def api_versions(self, request: Request, client: Client) -> Body:
         if request.body is None:  # a version we do not know: the framing could not read further
             request.api_version = 0
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
-        if request.api_version >= FIRST_VERSION_WITH_SOFTWARE and not is_software_named(request.body):
+        if not is_software_named(request.body):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self.served]
@@ -154,7 +159,12 @@ class MetadataApis:
 
 def is_software_named(body: Body) -> bool:
     """Whether a client says what it is, in words that may be written down (as kafka 2.4 ApiVersionsRequest.isValid)."""
-    return all(SOFTWARE_NAME.fullmatch(each) for each in (body.client_software_name, body.client_software_version))
+    return is_software_name(body.client_software_name) and is_software_name(body.client_software_version)
+
+
+@lru_cache(maxsize=SOFTWARE_NAMES_REMEMBERED)
+def is_software_name(name: str) -> bool:
+    return SOFTWARE_NAME.fullmatch(name) is not None
 
 
 def topic_row(

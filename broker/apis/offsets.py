@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_manager import Errors, FetchedOffset, OffsetManager
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
@@ -28,7 +29,7 @@ from minibroker.protocol.primitives import TopicPartition
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
-FIRST_VERSION_WITH_ALL = 2
+GROUP_ERROR = OffsetFetchResponse.field("error_code")
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Body = Any
@@ -44,6 +45,13 @@ class OffsetApis:
         self._metadata_cache = metadata_cache
         self._clock = clock
         self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in profile.habits
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.OFFSET_COMMIT: self.offset_commit,
+            ApiKey.OFFSET_FETCH: self.offset_fetch,
+            ApiKey.OFFSET_DELETE: self.offset_delete,
+        }
 
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
@@ -88,11 +96,11 @@ class OffsetApis:
 
     def offset_fetch(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
-        if body.topics is None and version < FIRST_VERSION_WITH_ALL:
+        if body.topics is None and not GROUP_ERROR.is_in(version):
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
         error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
-        if error is not ErrorCode.NONE and version < FIRST_VERSION_WITH_ALL:
+        if error is not ErrorCode.NONE and not GROUP_ERROR.is_in(version):
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
         elif version == 0:
             offsets = {each: self._as_v0(each, offset) for each, offset in offsets.items()}

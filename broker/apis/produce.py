@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.apis.versions import PRODUCE_WITHOUT_STORAGE_ERROR, error_for_version
+from minibroker.broker.apis.known_errors import known_code
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
@@ -40,6 +41,9 @@ class ProduceApis:
 
     def __init__(self, replica_manager: ReplicaManager) -> None:
         self._replica_manager = replica_manager
+
+    def routes(self) -> Routes:
+        return {ApiKey.PRODUCE: self.produce}
 
     def produce(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
@@ -104,7 +108,7 @@ def answer(request: Request, refused: AppendResults, results: AppendResults) -> 
             if error is ErrorCode.NONE and info is not None:
                 rows.append((partition, error, info.first_offset, info.log_append_time_ms, log_start_offset, [], None))
             else:
-                code = error_for_version(error, version, PRODUCE_WITHOUT_STORAGE_ERROR)
+                code = known_code(ApiKey.PRODUCE, version, error)
                 if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
                     code = ErrorCode.INVALID_RECORD  # as kafka 2.4: sending it again would not help
                 appended = (NO_OFFSET, NO_OFFSET) if info is None else (info.first_offset, info.log_append_time_ms)

@@ -18,6 +18,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.describe_configs import describe_topic
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
@@ -26,7 +27,7 @@ from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.topics import (
     CreatePartitionsResponse,
@@ -53,6 +54,14 @@ class TopicApis:
         self._replica_manager = replica_manager
         self._config = config
         self._controller = controller
+
+    def routes(self) -> Routes:
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+            ApiKey.DELETE_RECORDS: self.delete_records,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+        }
 
     # -- CreateTopics -----------------------------------------------------------------------------------------
 

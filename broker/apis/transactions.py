@@ -8,11 +8,13 @@ v2; TxnOffsetCommit v3 knows the member that read what is committed (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.known_errors import known_code
+from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.pending import Pending, then
@@ -20,21 +22,17 @@ from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from minibroker.protocol.api import Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.transactions import (
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
-    EndTxnResponse,
     InitProducerIdResponse,
     TxnOffsetCommitResponse,
     WriteTxnMarkersResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
 
-FIRST_INIT_WITH_PRODUCER_FENCED = 4
-FIRST_WITH_PRODUCER_FENCED = 2
 NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 Body = Any
@@ -58,6 +56,16 @@ class TransactionApis:
         self._metadata_cache = metadata_cache
         self._clock = clock
 
+    def routes(self) -> Routes:
+        return {
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets_to_txn,
+            ApiKey.END_TXN: self.end_txn,
+            ApiKey.WRITE_TXN_MARKERS: self.write_txn_markers,
+            ApiKey.TXN_OFFSET_COMMIT: self.txn_offset_commit,
+        }
+
     def init_producer_id(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
@@ -68,7 +76,7 @@ class TransactionApis:
 
         def answer(result: Initialized) -> Body:
             producer_id, epoch = result.producer
-            error = fenced_for_version(result.error, request.api_version, FIRST_INIT_WITH_PRODUCER_FENCED)
+            error = known_code(ApiKey.INIT_PRODUCER_ID, request.api_version, result.error)
             return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
 
         outcome = self._coordinator.initialize(body.transactional_id, body.transaction_timeout_ms, expected)
@@ -84,7 +92,7 @@ class TransactionApis:
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), partitions.keys())
 
         def answer(error: ErrorCode) -> Body:
-            error = fenced_for_version(error, request.api_version, FIRST_WITH_PRODUCER_FENCED)
+            error = known_code(ApiKey.ADD_PARTITIONS_TO_TXN, request.api_version, error)
             return AddPartitionsToTxnResponse(topics=rows_of(dict.fromkeys(partitions, error)))
 
         return then(outcome, answer)
@@ -103,12 +111,12 @@ class TransactionApis:
         body = request.body
         partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
-        return then(outcome, partial(answer_with, AddOffsetsToTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, request))
 
     def end_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         outcome = self._coordinator.end(body.transactional_id, producer_of(body), is_commit=body.is_commit)
-        return then(outcome, partial(answer_with, EndTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, request))
 
     def txn_offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Offsets that count when the transaction is committed; those of partitions there are not, are refused."""
@@ -164,15 +172,10 @@ class TransactionApis:
         return then(self._markers.write(marker), add)
 
 
-def fenced_for_version(error: ErrorCode, version: int, first_that_knows: int) -> ErrorCode:
-    """Older clients know a producer that was shut out by its epoch only."""
-    if error is ErrorCode.PRODUCER_FENCED and version < first_that_knows:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error
-
-
-def answer_with(make_response: Callable[..., Body], version: int, error: ErrorCode) -> Body:
-    return make_response(error_code=fenced_for_version(error, version, FIRST_WITH_PRODUCER_FENCED))
+def answer_with(request: Request, error: ErrorCode) -> Body:
+    """The answer of an API that has an error code and nothing else."""
+    code = known_code(request.api_key, request.api_version, error)
+    return API_TABLE[request.api_key].response(error_code=code)
 
 
 def producer_of(body: Body) -> ProducerIdentity:

@@ -42,7 +42,10 @@ TopicDeletionListener = Callable[[Sequence[TopicPartition]], None]
 
 
 class Controller:
-    """The one writer of topics and of changed settings."""
+    """The one writer of topics and of changed settings.
+
+    Those in `on_topic_deleted` are called with the partitions of a topic that is gone.
+    """
 
     def __init__(
         self,
@@ -52,15 +55,13 @@ class Controller:
         store: TopicStore,
         metadata_cache: MetadataCache,
         replica_manager: ReplicaManager,
-        on_topic_deleted: Iterable[TopicDeletionListener] = (),
     ) -> None:
-        """Those in `on_topic_deleted`, which may still be added to, are told the partitions of a topic that is gone."""
         self._config = config
         self._dynamic_config = dynamic_config
         self._store = store
         self._cache = metadata_cache
         self._replica_manager = replica_manager
-        self._on_topic_deleted = on_topic_deleted
+        self.on_topic_deleted: list[TopicDeletionListener] = []
         self._producer_ids = iter(range(0))
         self._internal_topics = internal_topics(config)
 
@@ -163,7 +164,7 @@ class Controller:
         if deleted:
             self._store.being_deleted -= deleted.keys()
             # Written down as well: by the next start such directories may be another's, Apache Kafka's.
-            attempt(self._save, "that topics are gone", lambda: None)
+            attempt(self._store.save_or_undo, "that topics are gone", lambda: None)
         return outcomes
 
     # -- settings ---------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class Controller:
         if validate_only:
             return
         before, topic.configs = topic.configs, dict(configs)
-        self._save("the configs", lambda: setattr(topic, "configs", before))
+        self._store.save_or_undo("the configs", lambda: setattr(topic, "configs", before))
         self._replica_manager.log_manager.set_topic_overrides(name, topic.configs)
         self._show(topic)
         logger.info("topic %s has the configs %s now", name, topic.configs)
@@ -202,28 +203,11 @@ class Controller:
         change.check_storable()
         before = self._store.broker_configs
         self._store.broker_configs = before | {broker: dict(configs)}
-        self._save("the settings", lambda: setattr(self._store, "broker_configs", before))
+        self._store.save_or_undo("the settings", lambda: setattr(self._store, "broker_configs", before))
         self._dynamic_config.apply(change)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
 
     # -- replicas ---------------------------------------------------------------------------------------------
-
-    def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Write the in-sync replicas of partitions down, and tell clients of them from now on.
-
-        Raises KafkaError(KAFKA_STORAGE_ERROR); nothing has changed then. The leader changes its own set after this,
-        as kafka 2.0.1 Partition.updateIsr.
-        """
-        states = {each: self._store.topics[each.topic].partitions[each.partition] for each in changes}
-        before = {each: state.in_sync_replicas for each, state in states.items()}
-        for each, state in states.items():
-            state.in_sync_replicas = list(changes[each])
-
-        def restore() -> None:
-            for each, state in states.items():
-                state.in_sync_replicas = before[each]
-
-        self._save("the in-sync replicas", restore)
 
     # -- producer ids -----------------------------------------------------------------------------------------
 
@@ -234,25 +218,17 @@ class Controller:
             return producer_id
         first = self._store.next_producer_id
         self._store.next_producer_id = first + PRODUCER_ID_BLOCK
-        self._save("a block of producer ids", lambda: setattr(self._store, "next_producer_id", first))
+        self._store.save_or_undo("a block of producer ids", lambda: setattr(self._store, "next_producer_id", first))
         self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
         return next(self._producer_ids)
 
     # -- how --------------------------------------------------------------------------------------------------
 
-    def _save(self, what: str, undo: Callable[[], object]) -> None:
-        """Raises KafkaError(KAFKA_STORAGE_ERROR) when `what` could not be written down, and has been undone."""
-        try:
-            self._store.save()
-        except OSError as error:
-            undo()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {what} down: {error}") from error
-
     def _saved_then(
         self, topics: Mapping[str, TopicState], what: str, undo: Callable[[], object], act: Callable[[TopicState], None]
     ) -> dict[str, TopicState | KafkaError]:
         """Write down what has changed for these topics, once, and act on each; the error for all if it is undone."""
-        saved = attempt(self._save, what, undo) if topics else None
+        saved = attempt(self._store.save_or_undo, what, undo) if topics else None
         if saved is not None:
             return dict.fromkeys(topics, saved)
         failures = {name: attempt(act, topic) for name, topic in topics.items()}
@@ -316,7 +292,7 @@ class Controller:
             self._replica_manager.stop_replica(topic_partition, delete=True)
         logger.info("deleted topic %s", topic.name)
         partitions = list(self._cache.partitions_of(topic))
-        for tell in self._on_topic_deleted:
+        for tell in self.on_topic_deleted:
             tell(partitions)
 
     def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:

@@ -14,13 +14,14 @@ import base64
 import json
 import os
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import write_atomically
+from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
@@ -89,6 +90,31 @@ class TopicStore:
             "being_deleted": sorted(self.being_deleted),
         }
         write_atomically(self._path, json.dumps(document, indent=1).encode())
+
+    def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
+        """Save; if that fails, undo the change. Raises KafkaError(KAFKA_STORAGE_ERROR) then, which names `what`."""
+        try:
+            self.save()
+        except OSError as error:
+            undo()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {what} down: {error}") from error
+
+    def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Save the in-sync replicas of partitions, which Metadata answers from now on.
+
+        Raises KafkaError(KAFKA_STORAGE_ERROR), and changes nothing then. The leader changes its own set after this, as
+        kafka 2.0.1 Partition.updateIsr.
+        """
+        states = {each: self.topics[each.topic].partitions[each.partition] for each in changes}
+        before = {each: state.in_sync_replicas for each, state in states.items()}
+        for each, state in states.items():
+            state.in_sync_replicas = list(changes[each])
+
+        def restore() -> None:
+            for each, state in states.items():
+                state.in_sync_replicas = before[each]
+
+        self.save_or_undo("the in-sync replicas", restore)
 
     def exists(self) -> bool:
         return os.path.exists(self._path)

@@ -1,8 +1,9 @@
 """Answers a request that faults fail, in whole or for some of its topics and partitions, exactly as Kafka would.
 
-What is struck is answered by the API's own failure answer (apis/failures.py and its like), the rest by its handler,
-and both are merged. A Fetch names, besides its own partitions, those of its session: an error among them is told at
-once, it does not wait for records. Metadata fails for topics only after they were looked up: it must tell the brokers.
+What is struck as a whole is answered by the API's own failure (apis/failures.py). What is struck in part is served but
+for that part, and the answer gets rows with the error. A Fetch names, besides its own partitions, those of its session:
+an error among them is told at once, it does not wait for records. Metadata fails for topics only after they were looked
+up: it must tell the brokers.
 """
 
 from __future__ import annotations
@@ -11,18 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.apis.failures import failure_of
 from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.faults.fault import Fault, When
 from minibroker.broker.faults.rows import (
     EVERY_PARTITION,
     ROWS,
     Place,
-    answered_places,
     asked_places,
-    merged,
-    naming,
-    only,
+    with_failed_rows,
     with_failed_topics,
+    without,
 )
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetch_session import (
@@ -35,12 +35,10 @@ from minibroker.broker.replica.fetch_session import (
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse
-from minibroker.protocol.messages.groups import OffsetDeleteResponse
 from minibroker.protocol.primitives import TopicPartition
 
 # What a Fetch answer says of itself; all other errors it has in its rows.
 SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
-FIRST_FETCH_WITH_SESSIONS = 7
 
 Body = Any
 Struck = dict[Place, Fault]
@@ -85,37 +83,34 @@ class Failing:
     async def _as_a_whole(self, request: Request, client: Client, fault: Fault) -> Body:
         if fault.when is When.AFTER:
             await answered(self._registry, request, client)
-        return self._failed(request, fault)
+        return failed(request, fault)
 
     async def _in_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         struck = assigned(self.places(request) or [], faults)
         unserved = [place for place, fault in struck.items() if fault.when is When.BEFORE]
         if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
-            served = self._registry.failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
+            served = failure_of(request, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED))
         else:
-            rest = with_body(request, self._only(request, unserved, is_rest=True)) if unserved else request
+            rest = without_places(request, unserved) if unserved else request
             served = await answered(self._registry, rest, client)
-        for fault, places in by_fault(struck).items():
-            failed = self._failed(with_body(request, self._only(request, places)), fault)
-            served = merged(request.api_key, served, failed)
-        return served
+        return with_failures(request, served, struck)
 
     async def _answered_first(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """What asks for everything is struck in what there was to answer."""
         served = await answered(self._registry, request, client)
-        return self._with_failures(request, served, assigned(answered_places(request.api_key, served), faults))
+        return with_failures(request, served, assigned(ROWS[request.api_key].places(served), faults))
 
     async def _metadata(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         served = await answered(self._registry, request, client)
         topics = [(topic.name or "", EVERY_PARTITION) for topic in served.topics]
         struck = assigned(topics, [fault for fault in faults if fault.match.partition is None])
-        partitions = answered_places(ApiKey.METADATA, served)
+        partitions = ROWS[ApiKey.METADATA].places(served)
         struck |= assigned(partitions, [fault for fault in faults if fault.match.partition is not None])
         return with_failed_topics(served, {place: fault.code for place, fault in struck.items()})
 
     async def _fetch(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         """Read as always, so that the session goes on; what is struck is told instead of what was read."""
-        if request.api_version >= FIRST_FETCH_WITH_SESSIONS:
+        if FetchResponse.field("error_code").is_in(request.api_version):
             for fault in faults:
                 if fault.code in SESSION_ERRORS and fault.strikes():
                     return FetchResponse(error_code=fault.code)
@@ -126,13 +121,7 @@ class Failing:
         if served.error_code in SESSION_ERRORS or not struck:
             return served
         self._forget_what_was_told(served.session_id, struck)
-        return self._with_failures(request, served, struck)
-
-    def _with_failures(self, request: Request, served: Body, struck: Struck) -> Body:
-        for fault, places in by_fault(struck).items():
-            named = naming(request.api_key, request.api_version, request.body, places)
-            served = merged(request.api_key, served, self._failed(with_body(request, named), fault))
-        return served
+        return with_failures(request, served, struck)
 
     def _forget_what_was_told(self, session_id: int, struck: Struck) -> None:
         """An error tells no high watermark: the end of the error is a change that the session must tell."""
@@ -144,20 +133,6 @@ class Failing:
     def _session(self, body: Body) -> FetchSession | None:
         session = self._fetch_sessions.get(body.session_id)
         return session if session is not None and session.epoch == body.session_epoch else None
-
-    def _only(self, request: Request, places: Sequence[Place], *, is_rest: bool = False) -> Body:
-        return only(request.api_key, request.api_version, request.body, places, is_rest=is_rest)
-
-    def _failed(self, request: Request, fault: Fault) -> Body:
-        """Raises CloseConnectionError for acks=0, which has no answer: all that its client can notice."""
-        if request.api_key == ApiKey.API_VERSIONS and fault.code is ErrorCode.UNSUPPORTED_VERSION:
-            request.api_version = 0  # as Kafka says it: in the version every client can read
-        body = self._registry.failure_of(request, KafkaError(fault.code))
-        if request.api_key == ApiKey.OFFSET_DELETE and fault.match.topic is not None:
-            return offset_delete_rows(request, fault.code)
-        if body is None:
-            raise CloseConnectionError(f"a fault of a test: {fault.code.name}, and no answer to say so")
-        return body
 
 
 async def answered(registry: ApiRegistry, request: Request, client: Client) -> Body:
@@ -176,17 +151,30 @@ def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:
     return struck
 
 
-def by_fault(struck: Struck) -> dict[Fault, list[Place]]:
-    places: dict[Fault, list[Place]] = {}
-    for place, fault in struck.items():
-        places.setdefault(fault, []).append(place)
-    return places
+def failed(request: Request, fault: Fault) -> Body:
+    """Raises CloseConnectionError for acks=0, which has no answer: all that its client can notice."""
+    if request.api_key == ApiKey.API_VERSIONS and fault.code is ErrorCode.UNSUPPORTED_VERSION:
+        request.api_version = 0  # as Kafka says it: in the version every client can read
+    body = failure_of(request, KafkaError(fault.code))
+    if body is None:
+        raise unanswered(fault)
+    return body
 
 
-def offset_delete_rows(request: Request, code: ErrorCode) -> Body:
-    """Failing as a whole, OffsetDelete says so of itself; it has codes for partitions, too."""
-    topics = [(topic.name, [(each, code) for each in topic.partitions]) for topic in request.body.topics]
-    return OffsetDeleteResponse(topics=topics)
+def with_failures(request: Request, served: Body, struck: Struck) -> Body:
+    """The answer, with errors for what is struck. Raises CloseConnectionError if there is none to have them."""
+    if served is None and struck:
+        raise unanswered(next(iter(struck.values())))
+    codes = {place: fault.code for place, fault in struck.items()}
+    return with_failed_rows(request.api_key, served, codes) if codes else served
+
+
+def unanswered(fault: Fault) -> CloseConnectionError:
+    return CloseConnectionError(f"a fault of a test: {fault.code.name}, and no answer to say so")
+
+
+def without_places(request: Request, places: Sequence[Place]) -> Request:
+    return with_body(request, without(request.api_key, request.api_version, request.body, places))
 
 
 def with_body(request: Request, body: Body) -> Request:

@@ -1,161 +1,145 @@
 """Where a request names topics and partitions, and where its answer has their error codes.
 
-`ROWS` lists the APIs whose answers can fail for one topic or partition alone. A fault splits such a request into the
-part that is struck and the rest: the rest is served, the other answered as a failure, and the two answers are merged.
-The other APIs fail as a whole.
+`ROWS` has the APIs whose answers can fail for one topic or partition alone; their messages show which these are. A
+fault splits such a request into the part that is struck and the rest: the rest is served, and its answer gets rows with
+the error for the struck part. The other APIs fail as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from minibroker.broker.apis.topics import FIRST_VERSION_THAT_DELETES_BY_ID
 from minibroker.broker.cluster.metadata_cache import NO_LEADER
-from minibroker.protocol.api import API_TABLE, ApiKey
-from minibroker.protocol.schema import Field
+from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
 EVERY_PARTITION = -1  # in the place of a partition, where an API names topics only
-TOPIC_NAMES = ("topic", "name")
 
 Body = Any
 # A topic and a partition of it.
 Place = tuple[str, int]
 
 
-class Rows(NamedTuple):
-    """The fields with the topics of an API's request and of its answer; whether there are partitions in them."""
+class TopicRows(NamedTuple):
+    """The array of a message that names topics, and the indexes in its rows. `topic` is None where a row is the name
+    itself, `partitions` where there are none, `partition` where a partition's row is its number."""
 
-    asked: str
-    answered: str
-    has_partitions: bool = True
+    field: str
+    topic: int | None
+    partitions: int | None
+    partition: int | None
+
+    @property
+    def has_partitions(self) -> bool:
+        return self.partitions is not None
+
+    def name_of(self, row: Any) -> str:
+        """Empty for a topic that is named by its id."""
+        return row if self.topic is None else row[self.topic] or ""
+
+    def number_of(self, row: Any) -> int:
+        number: int = row if self.partition is None else row[self.partition]
+        return number
+
+    def places(self, body: Body) -> list[Place]:
+        found: list[Place] = []
+        for topic in getattr(body, self.field):
+            name = self.name_of(topic)
+            if self.partitions is None:
+                found.append((name, EVERY_PARTITION))
+            else:
+                found += [(name, self.number_of(row)) for row in topic[self.partitions]]
+        return found
 
 
-ROWS: dict[int, Rows] = {
-    ApiKey.PRODUCE: Rows("topics", "topics"),
-    ApiKey.FETCH: Rows("topics", "topics"),
-    ApiKey.LIST_OFFSETS: Rows("topics", "topics"),
-    ApiKey.METADATA: Rows("topics", "topics"),
-    ApiKey.OFFSET_COMMIT: Rows("topics", "topics"),
-    ApiKey.OFFSET_FETCH: Rows("topics", "topics"),
-    ApiKey.CREATE_TOPICS: Rows("topics", "topics", has_partitions=False),
-    ApiKey.DELETE_TOPICS: Rows("topic_names", "topics", has_partitions=False),
-    ApiKey.DELETE_RECORDS: Rows("topics", "topics"),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Rows("topics", "topics"),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Rows("topics", "topics"),
-    ApiKey.TXN_OFFSET_COMMIT: Rows("topics", "topics"),
-    ApiKey.CREATE_PARTITIONS: Rows("topics", "results", has_partitions=False),
-    ApiKey.ELECT_LEADERS: Rows("topic_partitions", "topics"),
-    ApiKey.OFFSET_DELETE: Rows("topics", "topics"),
-    ApiKey.DESCRIBE_PRODUCERS: Rows("topics", "topics"),
+def topic_rows(fields: Iterable[Field]) -> TopicRows | None:
+    """Of the first array that names topics."""
+    for field in fields:
+        columns = field.kind.fields if isinstance(field.kind, Array) else ()
+        topic = place_of(columns, Meaning.TOPIC)
+        if topic is None and field.meaning is not Meaning.TOPIC:
+            continue
+        for place, column in enumerate(columns):
+            if isinstance(column.kind, Array):
+                partition = place_of(column.kind.fields, Meaning.PARTITION)
+                if partition is not None or column.meaning is Meaning.PARTITION:
+                    return TopicRows(field.name, topic, place, partition)
+        return TopicRows(field.name, topic, None, None)
+    return None
+
+
+def failing_rows(response: Message) -> TopicRows | None:
+    """The topics of an answer, if they have error codes."""
+    return topic_rows(field for field in response.fields if contains((field,), Meaning.ERROR_CODE))
+
+
+ROWS: dict[int, TopicRows] = {
+    key: rows
+    for key, api in API_TABLE.items()
+    if topic_rows(api.request.fields) is not None and (rows := failing_rows(api.response)) is not None
 }
 
 
-class Columns(NamedTuple):
-    """The places of fields in the rows of an answer: its topics, and their partitions (None if it has none)."""
-
-    topic: int
-    partitions: int | None
-    partition: int
-
-
 @cache
-def columns_of(api_key: int) -> Columns:
-    topics = field_named(API_TABLE[api_key].response.fields, ROWS[api_key].answered).kind.fields
-    names = [field.name for field in topics]
-    topic = next(index for index, name in enumerate(names) if name in TOPIC_NAMES)
-    if not ROWS[api_key].has_partitions:
-        return Columns(topic, None, 0)
-    partitions = field_named(topics, "partitions").kind.fields
-    return Columns(topic, names.index("partitions"), [field.name for field in partitions].index("partition"))
-
-
-def field_named(fields: Sequence[Field], name: str) -> Field:
-    return next(field for field in fields if field.name == name)
-
-
-def asked_field(api_key: int, version: int) -> str:
-    """DeleteTopics has had its names in another place since topics have ids."""
-    if api_key == ApiKey.DELETE_TOPICS and version >= FIRST_VERSION_THAT_DELETES_BY_ID:
-        return "topics"
-    return ROWS[api_key].asked
+def asked_rows(api_key: int, version: int) -> TopicRows:
+    """The topics of a request. Its partitions count where the answer has some: those of CreateTopics do not."""
+    rows = topic_rows(field for field in API_TABLE[api_key].request.fields if field.is_in(version))
+    assert rows is not None
+    return rows if ROWS[api_key].has_partitions else rows._replace(partitions=None)
 
 
 def asked_places(api_key: int, version: int, body: Body) -> list[Place] | None:
     """The topics and partitions a request names; None where it asks for all there are, without a name."""
-    topics = getattr(body, asked_field(api_key, version))
-    if topics is None:
-        return None
-    if ROWS[api_key].has_partitions and api_key != ApiKey.METADATA:
-        return [(topic[0], partition_of(row)) for topic in topics for row in topic.partitions]
-    return [(name_of(topic), EVERY_PARTITION) for topic in topics]
+    asked = asked_rows(api_key, version)
+    return None if getattr(body, asked.field) is None else asked.places(body)
 
 
-def name_of(topic: Any) -> str:
-    """Of a row that is a name, or has one. Empty for a topic that is named by its id."""
-    return topic if isinstance(topic, str) else topic.name or ""
-
-
-def partition_of(row: Any) -> int:
-    number: int = row if isinstance(row, int) else row[0]
-    return number
-
-
-def answered_places(api_key: int, body: Body) -> list[Place]:
-    """The topics and partitions an answer has rows for."""
-    columns = columns_of(api_key)
-    places = []
-    for topic in getattr(body, ROWS[api_key].answered):
-        name = topic[columns.topic] or ""
-        if columns.partitions is None:
-            places.append((name, EVERY_PARTITION))
-        else:
-            places += [(name, row[columns.partition]) for row in topic[columns.partitions]]
-    return places
-
-
-def only(api_key: int, version: int, body: Body, places: Iterable[Place], *, is_rest: bool = False) -> Body:
-    """The request for `places` alone; `is_rest`: for all but those."""
-    chosen = set(places)
-    field = asked_field(api_key, version)
+def without(api_key: int, version: int, body: Body, places: Container[Place]) -> Body:
+    """The request for all that it names but `places`."""
+    asked = asked_rows(api_key, version)
     topics = []
-    for topic in getattr(body, field):
-        if not ROWS[api_key].has_partitions:
-            if ((name_of(topic), EVERY_PARTITION) in chosen) != is_rest:
+    for topic in getattr(body, asked.field):
+        name = asked.name_of(topic)
+        if asked.partitions is None:
+            if (name, EVERY_PARTITION) not in places:
                 topics.append(topic)
             continue
-        rows = [row for row in topic.partitions if ((topic[0], partition_of(row)) in chosen) != is_rest]
+        rows = [row for row in topic[asked.partitions] if (name, asked.number_of(row)) not in places]
         if rows:
-            topics.append(topic._replace(partitions=rows))
-    return body._replace(**{field: topics})
+            topics.append(topic._replace(**{topic._fields[asked.partitions]: rows}))
+    return body._replace(**{asked.field: topics})
 
 
-def naming(api_key: int, version: int, body: Body, places: Iterable[Place]) -> Body:
-    """The request, as if it had named `places`: for an answer that fails for what was not named in so many words."""
-    field = asked_field(api_key, version)
-    partitions: dict[str, list[Any]] = {}
-    for name, partition in places:
-        partitions.setdefault(name, []).append((partition,) if api_key == ApiKey.FETCH else partition)
-    make_row = API_TABLE[api_key].request.row(field)
-    return body._replace(**{field: [make_row(name, rows) for name, rows in partitions.items()]})
-
-
-def merged(api_key: int, served: Body, failed: Body) -> Body:
-    """The answer `served`, with the rows of `failed` in the place of its own for them, or behind these."""
-    field, columns = ROWS[api_key].answered, columns_of(api_key)
-    topics = [*getattr(served, field), *getattr(failed, field)]
-    if columns.partitions is None:
+def with_failed_rows(api_key: int, body: Body, codes: Mapping[Place, int]) -> Body:
+    """The answer, with an error in the row of each place of `codes`; behind the others where it had none."""
+    answered, response = ROWS[api_key], API_TABLE[api_key].response
+    if answered.partitions is None:
         # A deleted topic may have no name, but an id.
-        latest = {topic[columns.topic] or topic: topic for topic in topics}
-        return served._replace(**{field: list(latest.values())})
-    rows_of: dict[str, dict[int, Any]] = {}
-    for name, rows in topics:
-        rows_of.setdefault(name, {}).update((row[columns.partition], row) for row in rows)
-    return served._replace(**{field: [(name, list(rows.values())) for name, rows in rows_of.items()]})
+        topics = {answered.name_of(topic) or topic: topic for topic in getattr(body, answered.field)}
+        for (name, _), code in codes.items():
+            topics[name] = row_of(response, answered.field, {Meaning.TOPIC: name, Meaning.ERROR_CODE: code})
+        return body._replace(**{answered.field: list(topics.values())})
+    partitions: dict[str, dict[int, Any]] = {}
+    for topic in getattr(body, answered.field):
+        rows = ((answered.number_of(row), row) for row in topic[answered.partitions])
+        partitions.setdefault(answered.name_of(topic), {}).update(rows)
+    inner = f"{answered.field}.{response.fields_at(answered.field)[answered.partitions].name}"
+    for (name, number), code in codes.items():
+        row = row_of(response, inner, {Meaning.PARTITION: number, Meaning.ERROR_CODE: code})
+        partitions.setdefault(name, {})[number] = row
+    return body._replace(**{answered.field: [(name, list(rows.values())) for name, rows in partitions.items()]})
 
 
-def with_failed_topics(body: Body, codes: dict[Place, int]) -> Body:
+def row_of(response: Message, path: str, values: Mapping[Meaning | None, Any]) -> Any:
+    """A row of the answer with these values, and all else at its default."""
+    named = {field.name: values[field.meaning] for field in response.fields_at(path) if field.meaning in values}
+    return response.row(path)(**named)
+
+
+def with_failed_topics(body: Body, codes: Mapping[Place, int]) -> Body:
     """A Metadata answer that fails for some topics (EVERY_PARTITION) or partitions: these have no leader then."""
     topics = []
     for topic in body.topics:

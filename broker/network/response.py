@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 import trio
 
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 SENDFILE_PIECE_BYTES = 256 * 1024
 PIECES_PER_TURN = 4  # a checkpoint costs ten times a look at who else has sent something

@@ -40,7 +40,7 @@ class ConnectionObserver(Protocol):
 
 
 class Server:
-    """Accepts on `listeners` until stopped; owns every connection."""
+    """Accepts on `listeners` until stopped; owns every connection, and keeps those that are open in `connections`."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Server:
         config: KafkaConfig,
         dispatch: Dispatch,
         timers: TimerLoop,
+        connections: set[Connection],
         observer: ConnectionObserver | None = None,
         busy_poll_ms: int = 0,
     ) -> None:
@@ -61,7 +62,7 @@ class Server:
         self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
-        self.connections: set[Connection] = set()
+        self._connections = connections
 
     async def run(self) -> None:
         """Serve until `stop_accepting` was called and the last connection has ended."""
@@ -77,12 +78,12 @@ class Server:
     def stop_accepting(self) -> None:
         """Close the listeners; let requests in hand finish and end every connection after them."""
         self._accepting.cancel()
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.stop()
 
     def cancel_connections(self) -> None:
         """End what is left, mid-request or not."""
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.cancel_scope.cancel()
 
     async def _accept_forever(self, listener: socket.socket, nursery: trio.Nursery) -> None:
@@ -125,7 +126,7 @@ class Server:
             timer=self._timers.timer,
         )
         self._per_host[host] += 1
-        self.connections.add(connection)
+        self._connections.add(connection)
         if self._observer is not None:
             self._observer.opened(connection.client)
         nursery.start_soon(self._serve, connection, host)
@@ -134,7 +135,7 @@ class Server:
         try:
             await connection.run()
         finally:
-            self.connections.discard(connection)
+            self._connections.discard(connection)
             if self._observer is not None:
                 self._observer.closed(connection.client, connection.ended_by)
             self._per_host[host] -= 1

@@ -13,7 +13,7 @@ from minibroker.broker.replica.partition import NO_OFFSET
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.storage.data_dir.log_manager import map_storage_errors
+from minibroker.storage.files.storage_errors import map_storage_errors
 
 if TYPE_CHECKING:
     from minibroker.broker.replica.replica_manager import ReplicaManager

@@ -16,7 +16,7 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow, fail
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
 if TYPE_CHECKING:
     from minibroker.broker.replica.replica_manager import ReplicaManager

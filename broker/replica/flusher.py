@@ -12,7 +12,8 @@ import trio
 
 from minibroker.broker.pending import Pending
 from minibroker.broker.upkeep.background import Background
-from minibroker.storage.data_dir.log_manager import LogManager, map_storage_errors
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
 from minibroker.storage.log.log import Log
 
 

@@ -15,11 +15,11 @@ from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.log.log import Log, LogAppendInfo
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1

@@ -36,7 +36,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
-from minibroker.storage.data_dir.log_manager import LogManager, map_storage_errors
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
 
 
 class ReplicaManager:
@@ -143,53 +144,46 @@ class ReplicaManager:
         """
         now_ms = self._clock.wall_ms()
         results: AppendResults = {}
-        unflushed: dict[TopicPartition, Partition] = {}
+        unflushed: list[Partition] = []
         for topic_partition, records in entries.items():
-            result = self._append_to(topic_partition, records, required_acks, now_ms, is_from_client)
-            results[topic_partition] = result
-            info = result.info
-            if info is not None:
-                partition = self.partitions[topic_partition]
-                if info.needs_flush:
-                    unflushed[topic_partition] = partition
-                else:
-                    self._commit_append(topic_partition, partition, None)
+            try:
+                partition = self.leader_partition(topic_partition)
+                with map_storage_errors(self.log_manager):
+                    info = partition.append_as_leader(
+                        records, required_acks=required_acks, now_ms=now_ms, is_from_client=is_from_client
+                    )
+            except KafkaError as error:
+                results[topic_partition] = self._refused_append(topic_partition, error)
+                continue
+            results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset)
+            if info.needs_flush:
+                unflushed.append(partition)
+            else:
+                self._commit_append(topic_partition, partition, None)
         if unflushed:
             replicate = partial(self._replicate, results, required_acks, timeout_ms, is_from_client)
             return self._flush(unflushed).then(replicate, partial(flush_failed, results))
+        if required_acks != ACKS_ALL:
+            return results
         return self._replicate(results, required_acks, timeout_ms, is_from_client)
 
-    def _append_to(
-        self,
-        topic_partition: TopicPartition,
-        records: memoryview,
-        required_acks: int,
-        now_ms: int,
-        is_from_client: bool,
-    ) -> AppendResult:
-        try:
-            partition = self.leader_partition(topic_partition)
-            with map_storage_errors(self.log_manager):
-                info = partition.append_as_leader(
-                    records, required_acks=required_acks, now_ms=now_ms, is_from_client=is_from_client
-                )
-        except KafkaError as error:
-            if self.log_manager.is_offline:
-                self.complete_all_delayed()  # Case E
-            known = self.partitions.get(topic_partition)
-            return refused_append(error, NO_OFFSET if known is None else known.log.log_start_offset)
-        return AppendResult(ErrorCode.NONE, info, info.log_start_offset)
+    def _refused_append(self, topic_partition: TopicPartition, error: KafkaError) -> AppendResult:
+        if self.log_manager.is_offline:
+            self.complete_all_delayed()  # Case E
+        known = self.partitions.get(topic_partition)
+        return refused_append(error, NO_OFFSET if known is None else known.log.log_start_offset)
 
-    def _flush(self, unflushed: Mapping[TopicPartition, Partition]) -> Pending[None]:
+    def _flush(self, unflushed: Sequence[Partition]) -> Pending[None]:
         """Bring the appends of these partitions to the disk, one log after the other, then serve them."""
-        partitions = iter(unflushed.values())
+        partitions = iter(unflushed)
 
         def flush_next(_: None) -> Pending[None] | None:
             following = next(partitions, None)
             return None if following is None else self._flusher.flush(following.log).then(flush_next)
 
         def serve(_: None) -> None:
-            for topic_partition, partition in unflushed.items():
+            for partition in unflushed:
+                topic_partition = partition.topic_partition
                 if self.partitions.get(topic_partition) is partition:
                     self._commit_append(topic_partition, partition, partition.log.recovery_point)
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, Int64sb, NullableString, String
-from minibroker.protocol.schema import array, array_of, nullable_array, since, versions
+from minibroker.protocol.primitives import (
+    Boolean,
+    ErrorCode16,
+    ErrorMessage,
+    Int8sb,
+    Int32sb,
+    Int64sb,
+    NullableString,
+    PartitionIndex,
+    String,
+    TopicName,
+)
+from minibroker.protocol.schema import array, array_of, default, nullable_array, since, versions
 
 DescribeClusterRequest = versions("DescribeClusterRequest", 0, 1,
     "include_cluster_authorized_operations" / Boolean,
@@ -13,11 +24,11 @@ DescribeClusterRequest = versions("DescribeClusterRequest", 0, 1,
 
 DescribeClusterResponse = versions("DescribeClusterResponse", 0, 1,
     "throttle_time_ms" / Int32sb,
-    "error_code" / Int16sb,
-    "error_message" / NullableString,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
     "endpoint_type" / Int8sb @ since(1, default=1),
     "cluster_id" / String,
-    "controller_id" / Int32sb,
+    "controller_id" / Int32sb @ default(-1),
     "brokers" / array(
         "broker_id" / Int32sb,
         "host" / String,
@@ -29,21 +40,21 @@ DescribeClusterResponse = versions("DescribeClusterResponse", 0, 1,
 
 DescribeLogDirsRequest = versions("DescribeLogDirsRequest", 0, 4,
     "topics" / nullable_array(                                 # null: all
-        "topic" / String,
-        "partitions" / array_of(Int32sb)),
+        "topic" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
     flexible=2,
 )  # fmt: skip
 
 DescribeLogDirsResponse = versions("DescribeLogDirsResponse", 0, 4,
     "throttle_time_ms" / Int32sb,
-    "error_code" / Int16sb @ since(3, default=0),
+    "error_code" / ErrorCode16 @ since(3, default=0),
     "results" / array(
-        "error_code" / Int16sb,
+        "error_code" / ErrorCode16,
         "log_dir" / String,
         "topics" / array(
-            "name" / String,
+            "name" / TopicName,
             "partitions" / array(
-                "partition" / Int32sb,
+                "partition" / PartitionIndex,
                 "size_bytes" / Int64sb,
                 "offset_lag" / Int64sb,
                 "is_future_key" / Boolean)),
@@ -56,58 +67,58 @@ AlterReplicaLogDirsRequest = versions("AlterReplicaLogDirsRequest", 0, 2,
     "dirs" / array(
         "path" / String,
         "topics" / array(
-            "name" / String,
-            "partitions" / array_of(Int32sb))),
+            "name" / TopicName,
+            "partitions" / array_of(PartitionIndex))),
     flexible=2,
 )  # fmt: skip
 
 AlterReplicaLogDirsResponse = versions("AlterReplicaLogDirsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb)),
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16)),
     flexible=2,
 )  # fmt: skip
 
 ElectLeadersRequest = versions("ElectLeadersRequest", 0, 2,
     "election_type" / Int8sb @ since(1, default=0),            # 0 preferred, 1 unclean
     "topic_partitions" / nullable_array(                       # null: all
-        "topic" / String,
-        "partitions" / array_of(Int32sb)),
+        "topic" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
     "timeout_ms" / Int32sb,
     flexible=2,
 )  # fmt: skip
 
 ElectLeadersResponse = versions("ElectLeadersResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
-    "error_code" / Int16sb @ since(1, default=0),
+    "error_code" / ErrorCode16 @ since(1, default=0),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb,
-            "error_message" / NullableString)),
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
+            "error_message" / ErrorMessage)),
     flexible=2,
 )  # fmt: skip
 
 ListPartitionReassignmentsRequest = versions("ListPartitionReassignmentsRequest", 0, 0,
     "timeout_ms" / Int32sb,
     "topics" / nullable_array(                                 # null: all
-        "name" / String,
-        "partitions" / array_of(Int32sb)),
+        "name" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
     flexible=0,
 )  # fmt: skip
 
 ListPartitionReassignmentsResponse = versions("ListPartitionReassignmentsResponse", 0, 0,
     "throttle_time_ms" / Int32sb,
-    "error_code" / Int16sb,
-    "error_message" / NullableString,
+    "error_code" / ErrorCode16,
+    "error_message" / ErrorMessage,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "replicas" / array_of(Int32sb),
             "adding_replicas" / array_of(Int32sb),
             "removing_replicas" / array_of(Int32sb))),

@@ -5,13 +5,23 @@ A resource is of type 2 (a topic) or 4 (a broker by its id, or every broker: the
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, NullableString, String
+from minibroker.protocol.primitives import (
+    Boolean,
+    ErrorCode16,
+    ErrorMessage,
+    Int8sb,
+    Int32sb,
+    NullableString,
+    ResourceName,
+    ResourceType8,
+    String,
+)
 from minibroker.protocol.schema import array, array_of, since, until, versions
 
 DescribeConfigsRequest = versions("DescribeConfigsRequest", 0, 4,
     "resources" / array(
-        "resource_type" / Int8sb,
-        "resource_name" / String,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName,
         "configuration_keys" / array_of(String, is_nullable=True)),  # null: all
     "include_synonyms" / Boolean @ since(1, default=False),
     "include_documentation" / Boolean @ since(3, default=False),
@@ -21,10 +31,10 @@ DescribeConfigsRequest = versions("DescribeConfigsRequest", 0, 4,
 DescribeConfigsResponse = versions("DescribeConfigsResponse", 0, 4,
     "throttle_time_ms" / Int32sb,
     "results" / array(
-        "error_code" / Int16sb,
-        "error_message" / NullableString,
-        "resource_type" / Int8sb,
-        "resource_name" / String,
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName,
         "configs" / array(
             "name" / String,
             "value" / NullableString,
@@ -43,8 +53,8 @@ DescribeConfigsResponse = versions("DescribeConfigsResponse", 0, 4,
 
 AlterConfigsRequest = versions("AlterConfigsRequest", 0, 2,
     "resources" / array(
-        "resource_type" / Int8sb,
-        "resource_name" / String,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName,
         "configs" / array(                                     # all there shall be: what is not named is unset
             "name" / String,
             "value" / NullableString)),
@@ -55,17 +65,17 @@ AlterConfigsRequest = versions("AlterConfigsRequest", 0, 2,
 AlterConfigsResponse = versions("AlterConfigsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "responses" / array(
-        "error_code" / Int16sb,
-        "error_message" / NullableString,
-        "resource_type" / Int8sb,
-        "resource_name" / String),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName),
     flexible=2,
 )  # fmt: skip
 
 IncrementalAlterConfigsRequest = versions("IncrementalAlterConfigsRequest", 0, 1,
     "resources" / array(
-        "resource_type" / Int8sb,
-        "resource_name" / String,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName,
         "configs" / array(
             "name" / String,
             "operation" / Int8sb,                              # 0 set, 1 delete, 2 append, 3 subtract
@@ -77,9 +87,9 @@ IncrementalAlterConfigsRequest = versions("IncrementalAlterConfigsRequest", 0, 1
 IncrementalAlterConfigsResponse = versions("IncrementalAlterConfigsResponse", 0, 1,
     "throttle_time_ms" / Int32sb,
     "responses" / array(
-        "error_code" / Int16sb,
-        "error_message" / NullableString,
-        "resource_type" / Int8sb,
-        "resource_name" / String),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage,
+        "resource_type" / ResourceType8,
+        "resource_name" / ResourceName),
     flexible=1,
 )  # fmt: skip

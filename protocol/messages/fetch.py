@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Int8sb, Int16sb, Int32sb, Int64sb, Records, String
-from minibroker.protocol.schema import array, array_of, nullable_array, row, since, tagged, until, versions
+from minibroker.protocol.primitives import (
+    ErrorCode16,
+    Int32sb,
+    Int64sb,
+    IsolationLevel8,
+    PartitionIndex,
+    ProducerId,
+    Records,
+    String,
+    TopicName,
+)
+from minibroker.protocol.schema import array, array_of, default, nullable_array, row, since, tagged, until, versions
 
 # v1 and v2 as v0 (v2 may be answered with magic 1) · v6 knows KAFKA_STORAGE_ERROR · v8 is throttled after the response
 # · v10 knows zstd
@@ -12,42 +22,42 @@ FetchRequest = versions("FetchRequest", 0, 12,
     "max_wait_ms" / Int32sb,
     "min_bytes" / Int32sb,
     "max_bytes" / Int32sb @ since(3, default=2**31 - 1),       # of the whole response
-    "isolation_level" / Int8sb @ since(4, default=0),          # 0 read_uncommitted, 1 read_committed
+    "isolation_level" / IsolationLevel8 @ since(4, default=0),  # 0 read_uncommitted, 1 read_committed
     "session_id" / Int32sb @ since(7, default=0),
     "session_epoch" / Int32sb @ since(7, default=-1),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(9, default=-1),  # as the client knows it; -1: it does not
             "fetch_offset" / Int64sb,
             "last_fetched_epoch" / Int32sb @ since(12, default=-1),  # of the record before the fetch offset
             "log_start_offset" / Int64sb @ since(5, default=-1),  # a follower's own
             "max_bytes" / Int32sb)),
     "forgotten_topics" / array(
-        "topic" / String,
-        "partitions" / array_of(Int32sb)) @ since(7, default=()),
+        "topic" / TopicName,
+        "partitions" / array_of(PartitionIndex)) @ since(7, default=()),
     "rack_id" / String @ since(11, default=""),
     flexible=12,
 )  # fmt: skip
 
 FetchResponse = versions("FetchResponse", 0, 12,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb @ since(7, default=0),
+    "error_code" / ErrorCode16 @ since(7, default=0),
     "session_id" / Int32sb @ since(7, default=0),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb,
-            "high_watermark" / Int64sb,
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
+            "high_watermark" / Int64sb @ default(-1),
             "last_stable_offset" / Int64sb @ since(4, default=-1),
             "log_start_offset" / Int64sb @ since(5, default=-1),
             "aborted_transactions" / nullable_array(
-                "producer_id" / Int64sb,
+                "producer_id" / ProducerId,
                 "first_offset" / Int64sb) @ since(4, default=None),
             "preferred_read_replica" / Int32sb @ since(11, default=-1),
-            "records" / Records,
+            "records" / Records @ default(b""),
             "diverging_epoch" / row(                           # where the reader's log and this one part
                 "epoch" / Int32sb,
                 "end_offset" / Int64sb) @ tagged(0, since=12))),
@@ -56,11 +66,11 @@ FetchResponse = versions("FetchResponse", 0, 12,
 
 ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
     "replica_id" / Int32sb,
-    "isolation_level" / Int8sb @ since(2, default=0),
+    "isolation_level" / IsolationLevel8 @ since(2, default=0),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(4, default=-1),
             "timestamp" / Int64sb,                             # -1 latest, -2 earliest, from v7 -3 the largest
             "max_num_offsets" / Int32sb @ until(0, default=1))),
@@ -70,10 +80,10 @@ ListOffsetsRequest = versions("ListOffsetsRequest", 0, 7,
 ListOffsetsResponse = versions("ListOffsetsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb,
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16,
             "old_style_offsets" / array_of(Int64sb) @ until(0, default=()),
             "timestamp" / Int64sb @ since(1, default=-1),
             "offset" / Int64sb @ since(1, default=-1),
@@ -84,9 +94,9 @@ ListOffsetsResponse = versions("ListOffsetsResponse", 0, 7,
 OffsetForLeaderEpochRequest = versions("OffsetForLeaderEpochRequest", 0, 4,
     "replica_id" / Int32sb @ since(3, default=-2),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(2, default=-1),
             "leader_epoch" / Int32sb)),                        # the one whose end is asked for
     flexible=4,
@@ -95,11 +105,11 @@ OffsetForLeaderEpochRequest = versions("OffsetForLeaderEpochRequest", 0, 4,
 OffsetForLeaderEpochResponse = versions("OffsetForLeaderEpochResponse", 0, 4,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
-        "topic" / String,
+        "topic" / TopicName,
         "partitions" / array(
-            "error_code" / Int16sb,
-            "partition" / Int32sb,
+            "error_code" / ErrorCode16,
+            "partition" / PartitionIndex,
             "leader_epoch" / Int32sb @ since(1, default=-1),
-            "end_offset" / Int64sb)),
+            "end_offset" / Int64sb @ default(-1))),
     flexible=4,
 )  # fmt: skip

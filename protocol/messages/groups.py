@@ -5,41 +5,47 @@ from __future__ import annotations
 from minibroker.protocol.primitives import (
     Boolean,
     Bytes,
-    Int8sb,
+    CoordinatorKey,
+    CoordinatorType,
+    ErrorCode16,
+    ErrorMessage,
+    GroupId,
     Int16sb,
     Int32sb,
     Int64sb,
     NullableString,
+    PartitionIndex,
     String,
+    TopicName,
 )
-from minibroker.protocol.schema import array, array_of, nullable_array, since, until, versions
+from minibroker.protocol.schema import array, array_of, default, nullable_array, since, until, versions
 
 FindCoordinatorRequest = versions("FindCoordinatorRequest", 0, 4,
-    "key" / String @ until(3),                                 # a group id, or a transactional id
-    "key_type" / Int8sb @ since(1, default=0),                 # 0 group, 1 transaction
-    "coordinator_keys" / array_of(String) @ since(4),
+    "key" / CoordinatorKey @ until(3),                         # a group id, or a transactional id
+    "key_type" / CoordinatorType @ since(1, default=0),        # 0 group, 1 transaction
+    "coordinator_keys" / array_of(CoordinatorKey) @ since(4),
     flexible=3,
 )  # fmt: skip
 
 FindCoordinatorResponse = versions("FindCoordinatorResponse", 0, 4,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb @ until(3),
-    "error_message" / NullableString @ since(1, until=3),
-    "node_id" / Int32sb @ until(3),
+    "error_code" / ErrorCode16 @ until(3),
+    "error_message" / ErrorMessage @ since(1, until=3),
+    "node_id" / Int32sb @ until(3, default=-1),
     "host" / String @ until(3),
-    "port" / Int32sb @ until(3),
+    "port" / Int32sb @ until(3, default=-1),
     "coordinators" / array(
-        "key" / String,
-        "node_id" / Int32sb,
+        "key" / CoordinatorKey,
+        "node_id" / Int32sb @ default(-1),
         "host" / String,
-        "port" / Int32sb,
-        "error_code" / Int16sb,
-        "error_message" / NullableString) @ since(4),
+        "port" / Int32sb @ default(-1),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage) @ since(4),
     flexible=3,
 )  # fmt: skip
 
 JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
-    "group_id" / String,
+    "group_id" / GroupId,
     "session_timeout_ms" / Int32sb,
     "rebalance_timeout_ms" / Int32sb @ since(1, default=-1),   # v0: the session timeout
     "member_id" / String,                                      # empty: not a member yet
@@ -53,10 +59,10 @@ JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
 
 JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
-    "error_code" / Int16sb,
-    "generation_id" / Int32sb,
+    "error_code" / ErrorCode16,
+    "generation_id" / Int32sb @ default(-1),
     "protocol_type" / NullableString @ since(7),
-    "protocol_name" / NullableString,                          # null only from v7
+    "protocol_name" / NullableString @ default(""),            # null only from v7
     "leader" / String,
     "member_id" / String,
     "members" / array(                                         # only the leader is told them
@@ -67,7 +73,7 @@ JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
 )  # fmt: skip
 
 SyncGroupRequest = versions("SyncGroupRequest", 0, 5,
-    "group_id" / String,
+    "group_id" / GroupId,
     "generation_id" / Int32sb,
     "member_id" / String,
     "group_instance_id" / NullableString @ since(3),
@@ -81,7 +87,7 @@ SyncGroupRequest = versions("SyncGroupRequest", 0, 5,
 
 SyncGroupResponse = versions("SyncGroupResponse", 0, 5,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     "protocol_type" / NullableString @ since(5),
     "protocol_name" / NullableString @ since(5),
     "assignment" / Bytes,
@@ -89,7 +95,7 @@ SyncGroupResponse = versions("SyncGroupResponse", 0, 5,
 )  # fmt: skip
 
 HeartbeatRequest = versions("HeartbeatRequest", 0, 4,
-    "group_id" / String,
+    "group_id" / GroupId,
     "generation_id" / Int32sb,
     "member_id" / String,
     "group_instance_id" / NullableString @ since(3),
@@ -98,12 +104,12 @@ HeartbeatRequest = versions("HeartbeatRequest", 0, 4,
 
 HeartbeatResponse = versions("HeartbeatResponse", 0, 4,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     flexible=4,
 )  # fmt: skip
 
 LeaveGroupRequest = versions("LeaveGroupRequest", 0, 4,
-    "group_id" / String,
+    "group_id" / GroupId,
     "member_id" / String @ until(2),
     "members" / array(
         "member_id" / String,
@@ -113,24 +119,24 @@ LeaveGroupRequest = versions("LeaveGroupRequest", 0, 4,
 
 LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     "members" / array(
         "member_id" / String,
         "group_instance_id" / NullableString,
-        "error_code" / Int16sb) @ since(3),
+        "error_code" / ErrorCode16) @ since(3),
     flexible=4,
 )  # fmt: skip
 
 OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
-    "group_id" / String,
+    "group_id" / GroupId,
     "generation_id" / Int32sb @ since(1, default=-1),          # -1: not a member, offsets are all it keeps here
     "member_id" / String @ since(1),
     "group_instance_id" / NullableString @ since(7),
     "retention_time_ms" / Int64sb @ since(2, until=4, default=-1),
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "committed_offset" / Int64sb,
             "committed_leader_epoch" / Int32sb @ since(6, default=-1),
             "commit_timestamp" / Int64sb @ since(1, until=1, default=-1),
@@ -141,18 +147,18 @@ OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
 OffsetCommitResponse = versions("OffsetCommitResponse", 0, 8,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb)),
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16)),
     flexible=8,
 )  # fmt: skip
 
 OffsetFetchRequest = versions("OffsetFetchRequest", 0, 7,
-    "group_id" / String,
+    "group_id" / GroupId,
     "topics" / nullable_array(                                 # null: all, from v2
-        "name" / String,
-        "partitions" / array_of(Int32sb)),
+        "name" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
     "require_stable" / Boolean @ since(7, default=False),
     flexible=6,
 )  # fmt: skip
@@ -160,19 +166,19 @@ OffsetFetchRequest = versions("OffsetFetchRequest", 0, 7,
 OffsetFetchResponse = versions("OffsetFetchResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(3, default=0),
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "committed_offset" / Int64sb,
+            "partition" / PartitionIndex,
+            "committed_offset" / Int64sb @ default(-1),
             "committed_leader_epoch" / Int32sb @ since(5, default=-1),
-            "metadata" / NullableString,
-            "error_code" / Int16sb)),
-    "error_code" / Int16sb @ since(2, default=0),
+            "metadata" / NullableString @ default(""),
+            "error_code" / ErrorCode16)),
+    "error_code" / ErrorCode16 @ since(2, default=0),
     flexible=6,
 )  # fmt: skip
 
 DescribeGroupsRequest = versions("DescribeGroupsRequest", 0, 5,
-    "groups" / array_of(String),
+    "groups" / array_of(GroupId),
     "include_authorized_operations" / Boolean @ since(3, default=False),
     flexible=5,
 )  # fmt: skip
@@ -180,8 +186,8 @@ DescribeGroupsRequest = versions("DescribeGroupsRequest", 0, 5,
 DescribeGroupsResponse = versions("DescribeGroupsResponse", 0, 5,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "groups" / array(
-        "error_code" / Int16sb,
-        "group_id" / String,
+        "error_code" / ErrorCode16,
+        "group_id" / GroupId,
         "group_state" / String,
         "protocol_type" / String,
         "protocol_data" / String,                              # the protocol's name, while the group is stable
@@ -203,46 +209,46 @@ ListGroupsRequest = versions("ListGroupsRequest", 0, 4,
 
 ListGroupsResponse = versions("ListGroupsResponse", 0, 4,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     "groups" / array(
-        "group_id" / String,
+        "group_id" / GroupId,
         "protocol_type" / String,
         "group_state" / String @ since(4)),
     flexible=3,
 )  # fmt: skip
 
 DeleteGroupsRequest = versions("DeleteGroupsRequest", 0, 2,
-    "group_names" / array_of(String),
+    "group_names" / array_of(GroupId),
     flexible=2,
 )  # fmt: skip
 
 DeleteGroupsResponse = versions("DeleteGroupsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "results" / array(
-        "group_id" / String,
-        "error_code" / Int16sb),
+        "group_id" / GroupId,
+        "error_code" / ErrorCode16),
     flexible=2,
 )  # fmt: skip
 
 OffsetDeleteRequest = versions("OffsetDeleteRequest", 0, 0,
-    "group_id" / String,
+    "group_id" / GroupId,
     "topics" / array(
-        "name" / String,
-        "partitions" / array_of(Int32sb)),
+        "name" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
 )  # fmt: skip
 
 OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "error_code" / Int16sb)),
+            "partition" / PartitionIndex,
+            "error_code" / ErrorCode16)),
 )  # fmt: skip
 
 # What a consumer gives as metadata of its protocols: later versions have more behind it.
 ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
     "version" / Int16sb,
-    "topics" / array_of(String),
+    "topics" / array_of(TopicName),
 )  # fmt: skip

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int16sb, Int32sb, NullableString, String, Uuid
+from minibroker.protocol.primitives import (
+    ApiKey16,
+    Boolean,
+    ErrorCode16,
+    Int16sb,
+    Int32sb,
+    NullableString,
+    NullableTopicName,
+    PartitionIndex,
+    String,
+    TopicId,
+)
 from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, versions
 
 ApiVersionsRequest = versions("ApiVersionsRequest", 0, 3,
-    "client_software_name" / String @ since(3, default=""),
-    "client_software_version" / String @ since(3, default=""),
+    "client_software_name" / String @ since(3, default="unknown"),
+    "client_software_version" / String @ since(3, default="unknown"),
     flexible=3,
 )  # fmt: skip
 
 ApiVersionsResponse = versions("ApiVersionsResponse", 0, 3,
-    "error_code" / Int16sb,
+    "error_code" / ErrorCode16,
     "api_keys" / array(
-        "api_key" / Int16sb,
+        "api_key" / ApiKey16,
         "min_version" / Int16sb,
         "max_version" / Int16sb),
     "throttle_time_ms" / Int32sb @ since(1, default=0),
@@ -24,8 +35,8 @@ ApiVersionsResponse = versions("ApiVersionsResponse", 0, 3,
 # v0: an empty list means all topics · v1 and later: null does · v12: a topic may be named by its id
 MetadataRequest = versions("MetadataRequest", 0, 12,
     "topics" / nullable_array(
-        "topic_id" / Uuid @ since(10),
-        "name" / NullableString @ null_since(10)) @ null_since(1),
+        "topic_id" / TopicId @ since(10),
+        "name" / NullableTopicName @ null_since(10)) @ null_since(1),
     "allow_auto_topic_creation" / Boolean @ since(4, default=True),
     "include_cluster_authorized_operations" / Boolean @ since(8, until=10, default=False),
     "include_topic_authorized_operations" / Boolean @ since(8, default=False),
@@ -42,13 +53,13 @@ MetadataResponse = versions("MetadataResponse", 0, 12,
     "cluster_id" / NullableString @ since(2, default=None),
     "controller_id" / Int32sb @ since(1, default=-1),
     "topics" / array(
-        "error_code" / Int16sb,
-        "name" / NullableString @ null_since(12),              # where an id is not known
-        "topic_id" / Uuid @ since(10),
+        "error_code" / ErrorCode16,
+        "name" / NullableTopicName @ null_since(12),           # where an id is not known
+        "topic_id" / TopicId @ since(10),
         "is_internal" / Boolean @ since(1, default=False),
         "partitions" / array(
-            "error_code" / Int16sb,
-            "partition" / Int32sb,
+            "error_code" / ErrorCode16,
+            "partition" / PartitionIndex,
             "leader_id" / Int32sb,
             "leader_epoch" / Int32sb @ since(7, default=-1),
             "replica_nodes" / array_of(Int32sb),

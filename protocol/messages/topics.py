@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from minibroker.protocol.primitives import Boolean, Int8sb, Int16sb, Int32sb, Int64sb, NullableString, String, Uuid
-from minibroker.protocol.schema import array, array_of, null_since, nullable_array, since, until, versions
+from minibroker.protocol.primitives import (
+    Boolean,
+    ErrorCode16,
+    ErrorMessage,
+    Int8sb,
+    Int16sb,
+    Int32sb,
+    Int64sb,
+    NullableString,
+    NullableTopicName,
+    PartitionIndex,
+    String,
+    TopicId,
+    TopicName,
+)
+from minibroker.protocol.schema import array, array_of, default, null_since, nullable_array, since, until, versions
 
 CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "num_partitions" / Int32sb,                            # -1 with assignments; from v4: the broker's default
         "replication_factor" / Int16sb,                        # -1 likewise
         "assignments" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "broker_ids" / array_of(Int32sb)),
         "configs" / array(
             "name" / String,
@@ -25,10 +39,10 @@ CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
 CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
-        "name" / String,
-        "topic_id" / Uuid @ since(7),
-        "error_code" / Int16sb,
-        "error_message" / NullableString @ since(1, default=None),
+        "name" / TopicName,
+        "topic_id" / TopicId @ since(7),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage @ since(1, default=None),
         "num_partitions" / Int32sb @ since(5, default=-1),     # -1 with an error, as what follows
         "replication_factor" / Int16sb @ since(5, default=-1),
         "configs" / nullable_array(
@@ -42,9 +56,9 @@ CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
 
 DeleteTopicsRequest = versions("DeleteTopicsRequest", 0, 6,
     "topics" / array(
-        "name" / NullableString @ null_since(6),               # or null, and the id
-        "topic_id" / Uuid) @ since(6),
-    "topic_names" / array_of(String) @ until(5),
+        "name" / NullableTopicName @ null_since(6),            # or null, and the id
+        "topic_id" / TopicId) @ since(6),
+    "topic_names" / array_of(TopicName) @ until(5),
     "timeout_ms" / Int32sb,
     flexible=4,
 )  # fmt: skip
@@ -52,16 +66,16 @@ DeleteTopicsRequest = versions("DeleteTopicsRequest", 0, 6,
 DeleteTopicsResponse = versions("DeleteTopicsResponse", 0, 6,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "topics" / array(
-        "name" / NullableString @ null_since(6),               # of an id that is not known
-        "topic_id" / Uuid @ since(6),
-        "error_code" / Int16sb,
-        "error_message" / NullableString @ since(5, default=None)),
+        "name" / NullableTopicName @ null_since(6),            # of an id that is not known
+        "topic_id" / TopicId @ since(6),
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage @ since(5, default=None)),
     flexible=4,
 )  # fmt: skip
 
 CreatePartitionsRequest = versions("CreatePartitionsRequest", 0, 3,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "count" / Int32sb,                                     # how many there shall be then, the old ones included
         "assignments" / nullable_array(                        # of the new ones only; null leaves it to the broker
             "broker_ids" / array_of(Int32sb))),
@@ -73,17 +87,17 @@ CreatePartitionsRequest = versions("CreatePartitionsRequest", 0, 3,
 CreatePartitionsResponse = versions("CreatePartitionsResponse", 0, 3,
     "throttle_time_ms" / Int32sb,
     "results" / array(
-        "name" / String,
-        "error_code" / Int16sb,
-        "error_message" / NullableString),
+        "name" / TopicName,
+        "error_code" / ErrorCode16,
+        "error_message" / ErrorMessage),
     flexible=2,
 )  # fmt: skip
 
 DeleteRecordsRequest = versions("DeleteRecordsRequest", 0, 2,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
+            "partition" / PartitionIndex,
             "offset" / Int64sb)),                              # -1: the high watermark
     "timeout_ms" / Int32sb,
     flexible=2,
@@ -92,10 +106,10 @@ DeleteRecordsRequest = versions("DeleteRecordsRequest", 0, 2,
 DeleteRecordsResponse = versions("DeleteRecordsResponse", 0, 2,
     "throttle_time_ms" / Int32sb,
     "topics" / array(
-        "name" / String,
+        "name" / TopicName,
         "partitions" / array(
-            "partition" / Int32sb,
-            "low_watermark" / Int64sb,
-            "error_code" / Int16sb)),
+            "partition" / PartitionIndex,
+            "low_watermark" / Int64sb @ default(-1),
+            "error_code" / ErrorCode16)),
     flexible=2,
 )  # fmt: skip

@@ -1,11 +1,11 @@
-"""The segment that compaction writes: `.cleaned` files that nobody else knows of, until they are finished.
+"""Writes the segment that replaces compacted ones, in `.cleaned` files.
 
 Batches come in the order of their offsets and are written in pieces of about an index interval, so that the indexes
-are as dense as those of the segments it stands for. When it is finished everything in it is on the disk, and it has
-the age of the youngest of those segments: from that the time of tombstones is counted.
+are as dense as those of the replaced segments. A finished segment is on disk, and has the age of the youngest segment
+it replaces, from which the age of tombstones is counted.
 
-A segment must reach as far as those it replaces: after a crash that is how a start knows which ones these are. If
-nothing stays of the last of them, a batch without records takes the place of its last one.
+A segment must reach as far as those it replaces, because after a crash a start finds these by its offsets. If nothing
+of the last one stays, a batch without records takes the place of its last batch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ from minibroker.protocol.record_batch import (
     build_empty_batch,
 )
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
-    LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
+    SEGMENT_SUFFIXES,
     segment_file,
 )
 from minibroker.storage.segment.log_segment import LogSegment
@@ -53,9 +50,9 @@ class CleanedSegment:
     def __init__(self, directory: Path, replaced: Sequence[LogSegment], config: LogConfig, *, now_ms: int) -> None:
         """Create the files. Raises OSError."""
         base_offset = replaced[0].base_offset
-        for suffix in (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in SEGMENT_SUFFIXES:
             segment_file(directory, base_offset, suffix, CLEANED_SUFFIX).unlink(missing_ok=True)
-        # Smaller batches can want more index entries than there were: an index that is full must not end this.
+        # Smaller batches can need more index entries than before: a full index must not end the compaction.
         unbounded = replace(config, segment_index_bytes=_UNBOUNDED_INDEX_BYTES)
         self.replaced = tuple(replaced)
         self.segment = LogSegment.open(directory, base_offset, unbounded, now_ms=now_ms, extra=CLEANED_SUFFIX)
@@ -72,7 +69,7 @@ class CleanedSegment:
         """Write one batch, at the offsets it has. Raises OSError."""
         view = view_batch(batch, 0, len(batch))
         if view is None:
-            raise ValueError(f"{len(batch)} bytes are no batch")
+            raise ValueError(f"{len(batch)} bytes are not a whole batch")
         self._piece += batch
         self._last_offset = view.last_offset
         if view.max_timestamp_ms > self._max_timestamp_ms:
@@ -86,7 +83,7 @@ class CleanedSegment:
             self._begin_piece()
 
     def finish(self, last_seen: BatchView | None) -> int:
-        """Have it all on the disk, ready to replace; return its size in bytes. Raises OSError.
+        """Finish the files and force them to disk; return the segment's size in bytes. Raises OSError.
 
         `last_seen` is the last batch of the replaced segments, whether it stays or not.
         """
@@ -105,7 +102,7 @@ class CleanedSegment:
         return segment.size_bytes
 
     def _reaches(self, last_seen: BatchView) -> bool:
-        """Whether it has a batch at or beyond the start of the last segment that had any."""
+        """Return whether there is a batch at or beyond the base offset of the last segment that had one."""
         bases = [each.base_offset for each in self.replaced if each.base_offset <= last_seen.last_offset]
         return len(bases) <= 1 or self._last_offset >= bases[-1]
 
@@ -115,7 +112,7 @@ class CleanedSegment:
 
 
 def _place_of(batch: BatchView) -> bytearray:
-    """Return a batch of no records and no producer that only has the last offset of this one."""
+    """Return a batch without records and producer, at the last offset of this one."""
     return build_empty_batch(
         BatchHeader(
             base_offset=batch.last_offset,

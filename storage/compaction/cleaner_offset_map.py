@@ -1,12 +1,11 @@
-"""The newest offset of each key in the part of a log that is about to be compacted, in bounded memory.
+"""Maps each key in the dirty part of a log to its newest offset, in bounded memory.
 
-As kafka 2.0.1 SkimpyOffsetMap, made of what is fast in Python: dicts from the key to its offset. A long key is
-represented by a digest of 128 bits (BLAKE2b), as a number, so that no key can be taken for the digest of another;
-a short one by itself, which takes no more memory. An entry with its key and its offset takes up to `BYTES_PER_KEY`,
-where Kafka's table of digests takes 24: of the same `log.cleaner.dedupe.buffer.size` fewer keys are held, and a log
-with more keys than that is compacted in several rounds.
+As kafka 2.0.1 SkimpyOffsetMap, but with dicts, which are fast in Python. A short key is stored as it is, which takes
+no more memory than a digest; a long one as a digest of 128 bits (BLAKE2b), a number, so that it cannot equal a key. An
+entry takes up to `BYTES_PER_KEY` bytes, against 24 in Kafka's table: the same `log.cleaner.dedupe.buffer.size` has
+room for fewer keys, and a log with more keys is compacted in several rounds.
 
-There are many dicts, because one that grows, or is given up, keeps all other threads waiting until it is done.
+There are many dicts, because a dict that grows, or is freed, blocks all other threads until it is done.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from hashlib import blake2b
 from minibroker.protocol.batch_filter import KeyedRecord
 
 BYTES_PER_KEY = 192  # measured: 186 at the worst fill
-_KEYS_PER_DICT = 16_384  # a millisecond to give up
-_LONGEST_KEPT_BYTES = 31  # up to here Python's allocator makes no difference
+_KEYS_PER_DICT = 16_384  # freeing them takes a millisecond
+_LONGEST_KEPT_BYTES = 31  # up to here a key takes no more memory than a digest
 _DIGEST_BYTES = 16
 
 
 class OffsetMap:
-    """Offsets by key, and `latest_offset`: up to which offset the log has been read into it, -1 for not at all."""
+    """Offsets by key. `latest_offset` is the last offset of the log that has been read; -1 for none."""
 
     __slots__ = ("_dicts", "_max_keys", "_room", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
         self.latest_offset = -1
         self._max_keys = max(int(memory_bytes // BYTES_PER_KEY * load_factor), 1)
-        self._room = self._max_keys  # so many records can come, even if all their keys are new
+        self._room = self._max_keys  # for so many records, even if all their keys are new
         count = 1 << (self._max_keys // _KEYS_PER_DICT).bit_length()
         self._dicts: list[dict[bytes | int, int]] = [{} for _ in range(count)]
 
@@ -39,13 +38,13 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch is to be put in; the last one may have gone beyond."""
+        """Whether there is no room for another batch; the last one may have exceeded the limit."""
         if self._room <= 0:
             self._room = self._max_keys - len(self)
         return self._room <= 0
 
     def put(self, records: list[KeyedRecord], first_offset: int) -> None:
-        """Note the records from an offset on, in the order of the log."""
+        """Add the records from an offset on, in the order of the log."""
         dicts, mask = self._dicts, len(self._dicts) - 1
         for offset, full_key, _, _, _, _ in records:
             if full_key is not None and offset >= first_offset:
@@ -56,7 +55,7 @@ class OffsetMap:
     def without_superseded(self, records: Iterable[KeyedRecord], *, retain_deletes: bool) -> list[KeyedRecord]:
         """Return the records that stay (as kafka 2.0.1 Cleaner.shouldRetainRecord).
 
-        A record goes that has no key, or a newer one with its key; a tombstone too when they are not retained.
+        Removed are records without a key, or with a newer one of the same key, and tombstones unless retained.
         """
         dicts, mask = self._dicts, len(self._dicts) - 1
         kept = []
@@ -69,11 +68,11 @@ class OffsetMap:
                 kept.append(record)
         return kept
 
-    def give_up(self, breathe: Callable[[], None]) -> None:
-        """Forget all keys, calling `breathe` in between."""
+    def clear(self, yield_gil: Callable[[], None]) -> None:
+        """Free all keys, and call `yield_gil` in between."""
         while self._dicts:
             self._dicts.pop()
-            breathe()
+            yield_gil()
 
 
 def _digest(key: bytes) -> int:

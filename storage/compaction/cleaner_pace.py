@@ -1,8 +1,8 @@
-"""How fast compaction may go: what it reads and writes, and how long it keeps others from running.
+"""Limits how fast compaction goes: its bytes per second, and how long it holds the interpreter.
 
-It runs in a thread beside the one that serves, and only one of them runs Python at a time. So it stops for a moment
-every now and then, and whoever waits for the interpreter goes ahead. With `log.cleaner.io.max.bytes.per.second`
-it also stops when it got ahead of that (as kafka 2.0.1 Throttler). Stopping the broker ends every pause.
+Compaction runs in a thread beside the one that serves, and only one of them runs Python at a time. So it pauses every
+half millisecond, and the other one goes ahead. With `log.cleaner.io.max.bytes.per.second` it also waits when it has
+exceeded that rate (as kafka 2.0.1 Throttler). Stopping the broker ends every pause.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 
-# Others wait at most this long for the interpreter, and then get it: the pause is the least a kernel sleeps.
+# Another thread waits at most this long for the interpreter, and then gets it: the pause is a kernel's shortest sleep.
 _SLICE_SECONDS = 0.000_5
 _PAUSE_SECONDS = 0.000_05
 _IO_CHECK_SECONDS = 0.3
@@ -18,11 +18,11 @@ UNLIMITED = 2.0**63
 
 
 class LogCleaningAbortedError(Exception):
-    """The log went away or was changed while it was compacted, or the broker stops: nothing is wrong."""
+    """Compaction ends early, and nothing is wrong: the log was changed meanwhile, or the broker stops."""
 
 
 class CleanerPace:
-    """Asked in between by the thread that compacts; `stop` may come from another."""
+    """Called by the thread that compacts, between its steps; `stop` may be called by another."""
 
     def __init__(self, max_bytes_per_second: float = UNLIMITED) -> None:
         self.max_bytes_per_second = max_bytes_per_second
@@ -36,16 +36,16 @@ class CleanerPace:
         return self._is_stopping.is_set()
 
     def stop(self) -> None:
-        """Have whatever is being compacted given up."""
+        """Abort the compaction that is running."""
         self._is_stopping.set()
 
     def begin(self) -> None:
-        """Start counting: nothing was done for a while."""
+        """Start to count, after an idle time."""
         self._slice_began = self._period_began = time.monotonic()
         self._period_bytes = 0
 
-    def breathe(self) -> None:
-        """Let others run if it is time. Raises LogCleaningAbortedError when the broker stops."""
+    def yield_gil(self) -> None:
+        """Let other threads run if it is time. Raises LogCleaningAbortedError if the broker stops."""
         if self._is_stopping.is_set():
             raise LogCleaningAbortedError("the broker stops")
         if time.monotonic() - self._slice_began > _SLICE_SECONDS:
@@ -53,7 +53,7 @@ class CleanerPace:
             self._slice_began = time.monotonic()
 
     def on_bytes(self, count: int) -> None:
-        """Count what was read or written, and wait if that was too much."""
+        """Count bytes that were read or written, and wait if the rate is exceeded."""
         self._period_bytes += count
         elapsed = time.monotonic() - self._period_began
         if elapsed < _IO_CHECK_SECONDS:

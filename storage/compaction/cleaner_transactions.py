@@ -1,9 +1,9 @@
-"""Which transactions compaction meets on its way through a log, and which of their markers may go.
+"""Tracks the transactions of a log that is being compacted, and decides which of their markers are removed.
 
-As kafka 2.0.1 CleanedTransactionMetadata: what was aborted goes at once, whatever its keys. A marker stays as long
-as there was a batch of its transaction in the log when it was compacted; the entry of an aborted transaction stays
-in the transaction index just as long. One instance walks the whole log, so that a transaction whose records and
-marker are in different segments is seen as one (2.0.1 begins anew with every segment).
+As kafka 2.0.1 CleanedTransactionMetadata: aborted records are removed at once, whatever their keys. A marker stays as
+long as the log had a batch of its transaction when it was compacted; so does the entry of an aborted transaction in
+the transaction index. One instance covers the whole log, so that the records and the marker of a transaction may be in
+different segments (2.0.1 begins anew with every segment).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class CleanedTransactions:
-    """Told of every batch in the order of the log, from `start_offset` on."""
+    """Gets every batch in the order of the log, from `start_offset` on."""
 
     __slots__ = ("_aborted", "_committed", "_to_come", "_with_batches", "index")
 
     def __init__(self, aborted: Iterable[AbortedTxn], start_offset: int) -> None:
-        """Begin with all aborted transactions of the log; those that ended before the start do not matter."""
+        """Take all aborted transactions of the log, and ignore those that ended before the start."""
         self.index: TransactionIndex | None = None  # of the segment that is being written
         reached = [txn for txn in aborted if txn.last_offset >= start_offset]
         self._to_come = deque(sorted(reached, key=lambda txn: txn.first_offset))
-        self._aborted: dict[int, AbortedTxn] = {}  # those under way, by producer
-        self._with_batches: set[int] = set()  # producers of an aborted one of which a batch was seen
-        self._committed: set[int] = set()  # producers of one that is not aborted, of which a batch was seen
+        self._aborted: dict[int, AbortedTxn] = {}  # those that have begun, by producer
+        self._with_batches: set[int] = set()  # producers of aborted ones with a batch in the log
+        self._committed: set[int] = set()  # producers of other ones with a batch in the log
 
     def on_batch(self, view: BatchView) -> bool:
         """Take in a batch of records; return whether it was aborted."""
@@ -47,7 +47,7 @@ class CleanedTransactions:
         return True
 
     def on_marker(self, view: BatchView, buffer: ReadableBuffer) -> bool:
-        """Take in a control batch; return whether nothing is left of what it ended.
+        """Take in a control batch; return whether nothing is left of the transaction that it ended.
 
         Raises KafkaError(CORRUPT_MESSAGE), and OSError from writing the index.
         """
@@ -74,7 +74,7 @@ class CleanedTransactions:
 
 
 def _control_type(view: BatchView, buffer: ReadableBuffer) -> ControlType | None:
-    """Return what the marker says, None for one that an earlier compaction took the record out of."""
+    """Return the type of the marker; None if an earlier compaction removed its record."""
     for record in iter_all_records(buffer, view, max_decompressed_bytes=view.size_bytes):
         return read_control_type(record.key)
     return None

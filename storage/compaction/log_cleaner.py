@@ -1,17 +1,16 @@
-"""Compaction: of all records with one key, a log keeps the newest.
+"""Compacts a log: of all records with the same key, it keeps the newest.
 
-    clean section | dirty section | what cannot be compacted yet: from the first transaction that is undecided, the
-                                    first segment that is too young, or the active segment on
+    clean section | dirty section | uncleanable section: from the first open transaction, the first segment that is
+                                    too young, or the active segment on
 
-As kafka 2.0.1 Cleaner: the newest offset of each key in the dirty section is gathered (`OffsetMap`), as far as there
-is memory; then both sections are copied without the records that have a newer one, small neighbours together, and
-the copies take the place of the originals. Offsets stay, readers see gaps. Tombstones, and the markers of
-transactions nothing is left of, go once they are older than `delete.retention.ms`.
+As kafka 2.0.1 Cleaner: `OffsetMap` collects the newest offset of each key in the dirty section, as far as its memory
+goes. Then both sections are copied without superseded records, small neighbours into one segment, and the copies
+replace the originals. Offsets stay, readers see gaps. Tombstones, and the markers of transactions without records,
+are removed once they are older than `delete.retention.ms`.
 
-`LogCleaning.steps` says what is to be done where: it runs on the thread that owns the log, and what it yields is to
-be called in another one. That one only reads segments which are no longer written, by `pread`, and writes files
-nobody else knows. What happened to the log meanwhile is looked at before a copy takes effect: if it was truncated,
-deleted, or lost a segment, the copy is thrown away.
+`LogCleaning.steps` runs on the thread that owns the log, and yields the work for another thread. That one only reads
+segments that are no longer written, by `pread`, and writes files of its own. Before a copy takes effect, the owner
+checks the log: if it was truncated or deleted, or has lost a segment, the copy is discarded.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from functools import partial
 from typing import NamedTuple
 
 from minibroker.protocol.batch_filter import KeyedRecord, OpenBatch, open_batch
-from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, batch_is_valid, scan_batches
+from minibroker.protocol.batches import BatchView, batch_is_valid, scan_batches
 from minibroker.protocol.compression import corrupt
-from minibroker.protocol.record_batch import LOG_OVERHEAD, build_empty_batch, read_header
+from minibroker.protocol.record_batch import HEADER_SIZE_UP_TO_MAGIC, build_empty_batch, read_header, size_at
 from minibroker.storage.compaction.cleaned_segment import CleanedSegment
 from minibroker.storage.compaction.cleaner_offset_map import OffsetMap
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.compaction.cleaner_transactions import CleanedTransactions
-from minibroker.storage.log.local_log import sync_directory
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_validator import MAX_DECOMPRESSED_BYTES
 from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segments import sync_directory
 
 logger = logging.getLogger(__name__)
 
-# A copy takes its place with a few renames for each segment it replaces, and everybody waits for them.
+# A copy takes its place by a few renames for each segment that it replaces, and all clients wait for them.
 MOST_SEGMENTS_IN_A_GROUP = 16
 _INT32_MAX = 2**31 - 1
 
@@ -54,7 +53,7 @@ class CleanerConfig:
 
 
 class LogToClean(NamedTuple):
-    """A log and what of it can be compacted, up to the start of a segment."""
+    """A log and its cleanable part, which ends at the start of a segment."""
 
     log: Log
     first_dirty_offset: int
@@ -71,19 +70,19 @@ class LogToClean(NamedTuple):
 
 @dataclass(slots=True)
 class CleanerStats:
-    """What one compaction came to."""
+    """The statistics of one compaction."""
 
     keys: int = 0
-    bytes_read: int = 0  # twice where keys were gathered
+    bytes_read: int = 0  # the dirty section counts twice
     bytes_written: int = 0
-    records_read: int = 0  # when copying, without those of batches that go or stay unseen
+    records_read: int = 0  # when copying, without those of batches that stay or are removed as a whole
     records_kept: int = 0
     invalid_records: int = 0  # without a key
     seconds: float = 0.0
 
 
 class LogCleaning:
-    """One compaction of one log. Made, and closed, on the thread that owns the log."""
+    """One compaction of one log. Created, and closed, on the thread that owns the log."""
 
     def __init__(self, to_clean: LogToClean, config: CleanerConfig, pace: CleanerPace, *, now_ms: int) -> None:
         log, first_dirty_offset = to_clean.log, to_clean.first_dirty_offset
@@ -101,28 +100,28 @@ class LogCleaning:
             self._dirty_segments[0].offset_index.position_before(first_dirty_offset) if self._dirty_segments else 0
         )
         self._delete_horizon_ms = self._find_delete_horizon_ms()
-        # The last batch of each producer stays, even without records: later ones only make it dispensable.
+        # The last batch of each producer stays, even without records, until the producer writes another one.
         self._last_batches = {
             entry.producer_id: (entry.last_offset, entry.epoch) for entry in log.producer_state.producers.values()
         }
-        # Of all segments: what can be compacted may have its marker in one that cannot.
+        # Of all segments: the marker of a cleanable record may be in an uncleanable segment.
         self._transaction_indexes = [segment.transaction_index for segment in log.segments]
         self._offset_map = OffsetMap(config.dedupe_buffer_size, config.io_buffer_load_factor)
         self._transactions = CleanedTransactions((), 0)
         self._cleaned: CleanedSegment | None = None
 
     def _find_delete_horizon_ms(self) -> int:
-        """Return the time before which segments lose their tombstones (as kafka 2.0.1 Cleaner.clean)."""
+        """Return the time before which tombstones are removed (as kafka 2.0.1 Cleaner.clean)."""
         clean = [segment for segment in self._segments if segment.base_offset < self._first_dirty_offset]
         return clean[-1].last_modified_ms - self.log.config.delete_retention_ms if clean else 0
 
     # -- on the log's thread ----------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """Iterate over the work for another thread, and act on what it came to.
+        """Iterate over the work for another thread, and apply its results.
 
-        Raises LogCleaningAbortedError or OSError, as does the work, which also raises KafkaError(CORRUPT_MESSAGE,
-        MESSAGE_TOO_LARGE). Call `close` in the end.
+        Raises LogCleaningAbortedError or OSError. So does the work, which also raises KafkaError: CORRUPT_MESSAGE,
+        MESSAGE_TOO_LARGE. Call `close` at the end.
         """
         began = time.monotonic()
         self._pace.begin()
@@ -139,11 +138,13 @@ class LogCleaning:
             yield partial(self._copy, group)
             self._begin_replacement(group)
             yield partial(sync_directory, self.log.directory)
-            if not self.log.complete_replacement(now_ms=self._now_ms):
+            if not self.log.segments.complete_replacement(
+                delete_at_ms=self._now_ms + self.log.config.file_delete_delay_ms
+            ):
                 raise self._aborted()
             yield partial(sync_directory, self.log.directory)
         self.log.cleaned_offset = end_offset
-        yield partial(self._offset_map.give_up, self._pace.breathe)
+        yield partial(self._offset_map.clear, self._pace.yield_gil)
         self.stats.seconds = time.monotonic() - began
 
     def _begin_replacement(self, group: Sequence[LogSegment]) -> None:
@@ -151,27 +152,27 @@ class LogCleaning:
         if cleaned is None or self.is_log_changed or group[-1] is self.log.segments.active:
             raise self._aborted()
         self._cleaned = None
-        self.log.begin_replacement(cleaned.segment, group)
+        self.log.segments.begin_replacement(cleaned.segment, group)
 
     @property
     def is_log_changed(self) -> bool:
-        """Whether the log is not what it was: closed, deleted, offline, or truncated."""
+        """Whether the log was closed, deleted or truncated, or is offline."""
         return self.log.is_refusing or self.log.truncations != self._truncations
 
     def _aborted(self) -> LogCleaningAbortedError:
-        return LogCleaningAbortedError(f"{self.log.topic_partition} was changed while it was compacted")
+        return LogCleaningAbortedError(f"{self.log.topic_partition} has changed while it was compacted")
 
     def close(self) -> None:
-        """Throw away what did not get into the log. Raises OSError."""
+        """Discard a copy that has not taken effect. Raises OSError."""
         cleaned, self._cleaned = self._cleaned, None
         if cleaned is not None:
             cleaned.discard()
-        self.log.abandon_replacement()
+        self.log.segments.abandon_replacement()
 
-    # -- elsewhere --------------------------------------------------------------------------------------------
+    # -- on another thread --------------------------------------------------------------------------------------------
 
     def _fill_offset_map(self) -> None:
-        """Gather the newest offset of each key in the dirty section (as kafka 2.0.1 Cleaner.buildOffsetMap)."""
+        """Collect the newest offset of each key in the dirty section (as kafka 2.0.1 Cleaner.buildOffsetMap)."""
         aborted = [txn for index in self._transaction_indexes for txn in index.entries()]
         self._transactions = CleanedTransactions(aborted, 0)
         transactions = CleanedTransactions(aborted, self._first_dirty_offset)
@@ -180,7 +181,7 @@ class LogCleaning:
             for chunk, view in self._batches(segment, position):
                 if view.last_offset < self._first_dirty_offset:
                     continue
-                # A whole batch or none of it: a batch of more keys than there is memory for ends no progress.
+                # A whole batch or none of it: a batch with more keys than there is room for must not stop progress.
                 if offset_map.is_full:
                     return
                 if view.is_control:
@@ -192,7 +193,7 @@ class LogCleaning:
             position = 0
 
     def _copy(self, group: Sequence[LogSegment]) -> None:
-        """Write one segment of what stays of several (as kafka 2.0.1 Cleaner.cleanSegments)."""
+        """Copy what stays of several segments into one (as kafka 2.0.1 Cleaner.cleanSegments)."""
         if self.is_log_changed:
             raise self._aborted()
         self._cleaned = cleaned = CleanedSegment(self.log.directory, group, self.log.config, now_ms=self._now_ms)
@@ -202,14 +203,14 @@ class LogCleaning:
             retains_deletes = segment.last_modified_ms > self._delete_horizon_ms
             for chunk, view in self._batches(segment):
                 last_seen = view
-                batch = self._what_stays(chunk, view, retains_deletes)
+                batch = self._retained(chunk, view, retains_deletes)
                 if batch is not None:
                     cleaned.add(batch)
                     self._pace.on_bytes(len(batch))
         self.stats.bytes_written += cleaned.finish(last_seen)
 
-    def _what_stays(self, chunk: bytes, view: BatchView, retains_deletes: bool) -> bytes | bytearray | None:
-        """Return what stays of a batch: all, some records, its header alone, or None."""
+    def _retained(self, chunk: bytes, view: BatchView, retains_deletes: bool) -> bytes | bytearray | None:
+        """Return the batch whole, with some of its records, or its header alone; None if it is removed."""
         is_last = self._is_last_of_producer(view)
         if view.is_control:
             may_go = self._transactions.on_marker(view, chunk) and not retains_deletes and not is_last
@@ -224,7 +225,7 @@ class LogCleaning:
         return build_empty_batch(read_header(chunk, view.position)) if is_last else None
 
     def _compacted(self, chunk: bytes, view: BatchView, retains_deletes: bool) -> bytes | bytearray | None:
-        """Return the batch with those of its records that have no newer one, None without any."""
+        """Return the batch without superseded records; None if no record stays."""
         stats, opened, count = self.stats, self._open(chunk, view), 0
         kept: list[KeyedRecord] = []
         for records in self._slices(opened):
@@ -240,9 +241,9 @@ class LogCleaning:
         return chunk[view.position : view.end_position] if len(kept) == count else opened.keep(kept)
 
     def _is_last_of_producer(self, view: BatchView) -> bool:
-        """Whether the batch has the producer's last sequence number, or its epoch if there is none.
+        """Return whether the batch has the producer's last sequence number, or its epoch if there is none.
 
-        As later Kafka's Cleaner; 2.0.1 goes by the number alone, which an older epoch may have had too.
+        As later Kafka's Cleaner; 2.0.1 compares the number alone, which an older epoch may have used too.
         """
         last_offset, epoch = self._last_batches.get(view.producer_id, (-1, None))
         if last_offset >= 0:
@@ -256,7 +257,7 @@ class LogCleaning:
 
     def _slices(self, opened: OpenBatch) -> Iterator[list[KeyedRecord]]:
         for records in opened.slices():
-            self._pace.breathe()
+            self._pace.yield_gil()
             yield records
 
     def _batches(self, segment: LogSegment, position: int = 0) -> Iterator[tuple[bytes, BatchView]]:
@@ -276,21 +277,21 @@ class LogCleaning:
             for view in scan_batches(chunk, 0, len(chunk)):
                 yield chunk, view
                 read = view.end_position
-                self._pace.breathe()
+                self._pace.yield_gil()
             position += read
             size = usual_size
             if read == 0:
-                size = int.from_bytes(chunk[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+                size = size_at(chunk) if len(chunk) >= HEADER_SIZE_UP_TO_MAGIC else 0
                 if not len(chunk) < size <= end - position:
-                    raise corrupt(f"{segment.path}: no whole batch at byte {position}")
+                    raise corrupt(f"{segment.path}: found no whole batch at byte {position}")
 
 
 def group_segments(
     segments: Sequence[LogSegment], *, max_bytes: int, max_index_bytes: int, end_offset: int
 ) -> list[list[LogSegment]]:
-    """Return runs of neighbours that fit into one segment (as kafka 2.0.1 Cleaner.groupSegmentsBySize).
+    """Return groups of neighbours that fit into one segment (as kafka 2.0.1 Cleaner.groupSegmentsBySize).
 
-    `end_offset` is where the last of them ends at most.
+    `end_offset` is an upper bound of the last segment's offsets.
     """
     groups: list[list[LogSegment]] = []
     next_offsets = [segment.base_offset for segment in segments[1:]] + [end_offset] * bool(segments)

@@ -1,10 +1,9 @@
-"""Which log is compacted next, and from where to where.
+"""Selects the log that is compacted next, and the offsets between which it is.
 
-As kafka 2.0.1 LogCleanerManager: of the logs with `cleanup.policy=compact` the one with the greatest dirty part, if
-that is more than `min.cleanable.dirty.ratio`; with `max.compaction.lag.ms` (Kafka 2.3) also one that has waited so
-long. Nothing is compacted from the first segment on that is active, has an undecided transaction or something that is
-not committed, or is younger than `min.compaction.lag.ms`. A log that cannot be compacted is left alone until the next
-start.
+As kafka 2.0.1 LogCleanerManager: of the logs with `cleanup.policy=compact`, the one with the greatest dirty ratio, if
+that exceeds `min.cleanable.dirty.ratio`; with `max.compaction.lag.ms` (Kafka 2.3) also one that has waited that long.
+Compaction ends before the first segment that is active, has an open transaction or uncommitted records, or is younger
+than `min.compaction.lag.ms`. A log whose compaction fails is left alone until the next start.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogCleanerManager:
-    """Chooses among the logs of a directory; belongs to the thread that owns them."""
+    """Selects among the logs of a directory; belongs to the thread that owns them."""
 
     def __init__(self, log_manager: LogManager) -> None:
         self._logs = log_manager.logs
@@ -30,11 +29,11 @@ class LogCleanerManager:
 
     @property
     def uncleanable(self) -> list[TopicPartition]:
-        """The partitions that failed to be compacted."""
+        """The partitions whose compaction failed."""
         return [key for key, log in self._uncleanable.items() if self._logs.get(key) is log]
 
     def grab_filthiest_log(self, now_ms: int) -> LogToClean | None:
-        """Return the log that needs it most, and keep retention from it until `done`; None if none needs it."""
+        """Return the log with the greatest dirty ratio, and suspend its retention until `done`; None if none is due."""
         dirty = [log_to_clean(log, now_ms) for key, log in self._logs.items() if self._may_be_cleaned(key, log)]
         due = [
             each
@@ -53,11 +52,11 @@ class LogCleanerManager:
         return log.config.is_compacted and not log.is_being_cleaned and not log.is_refusing and not is_known_to_fail
 
     def done(self, log: Log) -> None:
-        """Let others at the log again."""
+        """Resume the retention of the log."""
         log.is_being_cleaned = False
 
     def mark_uncleanable(self, log: Log, error: Exception) -> None:
-        """Leave the log alone from now on: trying again would fail again."""
+        """Exclude the log until the next start: another attempt would fail again."""
         self._uncleanable[log.topic_partition] = log
         logger.error("%s cannot be compacted until the next start", log.topic_partition, exc_info=error)
 
@@ -67,7 +66,7 @@ class LogCleanerManager:
 
 
 def log_to_clean(log: Log, now_ms: int) -> LogToClean:
-    """Return what of the log is clean, and what can be compacted now (as kafka 2.0.1 LogToClean)."""
+    """Return the clean and the cleanable part of the log (as kafka 2.0.1 LogToClean)."""
     segments = log.segments
     first_dirty_offset = _first_dirty_offset(log)
     dirty_segments = segments.between(first_dirty_offset, segments.active.base_offset)
@@ -87,9 +86,9 @@ def _first_dirty_offset(log: Log) -> int:
     if cleaned is None:
         return first
     if not first <= cleaned <= log.log_end_offset:
-        if not log.config.is_deleted:  # else segments go at the start, compacted or not
+        if not log.config.is_deleted:  # else retention deletes at the start, compacted or not
             logger.warning(
-                "%s: compacted up to %d, but begins at %d: beginning anew", log.topic_partition, cleaned, first
+                "%s: compacted up to %d, but begins at %d: starting anew", log.topic_partition, cleaned, first
             )
         log.cleaned_offset = first
         return first
@@ -97,7 +96,7 @@ def _first_dirty_offset(log: Log) -> int:
 
 
 def _first_uncleanable_offset(log: Log, dirty_segments: Sequence[LogSegment], now_ms: int) -> int:
-    """Return the start of the first segment that must be left as it is."""
+    """Return the base offset of the first segment that compaction must leave alone."""
     segments = log.segments
     stable = segments.floor(log.last_stable_offset)
     bounds = [segments.active.base_offset]
@@ -110,7 +109,7 @@ def _first_uncleanable_offset(log: Log, dirty_segments: Sequence[LogSegment], no
 
 
 def _is_overdue(dirty_segments: Sequence[LogSegment], oldest_allowed_ms: int) -> bool:
-    """Whether a segment began before that time (as kafka 2.3 LogCleanerManager.maxCompactionDelay)."""
+    """Return whether a segment began before that time (as kafka 2.3 LogCleanerManager.maxCompactionDelay)."""
     if oldest_allowed_ms <= 0:
         return False
     times = (segment.first_batch_timestamp_ms() for segment in dirty_segments)

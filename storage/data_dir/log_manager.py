@@ -1,92 +1,58 @@
-"""All logs of a data directory: opened together, looked after, closed together.
+"""Opens, maintains and closes all logs of a data directory.
 
     <log dir>/.lock                            one broker at a time
-    <log dir>/meta.properties                  whose directory it is
+    <log dir>/meta.properties                  the owner of the directory
     <log dir>/*-checkpoint                     see `log_checkpoints`
     <log dir>/.kafka_cleanshutdown             only between a clean stop and the next start
-    <log dir>/<topic>-<partition>/             a log;  ....<uuid>-delete/  one on its way out
+    <log dir>/<topic>-<partition>/             a log; `<...>.<uuid>-delete/`: a deleted one
 
-Here is decided what a failing disk means (`map_storage_errors`): a full one refuses, and takes appends again when
-there is room; any other error, and every failed fsync, takes the directory offline until the next start.
+A failing disk takes the directory offline until the next start; a full one only refuses appends while it is full.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
-from minibroker.storage.data_dir.directory_lock import LogDirectoryError as LogDirectoryError
-from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, later_cleaner_offsets, read_offsets
+from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
-from minibroker.storage.files.files import (
+from minibroker.storage.files.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from minibroker.storage.files.file_names import (
     CLEAN_SHUTDOWN_MARKER,
     META_PROPERTIES,
-    CorruptFileError,
-    MetaProperties,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
     partition_directory_name,
-    read_meta_properties,
-    write_meta_properties,
 )
-from minibroker.storage.log.local_log import LogFlushError
+from minibroker.storage.files.storage_errors import (
+    CorruptFileError,
+    LogDirectoryError,
+    is_passing,
+    map_directory_errors,
+)
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
 
 logger = logging.getLogger(__name__)
 
-# No room, no descriptors, no memory: nothing is wrong with what is on the disk, and it may pass.
-_PASSING_ERRORS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR)
-)
-
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
 _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 
 
-class StorageErrorMap:
-    """The context of one operation on the disk: see `map_storage_errors`."""
-
-    __slots__ = ("_log_manager",)
-
-    def __init__(self, log_manager: LogManager | None) -> None:
-        self._log_manager = log_manager
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            if self._log_manager is not None:
-                self._log_manager.on_storage_error(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-
-def map_storage_errors(log_manager: LogManager | None = None) -> StorageErrorMap:
-    """Turn the OSError of what runs inside into KafkaError(KAFKA_STORAGE_ERROR).
-
-    With the manager, an error that will not pass takes its directory offline.
-    """
-    return StorageErrorMap(log_manager)
-
-
 class LogManager:
-    """The logs of one directory. `lock`, `load`, then everything else; `close` last.
+    """The logs of one directory. Call `lock` and `load` first, `close` last.
 
-    One thread owns it; `flush_dirty_logs`, and what the methods return to be called, may run in another.
+    It belongs to one thread; `flush_dirty_logs`, and the functions that methods return, may run in another.
     """
 
     def __init__(
@@ -107,36 +73,37 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
         self._lock = DirectoryLock(log_dir)
-        # Partitions that a checkpoint may still know from a former life.
+        # Deleted partitions that a checkpoint may still have.
         self._forgotten: set[TopicPartition] = set()
         self._checkpoints = LogCheckpoints.of(log_dir)
 
     # -- starting -----------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Make the directory if need be, and this broker its only user. Raises LogDirectoryError."""
+        """Create the directory if it is missing, and lock it. Raises LogDirectoryError."""
         self._lock.acquire()
 
     def partitions_on_disk(self) -> list[TopicPartition]:
         """Return the partitions that have a directory, without opening them. Raises LogDirectoryError."""
-        try:
+        with map_directory_errors("read", self.log_dir):
             names = [entry.name for entry in os.scandir(self.log_dir) if entry.is_dir()]
-        except OSError as error:
-            raise LogDirectoryError(f"cannot read data directory {self.log_dir}: {error.strerror}") from error
         found = (parse_partition_directory(name) for name in names)
         return sorted(topic_partition for topic_partition in found if topic_partition is not None)
 
     def load(self, now_ms: int, *, left_over: Iterable[TopicPartition] = ()) -> None:
-        """Open all logs but those a deletion has `left_over`, recovering if need be. Raises LogDirectoryError."""
+        """Open all logs, and recover them after a crash. Raises LogDirectoryError.
+
+        Logs that an interrupted deletion has `left_over` are deleted.
+        """
         self.lock()
         try:
-            self._check_owner(now_ms)
-            for topic_partition in left_over:
-                os.rename(self.log_dir / partition_directory_name(topic_partition), self._way_out(topic_partition))
-            self._load_logs(now_ms)
-        except OSError as error:
-            self._lock.release()
-            raise LogDirectoryError(f"cannot load data directory {self.log_dir}: {error}") from error
+            with map_directory_errors("load", self.log_dir):
+                self._check_owner(now_ms)
+                for topic_partition in left_over:
+                    os.rename(
+                        self.log_dir / partition_directory_name(topic_partition), self._deleted_path(topic_partition)
+                    )
+                self._load_logs(now_ms)
         except LogDirectoryError:
             self._lock.release()
             raise
@@ -181,8 +148,8 @@ class LogManager:
                 self._deleted.append((Path(entry.path), None))
         marker.unlink(missing_ok=True)
         if self._logs:  # a new directory was never stopped
-            how = "a clean" if is_after_clean_stop else "no clean"
-            logger.info("%s: %d logs opened after %s stop", self.log_dir, len(self._logs), how)
+            how = "a clean" if is_after_clean_stop else "an unclean"
+            logger.info("%s: opened %d logs after %s stop", self.log_dir, len(self._logs), how)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 
@@ -194,13 +161,13 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def get_or_create_log(self, topic_partition: TopicPartition, *, now_ms: int) -> Log:
-        """Return the log, making an empty one if there is none. Raises OSError, KafkaError when offline."""
+        """Return the log; create it if there is none. Raises OSError, and KafkaError if the directory is offline."""
         log = self._logs.get(topic_partition)
         if log is not None:
             return log
         self._check_online()
         if topic_partition in self._forgotten:
-            # After a crash the new log must not be opened with the old one's offsets.
+            # After a crash the new log must not be opened with the offsets of the deleted one.
             self.checkpoint_recovery_points()()
             self.checkpoint_log_start_offsets()()
             self.checkpoint_cleaner_offsets()()
@@ -222,21 +189,21 @@ class LogManager:
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Rename the log's directory away; `take_due_deletions` has it removed later. Raises OSError."""
+        """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
-        directory = self._way_out(topic_partition)
+        directory = self._deleted_path(topic_partition)
         log.rename_and_refuse(directory)
         del self._logs[topic_partition]
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
 
-    def _way_out(self, topic_partition: TopicPartition) -> Path:
+    def _deleted_path(self, topic_partition: TopicPartition) -> Path:
         return self.log_dir / deleted_directory_name(topic_partition, uuid.uuid4().hex)
 
     def set_topic_overrides(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Give a topic's logs, present and future, these settings on top of the broker's.
+        """Apply a topic's settings to its present and future logs.
 
         Raises KafkaError(INVALID_CONFIG); nothing has changed then.
         """
@@ -247,7 +214,7 @@ class LogManager:
                 log.update_config(config)
 
     def set_default_config(self, config: LogConfig) -> None:
-        """Give all logs, present and future, the broker's changed settings below what their topics set."""
+        """Apply the broker's changed settings to all logs, present and future; their topics' settings override them."""
         self.default_config = config
         for topic_partition, log in self._logs.items():
             log.update_config(self._config_of(topic_partition.topic))
@@ -255,58 +222,54 @@ class LogManager:
     def _config_of(self, topic: str) -> LogConfig:
         return LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
 
-    # -- upkeep -------------------------------------------------------------------------------------------------
+    # -- maintaining -------------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int) -> int:
-        """Take out segments that retention gives up, and idle producers; return how many segments."""
+        """Take out the segments that retention deletes, and expired producers; return how many segments."""
         count = 0
         for log in self._usable_logs():
             log.producer_state.remove_expired(now_ms)
-            try:
+            with self._surviving_errors():
                 count += log.delete_old_segments(now_ms)
-            except OSError as error:
-                self.on_storage_error(error)
         return count
 
     def flush_dirty_logs(self, now_ms: int) -> None:
-        """fsync what `flush.ms` is due for, and segments that have been rolled; may run in another thread."""
+        """Force logs whose `flush.ms` has passed, and rolled segments, to disk; may run in another thread."""
         for log in self._usable_logs():
-            try:
+            with self._surviving_errors():
                 if now_ms - log.last_flush_ms >= log.config.flush_ms:
                     log.flush(now_ms=now_ms)
                 elif log.has_unflushed_segments:
                     log.flush(log.segments.active.base_offset)
-            except OSError as error:
-                self.on_storage_error(error)
 
     @property
     def delete_check_interval_ms(self) -> int:
-        """How often `take_due_deletions` is worth calling."""
+        """The interval at which to call `take_due_deletions`."""
         delay_ms = self.default_config.file_delete_delay_ms
         return min(max(delay_ms, _LEAST_DELETE_CHECK_INTERVAL_MS), _MOST_DELETE_CHECK_INTERVAL_MS)
 
     def take_due_deletions(self, now_ms: int) -> PendingDeletions:
-        """Return the files and directories given up at least `file.delete.delay.ms` ago, to be removed elsewhere."""
+        """Return the segments and directories deleted at least `file.delete.delay.ms` ago; the caller removes them."""
         delay_ms = self.default_config.file_delete_delay_ms
         dated = [(path, now_ms + delay_ms if due_ms is None else due_ms) for path, due_ms in self._deleted]
         self._deleted = [(path, due_ms) for path, due_ms in dated if due_ms > now_ms]
         return PendingDeletions(
             [path for path, due_ms in dated if due_ms <= now_ms],
-            [segment for log in self._usable_logs() for segment in log.take_deleted(now_ms)],
+            [segment for log in self._usable_logs() for segment in log.segments.take_deleted(now_ms)],
         )
 
     def release_idle_maps(self) -> None:
-        """Give back what scans and look-ups in segments that are no longer written have mapped."""
+        """Close the maps of all segments that are no longer written."""
         for log in self._usable_logs():
-            log.release_idle_maps()
+            log.segments.release_idle_maps()
 
-    # -- checkpoints: each returns the write, which takes a disk's time and may be called in another thread --------
+    # -- checkpoints: each returns its write, which waits for the disk and may be called in another thread ----------
 
     def checkpoint_recovery_points(self) -> Callable[[], None]:
-        """Write down from where recovery must read each log. The write raises OSError."""
+        """Prepare the checkpoint of recovery points. The write raises OSError."""
         self._check_online()
         offsets = {key: log.recovery_point for key, log in self._logs.items()}
-        write_offsets = self._checkpoints.recovery_points.later(offsets)
+        write_offsets = self._checkpoints.recovery_points.prepare_write(offsets)
         needed = [(log, log.oldest_snapshot_needed) for log in self._usable_logs()]
 
         def write() -> None:
@@ -317,42 +280,50 @@ class LogManager:
         return write
 
     def checkpoint_log_start_offsets(self) -> Callable[[], None]:
-        """Write down which logs begin within their first segment. The write raises OSError."""
+        """Prepare the checkpoint of logs that begin within their first segment. The write raises OSError."""
         self._check_online()
         offsets = {
             key: log.log_start_offset
             for key, log in self._logs.items()
             if log.log_start_offset > log.segments.first.base_offset
         }
-        return self._checkpoints.log_start_offsets.later(offsets)
+        return self._checkpoints.log_start_offsets.prepare_write(offsets)
 
     def checkpoint_cleaner_offsets(self) -> Callable[[], None]:
-        """Write down how far logs are compacted. The write raises OSError."""
+        """Prepare the checkpoint of how far logs are compacted. The write raises OSError."""
         self._check_online()
         cleaned = ((key, log.cleaned_offset) for key, log in self._logs.items())
         offsets = {key: offset for key, offset in cleaned if offset is not None}
-        return later_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
+        return prepare_cleaner_offsets(self._checkpoints.cleaner_offsets, offsets)
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write down how far each log is committed. Raises OSError."""
+        """Write the checkpoint of high watermarks. Raises OSError."""
         self._check_online()
         self._checkpoints.high_watermarks.write(offsets)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """Return what was written down last, nothing if that cannot be read."""
+        """Return the last checkpoint of high watermarks; {} if it is missing or corrupt."""
         return read_offsets(self._checkpoints.high_watermarks)
 
     # -- failing and stopping -----------------------------------------------------------------------------------
 
+    @contextmanager
+    def _surviving_errors(self) -> Iterator[None]:
+        """Act on an OSError of one log, and go on with the next."""
+        try:
+            yield
+        except OSError as error:
+            self.on_storage_error(error)
+
     def on_storage_error(self, error: OSError) -> None:
-        """Take the directory offline unless the error is one that passes."""
-        if isinstance(error, LogFlushError) or error.errno not in _PASSING_ERRORS:
-            self.go_offline(str(error))
-        else:
+        """Take the directory offline unless the error is a passing one."""
+        if is_passing(error):
             logger.error("%s: %s", self.log_dir, error)
+        else:
+            self.go_offline(str(error))
 
     def go_offline(self, reason: str) -> None:
-        """Serve nothing from this directory any more, until the next start."""
+        """Refuse all appends and reads until the next start."""
         if self.is_offline:
             return
         self.is_offline = True
@@ -363,7 +334,7 @@ class LogManager:
     def close(self) -> None:
         """Flush and close all logs, write the checkpoints and the clean marker, unlock.
 
-        Raises OSError, the first there was, when all that could be closed is; the marker is not written then.
+        Raises the first OSError after closing all other logs; the marker is not written then.
         """
         try:
             if self.is_offline:

@@ -1,7 +1,7 @@
-"""Files that nobody needs any more: segments that left their log, directories of deleted partitions.
+"""Removes the files of segments that have left their log, and the directories of deleted partitions.
 
-To remove a large file takes the disk tens of milliseconds, and happens when it is unlinked or, if it is open, when
-it is closed. So a thread does both: it is handed the last reference there is.
+Removing a large file takes the disk tens of milliseconds, when it is unlinked or, if it is open, closed. A thread does
+both: it gets the last reference to the file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class PendingDeletions:
-    """What is to be removed now; `run` once, in any thread."""
+    """Files to be removed now; call `run` once, in any thread."""
 
     def __init__(self, directories: list[Path], segments: list[LogSegment]) -> None:
-        """Take the lists over."""
+        """Take ownership of the lists."""
         self._directories = directories
         self._segments = segments
 
@@ -27,7 +27,7 @@ class PendingDeletions:
         return len(self._directories) + len(self._segments)
 
     def run(self) -> None:
-        """Remove them all; a directory that cannot be removed is logged. Raises OSError for a file."""
+        """Remove them all; log a directory that cannot be removed. Raises OSError for a segment."""
         while self._directories:
             shutil.rmtree(self._directories.pop(), onerror=_log_failed_removal)
         while self._segments:

@@ -1,40 +1,43 @@
-"""A stretch of a `.log` for a client that is older than the records: converted while it is being sent (KIP-283).
+"""A slice of a `.log` that is converted for an older client while it is being sent (KIP-283).
 
-How many bytes it has is promised before all of it is converted: as many as were read, or as the first converted
-batch has if that is larger. What conversion saves is filled with the head of a batch too long to be whole, which
-every client drops as the usual partial batch at the end; what conversion adds beyond that is cut off.
+Its size is promised before all of it is converted: the size of the slice, or of the first converted batch if that is
+larger. If conversion saves bytes, the rest is filled with the head of a batch that is too long to be whole, which
+every client drops as the usual partial batch at the end. If it adds bytes, the end is cut off.
 
-All of this is as kafka 2.0.1 LazyDownConversionRecords and LazyDownConversionRecordsSend, two oddities included:
-a stretch of nothing but control batches is 12 bytes of filler, and behind control batches in front the first
-batch comes twice.
+As kafka 2.0.1 LazyDownConversionRecords and LazyDownConversionRecordsSend, with two oddities: a slice with control
+batches only is 12 bytes of filler, and after control batches at the start the first batch comes twice.
 """
 
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterator
 
-from minibroker.protocol.batches import HEADER_SIZE_UP_TO_MAGIC, BatchView, scan_batches
+from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import KafkaError
-from minibroker.protocol.record_batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from minibroker.storage.files.files import FileSlice
+from minibroker.protocol.record_batch import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    LOG_OVERHEAD,
+    OFFSET_AND_LENGTH,
+    RECORD_BATCH_OVERHEAD,
+    size_at,
+)
+from minibroker.storage.files.records_file import FileSlice
 
 logger = logging.getLogger(__name__)
 
 MAX_DECOMPRESSED_BATCH_BYTES = 64 * 1024 * 1024
-READ_BYTES = 128 * 1024  # read at a time, unless one batch is longer; the longest filler too
-PIECE_BYTES = 32 * 1024  # of plain records, converted in about a millisecond
-FILLER_HEAD = struct.Struct(">qi")  # an offset no record has, and the size that makes it partial
+READ_BYTES = 128 * 1024  # read at a time, unless a batch is longer; the longest filler too
+PIECE_BYTES = 32 * 1024  # of uncompressed records, which take about a millisecond to convert
 
 
 class ConvertedSlice:
-    """To be sent as `size_bytes` in `pieces`; they can be asked for once, as the first batch is not kept longer.
+    """Sent as `size_bytes` in `pieces`, which can be iterated once, as the first batch is not kept.
 
-    Of uncompressed batches, records before `fetch_offset` are left out. Raises KafkaError when the first batch
-    cannot be converted; a later one ends the answer, so that it is the first when the client asks on.
+    Of uncompressed batches, records before `fetch_offset` are left out. Raises KafkaError if the first batch cannot be
+    converted; a later one ends the answer, and is the first one of the client's next fetch.
     """
 
     __slots__ = ("_fetch_offset", "_first", "_records", "_to_magic", "size_bytes")
@@ -45,10 +48,10 @@ class ConvertedSlice:
         self._fetch_offset = fetch_offset
         converted = (self._convert(buffer, view) for buffer, view in whole_batches(records))
         self._first = next(filter(None, converted), b"")
-        self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else FILLER_HEAD.size
+        self.size_bytes = max(records.size_bytes, len(self._first)) if self._first else LOG_OVERHEAD
 
     def pieces(self) -> Iterator[bytes | bytearray]:
-        """All bytes, none of them converted before it is asked for. Raises OSError."""
+        """Iterate over all bytes, each converted when it is requested. Raises OSError."""
         missing_bytes = self.size_bytes
         for piece in self._converted_pieces():
             yield piece[:missing_bytes]
@@ -61,7 +64,7 @@ class ConvertedSlice:
             missing_bytes -= len(filling)
 
     def read(self) -> bytes:
-        """All of it at once."""
+        """Return all bytes."""
         return b"".join(self.pieces())
 
     def _converted_pieces(self) -> Iterator[bytearray]:
@@ -69,7 +72,7 @@ class ConvertedSlice:
             return
         piece, self._first = bytearray(self._first), b""
         batches = whole_batches(self._records)
-        next(batches)  # the one in front, which need not be the one that was converted: see above
+        next(batches)  # the first one, which is not always the one that was converted: see above
         try:
             for buffer, view in batches:
                 if len(piece) >= PIECE_BYTES or view.codec is not Codec.NONE:
@@ -77,7 +80,7 @@ class ConvertedSlice:
                     piece = bytearray()
                 piece += self._convert(buffer, view)
         except KafkaError as error:
-            logger.warning("%r is cut short: %s", self, error)
+            logger.warning("ending %r at a batch that cannot be converted: %s", self, error)
         yield piece
 
     def _convert(self, buffer: bytes, view: BatchView) -> bytearray:
@@ -95,7 +98,10 @@ class ConvertedSlice:
 
 
 def whole_batches(records: FileSlice) -> Iterator[tuple[bytes, BatchView]]:
-    """Each whole batch of the slice and the buffer it lies in, of about `READ_BYTES`. Raises OSError, KafkaError."""
+    """Iterate over the whole batches of the slice, each with its buffer of about `READ_BYTES`.
+
+    Raises OSError, KafkaError.
+    """
     position, end = records.position, records.position + records.size_bytes
     wanted_bytes = READ_BYTES
     while position < end:
@@ -110,12 +116,13 @@ def whole_batches(records: FileSlice) -> Iterator[tuple[bytes, BatchView]]:
             continue
         if len(buffer) < min(wanted_bytes, end - position) or len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
             return
-        wanted_bytes = int.from_bytes(buffer[8:LOG_OVERHEAD], "big") + LOG_OVERHEAD
+        wanted_bytes = size_at(buffer)
         if wanted_bytes > end - position:
             return
 
 
 def filler(missing_bytes: int) -> bytes:
-    """At most `missing_bytes` that every client takes for the beginning of a batch."""
-    head = FILLER_HEAD.pack(-1, max(missing_bytes + 1, RECORD_BATCH_OVERHEAD))
+    """Return at most `missing_bytes` that every client takes for the beginning of a batch."""
+    # An offset that no record has, and a size that makes it partial.
+    head = OFFSET_AND_LENGTH.pack(-1, max(missing_bytes + 1, RECORD_BATCH_OVERHEAD))
     return head.ljust(min(missing_bytes, READ_BYTES), b"\0")[:missing_bytes]

@@ -1,15 +1,15 @@
-"""What a read of a log returns: where it stood, and the records as a slice of their file."""
+"""The result of a read: its position in the log, and the records as a slice of their file."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.index.transaction_index import AbortedTxn
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset and where it lies: the segment, and the position in it; -1 where only the offset is known."""
+    """An offset, its segment and its position in that; -1 where only the offset is known."""
 
     message_offset: int
     segment_base_offset: int = -1
@@ -17,7 +17,7 @@ class LogOffsetMetadata(NamedTuple):
 
 
 class OffsetPosition(NamedTuple):
-    """The batch that holds an offset, or the first after it."""
+    """The batch that holds an offset, or the first one after it."""
 
     offset: int
     position: int
@@ -25,7 +25,7 @@ class OffsetPosition(NamedTuple):
 
 
 class FetchDataInfo:
-    """What a read found. `records` is b"" where no byte may be given; the metadata is right even then."""
+    """The result of a read. `records` is b"" if there is nothing to return; the metadata is right even then."""
 
     __slots__ = ("aborted_transactions", "first_entry_incomplete", "offset_metadata", "records")
 

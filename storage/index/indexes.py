@@ -3,11 +3,11 @@
     .index      relative offset: int32 | position: int32       the batch ending with it starts there
     .timeindex  timestamp: int64 | relative offset: int32      no earlier record is younger than this one
 
-Big-endian, relative to the base offset of the file name, sorted. The files are mapped, which has two traps:
-a store to a page the disk has no room for kills the process, and so does a page beyond the end of the file.
-So room is allocated before it is mapped, in steps that double (`ensure_room`, which answers a full disk with
-OSError), and a file never shrinks while it is mapped. A trimmed file is exactly its entries. An index that is
-not used holds no map and no descriptor; one that is holds one.
+Big-endian, relative to the base offset in the file name, sorted. The files are mapped, which has two traps: a store
+to a page that the disk has no room for kills the process, and so does access beyond the end of the file. So room is
+allocated before it is mapped, in steps that double (`ensure_room`, which raises OSError on a full disk), and a file
+never shrinks while it is mapped. A trimmed file is exactly its entries. An index holds a map and a descriptor only
+while it is in use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 NO_TIMESTAMP = -1
 
@@ -41,14 +41,14 @@ class TimestampOffset(NamedTuple):
 
 
 class MappedIndex:
-    """A file of equal entries: the first `entries` of them count, allocated room for more may follow."""
+    """A file of equal entries: the first `entries` of them count, and allocated room may follow."""
 
     __slots__ = ("_buffer", "_map", "_room", "base_offset", "entries", "max_entries", "path")
 
     ENTRY: ClassVar[struct.Struct]
 
     def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
-        """Create the file, or take it as it is: trimmed, or with the room a crash left in it."""
+        """Open the file, trimmed or with the room that a crash left in it, or create it. Raises OSError."""
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_index_bytes // self.ENTRY.size
@@ -77,17 +77,17 @@ class MappedIndex:
         return 0 <= offset - self.base_offset <= _INT32_MAX
 
     def resize(self, max_index_bytes: int) -> None:
-        """Change the size at which it counts as full; what is there stays."""
+        """Change the size at which the index is full; the entries stay."""
         self.max_entries = max_index_bytes // self.ENTRY.size
 
     def ensure_room(self) -> None:
-        """Have room for one more entry on disk and mapped. Raises OSError; nothing has changed then."""
+        """Allocate and map room for one more entry. Raises OSError; nothing has changed then."""
         if self.entries < self._room:
             self._mapped()
             return
         size = self.ENTRY.size
         doubled = max(2 * self._room, _FIRST_ALLOCATION_BYTES // size)
-        # One beyond full: a segment that closes adds a last entry to a time index whether full or not.
+        # One beyond full: a segment that is finished adds a last entry to its time index, full or not.
         room = max(min(doubled, self.max_entries + 1), self.entries + 1)
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -101,7 +101,7 @@ class MappedIndex:
         self._room = room
 
     def _mapped(self) -> memoryview:
-        """Return the entries (there must be one), mapping the file unless it is."""
+        """Return the entries, of which there must be one; map the file if it is not mapped."""
         if self._map is None:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -118,7 +118,7 @@ class MappedIndex:
         self._buffer = memoryview(new_map)
 
     def unmap(self) -> None:
-        """Give the map and its descriptor back; the next look-up or entry maps again."""
+        """Close the map and its descriptor; the next look-up or entry maps the file again."""
         if self._map is not None:
             self._buffer.release()
             self._map.close()
@@ -126,18 +126,18 @@ class MappedIndex:
             self._buffer = memoryview(b"")
 
     def trim(self) -> None:
-        """Cut the file to its entries, as Kafka leaves a segment that is closed or no longer written."""
+        """Cut the file to its entries, as Kafka does when a segment is closed or no longer written."""
         self.unmap()
         os.truncate(self.path, self.size_bytes)
         self._room = self.entries
 
     def reset(self) -> None:
-        """Drop all entries, whatever the file holds."""
+        """Drop all entries, valid or not."""
         self.entries = 0
         self.trim()
 
     def flush(self) -> None:
-        """Force the entries to disk, those written through the map too; may run in another thread."""
+        """Force the entries to disk, those written through the map included; may run in another thread."""
         if self.entries > 0:
             fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -158,12 +158,12 @@ class MappedIndex:
         if entries >= self.entries:
             return
         size = self.ENTRY.size
-        # Zeros in place of the dropped entries: what a crash leaves is then seen to be no index.
+        # Zeros in place of the dropped entries: a start after a crash then detects that they are not entries.
         self._mapped()[entries * size : self.entries * size] = bytes((self.entries - entries) * size)
         self.entries = entries
 
     def _read_entry(self, slot: int) -> tuple[int, int]:
-        """Return the two fields of an entry, without mapping the file for it."""
+        """Return the two fields of an entry, without mapping the file."""
         size = self.ENTRY.size
         if self._map is not None:
             first, second = self.ENTRY.unpack_from(self._buffer, slot * size)
@@ -176,7 +176,7 @@ class MappedIndex:
         return first, second
 
     def _count_up_to(self, value: int, field: int) -> int:
-        """Return how many entries have at most this value in the field."""
+        """Return the number of entries with at most this value in the field."""
         if self.entries == 0:
             return 0
         buffer, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
@@ -211,7 +211,7 @@ class MappedIndex:
     def _check_size(self) -> None:
         length = os.stat(self.path).st_size
         if length % self.ENTRY.size != 0:
-            raise CorruptFileError(f"{self.path}: {length} bytes are no multiple of {self.ENTRY.size}")
+            raise CorruptFileError(f"{self.path}: its size {length} is not a multiple of {self.ENTRY.size}")
 
 
 class OffsetIndex(MappedIndex):
@@ -223,29 +223,29 @@ class OffsetIndex(MappedIndex):
 
     def __init__(self, path: Path, base_offset: int, max_index_bytes: int) -> None:
         super().__init__(path, base_offset, max_index_bytes)
-        self._marks = array("I")  # the relative offset of every 8th entry, native, filled by look-ups
+        self._marks = array("I")  # the relative offset of every 8th entry, in native order, filled by look-ups
         self._last_offset = base_offset if self.entries == 0 else -1  # -1: not read yet
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last entry; the base offset while there is none."""
+        """The offset of the last entry; the base offset of an empty index."""
         if self._last_offset < 0:
             self._last_offset = self.base_offset + self._read_entry(self.entries - 1)[0]
         return self._last_offset
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry. Raises ValueError when full or not beyond the last; OSError when the disk is full."""
+        """Add an entry. Raises ValueError if the index is full or the offset does not rise; OSError on a full disk."""
         if self.is_full:
-            raise ValueError(f"{self.path}: an entry for a full index of {self.entries}")
+            raise ValueError(f"{self.path}: the index is full, with {self.entries} entries")
         if self.entries > 0 and offset <= self.last_offset:
-            raise ValueError(f"{self.path}: offset {offset} after {self.last_offset}")
+            raise ValueError(f"{self.path}: offset {offset} cannot follow {self.last_offset}")
         self.ensure_room()
         self.ENTRY.pack_into(self._buffer, self.entries * 8, offset - self.base_offset, position)
         self.entries += 1
         self._last_offset = offset
 
     def lookup(self, target_offset: int) -> IndexEntry:
-        """Return the last entry not beyond the offset; the start of the segment where there is none."""
+        """Return the last entry not beyond the offset; the start of the segment if there is none."""
         slot = self._slot(target_offset - self.base_offset)
         if slot < 0:
             return IndexEntry(self.base_offset, 0)
@@ -253,17 +253,17 @@ class OffsetIndex(MappedIndex):
         return IndexEntry(self.base_offset + relative_offset, position)
 
     def position_before(self, target_offset: int) -> int:
-        """Return the position from which to look for the offset."""
+        """Return the position from which to search for the offset."""
         slot = self._slot(target_offset - self.base_offset)
         return 0 if slot < 0 else int(_FIELD(self._buffer, slot * 8 + 4)[0])
 
     def _slot(self, target: int) -> int:
-        """Return the slot of the last entry not beyond the relative offset, -1 for none; the map is there then."""
+        """Return the slot of the last entry not beyond the relative offset, and have it mapped; -1 for none."""
         high = self.entries
         if high == 0 or target < 0:
             return -1
         buffer = self._buffer if self._map is not None else self._mapped()
-        if _FIELD(buffer, high * 8 - 8)[0] <= target:  # the warm end
+        if _FIELD(buffer, high * 8 - 8)[0] <= target:  # most look-ups are near the end
             return high - 1
         marks = self._marks
         if len(marks) * _ENTRIES_PER_MARK < high:
@@ -288,9 +288,9 @@ class OffsetIndex(MappedIndex):
         self._marks.extend(new)
 
     def fetch_upper_bound_offset(self, position: int, fetch_size_bytes: int) -> int | None:
-        """Return the offset of an entry at or past the end of such a fetch, None for none.
+        """Return the offset of the first entry at or past the end of such a fetch; None for none.
 
-        The first one, as kafka 2.0.1 finds it: of an entry right at the end its search knows only if it came by.
+        As kafka 2.0.1, whose search finds an entry right at the end only if it meets it.
         """
         slot = self._slot_from(position + fetch_size_bytes, 1)
         if slot == self.entries:
@@ -298,7 +298,7 @@ class OffsetIndex(MappedIndex):
         return self.base_offset + self._read_entry(slot)[0]
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at the offset and beyond."""
+        """Drop the entries from the offset on."""
         self._truncate(self._count_up_to(offset - self.base_offset - 1, 0))
 
     def reset(self) -> None:
@@ -311,9 +311,9 @@ class OffsetIndex(MappedIndex):
         self._last_offset = self.base_offset if self.entries == 0 else -1
 
     def sanity_check(self) -> None:
-        """Raises CorruptFileError if this cannot be the index of its segment."""
+        """Raise CorruptFileError if this cannot be the index of its segment."""
         if self.entries > 0 and self.last_offset <= self.base_offset:
-            raise CorruptFileError(f"{self.path}: the last offset {self.last_offset} is not beyond the base")
+            raise CorruptFileError(f"{self.path}: the last offset {self.last_offset} is not beyond the base offset")
         self._check_size()
 
 
@@ -330,12 +330,12 @@ class TimeIndex(MappedIndex):
 
     @property
     def is_full(self) -> bool:
-        """One entry early: the last belongs to the roll."""
+        """One entry early: the last one is for the end of the segment."""
         return self.entries >= self.max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) while there is none."""
+        """The last entry; (-1, base offset) of an empty index."""
         if self._last is None:
             self._last = self._entry(self.entries - 1)
         return self._last
@@ -347,15 +347,15 @@ class TimeIndex(MappedIndex):
         return TimestampOffset(timestamp_ms, self.base_offset + relative_offset)
 
     def maybe_append(self, timestamp_ms: int, offset: int, *, skip_full_check: bool = False) -> None:
-        """Add an entry if it is younger than the last.
+        """Add an entry if it is younger than the last one.
 
-        Raises ValueError when full, or when time or offset run backwards; OSError when the disk is full.
+        Raises ValueError if the index is full, or if time or offset decrease; OSError on a full disk.
         """
         if not skip_full_check and self.is_full:
-            raise ValueError(f"{self.path}: an entry for a full index of {self.entries}")
+            raise ValueError(f"{self.path}: the index is full, with {self.entries} entries")
         last = self.last_entry
         if self.entries > 0 and (offset < last.offset or timestamp_ms < last.timestamp_ms):
-            raise ValueError(f"{self.path}: ({timestamp_ms}, {offset}) after {last}")
+            raise ValueError(f"{self.path}: ({timestamp_ms}, {offset}) cannot follow {last}")
         if timestamp_ms <= last.timestamp_ms:
             return
         self.ensure_room()
@@ -364,11 +364,11 @@ class TimeIndex(MappedIndex):
         self._last = TimestampOffset(timestamp_ms, offset)
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
-        """Return the last entry not younger than the timestamp; (-1, base offset) where there is none."""
+        """Return the last entry not younger than the timestamp; (-1, base offset) if there is none."""
         return self._entry(self._count_up_to(timestamp_ms, 0) - 1)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at the offset and beyond."""
+        """Drop the entries from the offset on."""
         self._truncate_to_entries(self._count_up_to(offset - self.base_offset - 1, 1))
         self._last = None
 
@@ -377,12 +377,12 @@ class TimeIndex(MappedIndex):
         self._last = None
 
     def sanity_check(self) -> None:
-        """Raises CorruptFileError if this cannot be the index of its segment."""
+        """Raise CorruptFileError if this cannot be the index of its segment."""
         if self.entries > 0:
             first, last = self._entry(0), self.last_entry
             rises = self.entries == 1 or first.timestamp_ms < last.timestamp_ms
             if not rises or last.offset < self.base_offset:
-                raise CorruptFileError(f"{self.path}: {last} cannot be the last entry after {first}")
+                raise CorruptFileError(f"{self.path}: the last entry {last} cannot follow the first, {first}")
         self._check_size()
 
 

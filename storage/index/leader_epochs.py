@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset, so that a replica can find where its log and the leader's part.
+"""Keeps the start offset of each leader epoch, so that a replica can find where its log diverges from the leader's.
 
-`leader-epoch-checkpoint` holds a line `epoch start_offset` for each epoch that wrote something, both rising.
-It is replaced on each change: a change is a new leader or a truncation.
+`leader-epoch-checkpoint` has a line `epoch start_offset` for each epoch that wrote something; both numbers rise. The
+file is replaced with each change: a new leader, or a truncation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.storage.files.files import CorruptFileError, read_checkpoint, write_checkpoint
+from minibroker.storage.files.checkpoints import read_checkpoint, write_checkpoint
+from minibroker.storage.files.storage_errors import map_parse_errors
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_EPOCH_OFFSET = -1
@@ -36,10 +37,8 @@ class LeaderEpochCache:
     def __init__(self, path: Path) -> None:
         """Read the file, if there is one. Raises CorruptFileError."""
         self.path = path
-        try:
+        with map_parse_errors(path):
             self._entries = [EpochEntry(int(epoch), int(start)) for epoch, start in read_checkpoint(path, 2)]
-        except ValueError as error:
-            raise CorruptFileError(f"{path}: {error}") from error
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -47,40 +46,40 @@ class LeaderEpochCache:
 
     @property
     def latest_epoch(self) -> int:
-        """The newest epoch, -1 while none is known."""
+        """The newest epoch; -1 if none is known."""
         return self._entries[-1].epoch if self._entries else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that the epoch writes from this offset on. Raises ValueError for a negative epoch.
+        """Note that the epoch begins at this offset. Raises ValueError for a negative epoch, and OSError.
 
-        The newest word counts: entries that contradict it go (as kafka 2.0.1 truncateAndAppend).
+        Entries that contradict it are removed (as kafka 2.0.1 truncateAndAppend).
         """
         if epoch < 0:
-            raise ValueError(f"{self.path}: leader epoch {epoch}")
+            raise ValueError(f"{self.path}: a leader epoch cannot be negative: {epoch}")
         entries = self._entries
         if entries and epoch == entries[-1].epoch and start_offset >= entries[-1].start_offset:
             return
         kept = [entry for entry in entries if entry.epoch < epoch and entry.start_offset < start_offset]
         if len(kept) < len(entries):
-            gone = entries[len(kept) :]
-            # An older epoch that wrote nothing is displaced by every restart; anything else is strange.
-            is_strange = any(entry.epoch >= epoch or entry.start_offset > start_offset for entry in gone)
+            removed = entries[len(kept) :]
+            # Every restart removes an older epoch that wrote nothing; anything else is unexpected.
+            is_unexpected = any(entry.epoch >= epoch or entry.start_offset > start_offset for entry in removed)
             logger.log(
-                logging.WARNING if is_strange else logging.DEBUG,
-                "%s: epoch %d from offset %d displaces %s",
+                logging.WARNING if is_unexpected else logging.DEBUG,
+                "%s: epoch %d from offset %d removes %s",
                 self.path,
                 epoch,
                 start_offset,
-                gone,
+                removed,
             )
         self._write([*kept, EpochEntry(epoch, start_offset)])
 
     def end_offset_for(self, epoch: int, log_end_offset: int, *, led_in: int = UNDEFINED_EPOCH) -> EpochEndOffset:
-        """Return the newest known epoch up to the one asked for, and the offset at which it ended.
+        """Return the newest known epoch up to the requested one, and its end offset.
 
-        Below the first known epoch that is the asked one, ended where the known ones begin; (-1, -1) for an
-        undefined epoch or one beyond the latest. The epoch the log is `led_in` is known too, and begins at the
-        log's end until something is written in it (as kafka 2.0.1 LeaderEpochFileCache.endOffsetFor).
+        For an epoch before the first known one, return it and the start of the first known one; for an undefined
+        epoch, or one after the latest, (-1, -1). The epoch that the log is `led_in` is known too, and begins at the
+        log's end until something is written in it. As kafka 2.0.1 LeaderEpochFileCache.endOffsetFor.
         """
         latest = max(self.latest_epoch, led_in)
         if epoch == UNDEFINED_EPOCH or epoch > latest:
@@ -95,17 +94,17 @@ class LeaderEpochCache:
         return EpochEndOffset(known, log_end_offset)
 
     def epoch_for(self, offset: int) -> int:
-        """The epoch an offset was, or would be, written in; -1 if none is known."""
+        """Return the epoch in which the offset was, or would be, written; -1 if none is known."""
         return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), -1)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget the epochs that begin at the offset or beyond: the log ends there now."""
+        """Forget the epochs from the offset on: the log ends there now. Raises OSError."""
         kept = [entry for entry in self._entries if entry.start_offset < end_offset]
         if end_offset >= 0 and len(kept) < len(self._entries):
             self._write(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended before the offset; the one that was on there now begins with it."""
+        """Forget the epochs that ended before the offset; the epoch of the offset now begins there. Raises OSError."""
         before = [entry for entry in self._entries if entry.start_offset <= start_offset]
         if not before or before == [EpochEntry(before[-1].epoch, start_offset)]:
             return

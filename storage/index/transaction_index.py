@@ -1,11 +1,11 @@
-"""The aborted transactions of a segment, for consumers that read only what was committed.
+"""The aborted transactions of a segment, for consumers that read committed records only.
 
     version: int16 = 0 | producer id: int64 | first offset: int64 | last offset: int64 | last stable: int64
 
-Entries come in the order of their last offset, the offset of the abort marker, which lies in this segment;
-the first offset may lie in an earlier one. The last stable offset is the log's after the marker: a reader can
-stop at the first entry whose last stable offset is beyond the end of what he read. The file exists only once
-something was aborted, and is opened only for the moment of use.
+Entries are in the order of their last offset, that of the abort marker, which is in this segment; the first offset
+may be in an earlier one. The last stable offset is the log's after the marker: a search can stop at the first entry
+whose last stable offset is beyond the end of the fetch. The file exists only after something was aborted, and is
+open only while it is read or written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -30,7 +30,7 @@ class AbortedTxn(NamedTuple):
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction whose marker is written; its last offset is the marker's."""
+    """A transaction whose marker is written; its last offset is that of the marker."""
 
     producer_id: int
     first_offset: int
@@ -40,7 +40,7 @@ class CompletedTxn(NamedTuple):
 
 class TxnSearchResult(NamedTuple):
     aborted: list[AbortedTxn]
-    is_complete: bool  # no later segment can hold another one
+    is_complete: bool  # no later segment has another one
 
 
 class TransactionIndex:
@@ -51,20 +51,23 @@ class TransactionIndex:
     def __init__(self, path: Path, base_offset: int) -> None:
         self.path = path
         self.base_offset = base_offset
-        # What a crash left of an entry does not count, and is overwritten by the next.
+        # A part of an entry, left by a crash, does not count, and the next one overwrites it.
         self.size_bytes = path.stat().st_size // _ENTRY.size * _ENTRY.size if path.exists() else 0
         self._last_offset: int | None = None  # of the last entry appended here
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Add an entry, creating the file. ValueError if out of order; OSError, nothing written."""
+        """Add an entry, and create the file for the first. Raises ValueError if it is out of order.
+
+        Raises OSError; nothing is written then.
+        """
         if self._last_offset is not None and aborted.last_offset <= self._last_offset:
-            raise ValueError(f"{self.path}: last offset {aborted.last_offset} after {self._last_offset}")
+            raise ValueError(f"{self.path}: last offset {aborted.last_offset} cannot follow {self._last_offset}")
         entry = _ENTRY.pack(_VERSION, *aborted)
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.pwrite(fd, entry, self.size_bytes) != len(entry):
                 os.ftruncate(fd, self.size_bytes)
-                raise OSError(f"{self.path}: the disk took only a part of an entry")
+                raise OSError(f"{self.path}: only a part of an entry could be written")
         finally:
             os.close(fd)
         self.size_bytes += len(entry)
@@ -77,7 +80,7 @@ class TransactionIndex:
             self.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
 
     def entries(self) -> Iterator[AbortedTxn]:
-        """Yield all entries. Raises CorruptFileError."""
+        """Iterate over all entries. Raises CorruptFileError."""
         if self.size_bytes == 0:
             return
         for version, *fields in _ENTRY.iter_unpack(self.path.read_bytes()[: self.size_bytes]):
@@ -96,7 +99,7 @@ class TransactionIndex:
         return TxnSearchResult(found, is_complete=False)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the transactions whose marker is at the offset or beyond."""
+        """Drop the transactions with a marker from the offset on."""
         kept = 0
         for aborted in self.entries():
             if aborted.last_offset >= offset:
@@ -118,10 +121,10 @@ class TransactionIndex:
             self.size_bytes = size_bytes
 
     def sanity_check(self) -> None:
-        """Raises CorruptFileError if this cannot be the index of its segment."""
+        """Raise CorruptFileError if this cannot be the index of its segment."""
         for aborted in self.entries():
             if aborted.last_offset < self.base_offset:
-                raise CorruptFileError(f"{self.path}: last offset {aborted.last_offset} is before the base")
+                raise CorruptFileError(f"{self.path}: last offset {aborted.last_offset} is before the base offset")
 
     def flush(self) -> None:
         """Force the entries to disk."""
@@ -133,7 +136,7 @@ class TransactionIndex:
                 os.close(fd)
 
     def rename(self, path: Path) -> None:
-        """Move the file, if there is one."""
+        """Rename the file, if there is one."""
         if self.path.exists():
             os.replace(self.path, path)
         self.path = path

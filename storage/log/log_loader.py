@@ -1,10 +1,9 @@
-"""Opening the directory of a log after a clean stop, or after none.
+"""Opens the directory of a log, after a clean stop or a crash.
 
-After a clean stop the files are believed, once their indexes look right. After a crash every segment that may
-hold something never fsynced is read from its first byte (`LogSegment.recover`): the first batch that is not
-whole ends the log. A later segment is then set aside as `.quarantined`, never deleted: it may be all that is
-left of something. Leftovers of an interrupted compaction are finished (`.swap`) or thrown away (`.cleaned`), as
-kafka 2.0.1 Log.loadSegments does.
+After a clean stop the files are trusted once their indexes have been checked. After a crash every segment that may
+hold bytes that were never fsynced is read from its first byte (`LogSegment.recover`), and the first invalid batch
+ends the log. A later segment is renamed `.quarantined` then, never deleted: it may hold the last copy of its records.
+An interrupted compaction is completed (`.swap`) or discarded (`.cleaned`), as kafka 2.0.1 Log.loadSegments does.
 """
 
 from __future__ import annotations
@@ -17,37 +16,31 @@ from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
+    INDEX_SUFFIXES,
     LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
+    QUARANTINED_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
     SegmentFileName,
     parse_segment_file,
     segment_file,
 )
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
-from minibroker.storage.log.local_log import LocalLog
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from minibroker.storage.segment.log_segments import LogSegments
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
 
 logger = logging.getLogger(__name__)
 
-QUARANTINED_SUFFIX = ".quarantined"
 DEFAULT_PRODUCER_EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 
 BEYOND_ALL_OFFSETS = 2**63 - 1
-
-_INDEX_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def load_log(
@@ -61,7 +54,7 @@ def load_log(
     is_after_clean_stop: bool = False,
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
 ) -> Log:
-    """Open the log, or make an empty one of an empty directory. Raises OSError."""
+    """Open the log; in an empty directory, create it. Raises OSError."""
     loader = LogLoader(
         topic_partition,
         directory,
@@ -92,7 +85,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._log_start_offset = log_start_offset
         self._producer_expiration_ms = producer_expiration_ms
-        self._segments = LogSegments()
+        self._segments = LogSegments(directory)
         self._has_lost_epochs = False
         self._leader_epochs = self._open_leader_epochs()
 
@@ -117,31 +110,27 @@ class LogLoader:
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
         for segment in self._segments:
             segment.release_maps()
-        local = LocalLog(
-            self._directory,
-            self._config,
-            self._segments,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            # What was recovered is right, but not therefore on the disk.
-            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
-        )
         return Log(
             self._topic_partition,
-            local,
+            self._config,
+            self._segments,
+            log_start_offset=start_offset,
+            log_end_offset=end_offset,
+            # Recovered records are right, but may not be on the disk yet.
+            recovery_point=end_offset if is_after_clean_stop else min(recovery_point, end_offset),
             leader_epochs=self._leader_epochs,
             producer_state=producer_state,
             now_ms=self._now_ms,
         )
 
-    # -- files that are no segment's ----------------------------------------------------------------------------
+    # -- files that belong to no segment ----------------------------------------------------------------------------
 
     def _open_leader_epochs(self) -> LeaderEpochCache:
         path = self._directory / LEADER_EPOCH_CHECKPOINT
         try:
             return LeaderEpochCache(path)
         except CorruptFileError as error:
-            logger.warning("%s; reading the epochs off all batches", error)
+            logger.warning("rebuilding the leader epochs from all batches: %s", error)
             path.unlink()
             self._has_lost_epochs = True
             return LeaderEpochCache(path)
@@ -152,10 +141,10 @@ class LogLoader:
         return sorted((path, name) for path, name in names if name is not None)
 
     def _remove_temporary_files(self) -> list[int]:
-        """Remove what a crash left half done; return the offsets of segments that only had to be renamed.
+        """Remove unfinished files; return the base offsets of finished `.swap` segments.
 
-        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` behind a `.cleaned`
-        belongs to a replacement that was not complete, and the originals are all still there.
+        Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` after a `.cleaned`
+        belongs to an unfinished replacement, and all its originals are still there.
         """
         files = self._segment_files()
         cleaned = [name.base_offset for _, name in files if name.extra == CLEANED_SUFFIX]
@@ -173,7 +162,7 @@ class LogLoader:
         return swapped
 
     def _delete_indexes(self, base_offset: int) -> None:
-        for suffix in _INDEX_SUFFIXES:
+        for suffix in INDEX_SUFFIXES:
             segment_file(self._directory, base_offset, suffix).unlink(missing_ok=True)
 
     # -- segments -----------------------------------------------------------------------------------------------
@@ -182,14 +171,14 @@ class LogLoader:
         files = [(path, name) for path, name in self._segment_files() if not name.extra]
         bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
         for path, name in files:
-            if name.suffix in _INDEX_SUFFIXES and name.base_offset not in bases:
-                logger.warning("%s: an index without its log; deleted", path)
+            if name.suffix in INDEX_SUFFIXES and name.base_offset not in bases:
+                logger.warning("%s: deleting an index without its log", path)
                 path.unlink()
         for base_offset in sorted(bases):
             self._segments.add(self._open_segment(base_offset))
 
     def _check_indexes(self, recover_from: int | None) -> None:
-        """Make indexes that cannot be right again, but for those that recovery makes anyhow."""
+        """Rebuild corrupt indexes, except those that recovery will rebuild anyway."""
         due = () if recover_from is None else self._segments.between(recover_from, BEYOND_ALL_OFFSETS)
         for segment in self._segments:
             if segment in due:
@@ -198,19 +187,19 @@ class LogLoader:
                 segment.sanity_check()
                 _check_entries(segment)
             except (CorruptFileError, KafkaError) as error:
-                logger.warning("%s; rebuilding the indexes of %s", error, segment.path)
+                logger.warning("rebuilding the indexes of %s: %s", segment.path, error)
                 self._recover(segment, None)
 
     def _open_segment(self, base_offset: int, extra: str = "") -> LogSegment:
         return LogSegment.open(self._directory, base_offset, self._config, now_ms=self._now_ms, extra=extra)
 
     def _complete_swaps(self, base_offsets: list[int]) -> None:
-        """Put finished segments in the place of those they were made from."""
+        """Replace segments by the finished ones that compaction made of them."""
         for base_offset in base_offsets:
             new = self._open_segment(base_offset, SWAP_SUFFIX)
             logger.info("%s: completing an interrupted replacement", new.path)
             self._recover(new, None)
-            # Where nothing was left, the new one is empty, and has its place all the same.
+            # If compaction left nothing, the new segment is empty, and replaces the old ones nevertheless.
             for old in self._segments.between(base_offset, max(new.next_offset(), base_offset + 1)):
                 if old.base_offset >= base_offset or old.next_offset() > base_offset:
                     self._segments.remove(old)
@@ -219,21 +208,21 @@ class LogLoader:
             self._segments.add(new)
 
     def _recover(self, segment: LogSegment, leader_epochs: LeaderEpochCache | None) -> int:
-        """Read the segment from its first byte; return how many bytes were no valid batch and are cut off."""
+        """Recover the segment; return how many bytes of an invalid tail were cut off."""
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
         try:
             lost_bytes = segment.recover(producer_state, leader_epochs)
         except SegmentOffsetOverflowError as error:
-            logger.error("%s: damaged, or written by a Kafka before 1.1: %s", segment.path, error)
+            logger.error("%s is damaged, or was written by a Kafka before 1.1: %s", segment.path, error)
             lost_bytes = self._cut_overflow(segment)
             return lost_bytes + self._recover(segment, leader_epochs)
-        # No snapshot here, though kafka 2.0.1 takes one: it would hold only the last batch of each producer, and a
-        # retry of the one before, which a crash makes likely, would be refused or written twice.
+        # Kafka 2.0.1 takes a snapshot here. It would have only the last batch of each producer: a retry of the one
+        # before, which is likely after a crash, would be refused or written twice.
         return lost_bytes
 
     def _cut_overflow(self, segment: LogSegment) -> int:
-        """Cut off what is too far from the base offset to be indexed, keeping a copy; return how many bytes."""
+        """Copy the segment, and cut off the batches too far from its base offset; return how many bytes."""
         shutil.copyfile(segment.path, segment.path.with_name(segment.path.name + QUARANTINED_SUFFIX))
         buffer, _ = segment.records.scan_buffer(0, segment.size_bytes)
         position = next(
@@ -245,14 +234,14 @@ class LogLoader:
         return segment.records.truncate(position)
 
     def _recover_from(self, recovery_point: int) -> None:
-        """Recover the segments that may hold what was never fsynced; the first damage ends the log."""
+        """Recover the segments that may hold bytes never fsynced; the first invalid batch ends the log."""
         unflushed = list(self._segments.between(recovery_point, BEYOND_ALL_OFFSETS))
         while unflushed:
             segment = unflushed.pop(0)
             lost_bytes = self._recover(segment, self._leader_epochs)
             if lost_bytes > 0:
                 logger.warning(
-                    "%s: cut off %d bytes that are no valid batch; the log ends at offset %d",
+                    "%s: cut off %d bytes that are not a valid batch; the log ends at offset %d",
                     segment.path,
                     lost_bytes,
                     segment.next_offset(),
@@ -263,10 +252,10 @@ class LogLoader:
 
     def _quarantine(self, segment: LogSegment) -> None:
         logger.error(
-            "%s: set aside as %s, %d bytes: it comes after damage and cannot be served",
+            "%s (%d bytes) follows an invalid batch and cannot be served: renaming it %s",
             segment.path,
-            QUARANTINED_SUFFIX,
             segment.size_bytes,
+            QUARANTINED_SUFFIX,
         )
         self._segments.remove(segment)
         segment.release_maps()
@@ -279,12 +268,12 @@ class LogLoader:
         try:
             end_offset = active.next_offset()
         except KafkaError as error:
-            logger.warning("%s: not as it was at the clean stop: %s", active.path, error)
+            logger.warning("recovering %s, which has changed since the clean stop: %s", active.path, error)
             self._recover(active, self._leader_epochs)
             end_offset = active.next_offset()
         if end_offset < self._log_start_offset:
             logger.warning(
-                "%s: ends at offset %d, before its start offset %d: beginning there anew",
+                "%s ends at offset %d, before its start offset %d: starting anew at the latter",
                 self._directory,
                 end_offset,
                 self._log_start_offset,
@@ -296,15 +285,7 @@ class LogLoader:
         return end_offset
 
     def _begin_at(self, base_offset: int) -> int:
-        self._segments.add(
-            LogSegment.open(
-                self._directory,
-                base_offset,
-                self._config,
-                now_ms=self._now_ms,
-                preallocate=self._config.preallocate,
-            )
-        )
+        self._segments.create(base_offset, self._config, now_ms=self._now_ms)
         return base_offset
 
     # -- producers ----------------------------------------------------------------------------------------------
@@ -325,11 +306,10 @@ class LogLoader:
 
 
 def _check_entries(segment: LogSegment) -> None:
-    """Raise CorruptFileError if the indexes are not about these records, KafkaError if these are damaged.
+    """Raise CorruptFileError if the indexes do not match the records, KafkaError if the records are damaged.
 
-    Kafka looks no further than the index files themselves. The last offset entry must lead to its batch, and no
-    batch from there on may be younger than the last time entry: a segment that was closed well has one for its
-    youngest record.
+    Kafka checks only the index files themselves. The last offset entry must lead to its batch, and no batch from there
+    on may be younger than the last time entry: a segment that was closed has an entry for its youngest record.
     """
     offset_index, time_index, end = segment.offset_index, segment.time_index, segment.size_bytes
     start = 0
@@ -337,11 +317,11 @@ def _check_entries(segment: LogSegment) -> None:
         start = offset_index.lookup(offset_index.last_offset).position
         found = segment.translate_offset(offset_index.last_offset)
         if found is None or found.offset > offset_index.last_offset:
-            raise CorruptFileError(f"{offset_index.path}: {offset_index.last_offset} is not where it says")
+            raise CorruptFileError(f"{offset_index.path}: its entry does not lead to offset {offset_index.last_offset}")
     youngest_ms, last_offset = time_index.last_entry
     if time_index.entries > 0 and segment.translate_offset(last_offset) is None:
         raise CorruptFileError(f"{time_index.path}: no record has offset {last_offset}")
     buffer, origin = segment.records.scan_buffer(start, end)
     for batch in scan_batches(buffer, start - origin, end - origin):
         if batch.max_timestamp_ms > youngest_ms:
-            raise CorruptFileError(f"{time_index.path}: no entry for a record of {batch.max_timestamp_ms} ms")
+            raise CorruptFileError(f"{time_index.path}: it has no entry for a record of {batch.max_timestamp_ms} ms")

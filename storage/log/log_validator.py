@@ -1,43 +1,49 @@
-"""What a batch must be before it may be appended, and the offsets it gets.
+"""Validates batches before they are appended, and assigns their offsets.
 
-`analyze_records` looks at headers and checksums, in Kafka's order of checks; `assign_offsets` stamps the
-batches in place, or builds new ones where the log wants another format, codec or timestamp. Records are looked
-at only where somebody must: keys of a compacted topic, a bound on timestamps, conversion. Otherwise the header
-is believed, after its count, offsets and size have been checked against each other (docs/differences.md).
-`is_plain_batch` is all of it at once for the usual batch. Nothing here touches a file.
+`analyze_records` checks headers and checksums, in Kafka's order; `assign_offsets` stamps the batches in place, or
+builds new ones if the log has another format, codec or timestamp. Records are decoded only if they must be: for the
+keys of a compacted topic, a bound on timestamps, conversion. Otherwise the header is trusted once its count, offsets
+and size agree (docs/differences.md). `is_plain_batch` makes all checks of the usual batch at once. Nothing here
+touches a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from minibroker.protocol.batches import (
-    HEADER_SIZE_UP_TO_MAGIC,
     BatchView,
     batch_is_valid,
+    iter_all_records,
     scan_batches,
 )
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
+    CRC_COVERS_FROM,
+    HEADER_SIZE_UP_TO_MAGIC,
     LOG_OVERHEAD,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
     TimestampType,
+    size_at,
     stamp,
 )
 from minibroker.storage.config import LogConfig
-from minibroker.storage.log.record_checks import MAX_DECOMPRESSED_BYTES as MAX_DECOMPRESSED_BYTES
-from minibroker.storage.log.record_checks import checked_records
 
-_CRC_COVERS_FROM = 21
+# No produce request may unpack to more than the largest one (socket.request.max.bytes) could carry unpacked.
+MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
+# At most so many records of a refused batch are named: the answer should not be longer than the request.
+MAX_RECORD_ERRORS = 100
+
 _PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 
 NO_OFFSET = -1
@@ -59,19 +65,19 @@ class AssignedRecords(NamedTuple):
 
     buffer: Buffer
     batches: list[BatchView]
-    first_offset: int  # -1 if it was not looked for: a follower's, of an old format
+    first_offset: int  # -1 if unknown: a follower's append in an old format
     last_offset: int
     max_timestamp_ms: int
     offset_of_max_timestamp: int
 
     @property
     def lowest_offset(self) -> int:
-        """An offset none of the records is below (as kafka 2.0.1 Log.maybeRoll)."""
+        """A lower bound of the records' offsets (as kafka 2.0.1 Log.maybeRoll)."""
         return self.first_offset if self.first_offset >= 0 else max(0, self.last_offset - MAX_INT32)
 
 
 class RecordsAnalysis(NamedTuple):
-    """What the headers of a set of batches say; -1 where they do not."""
+    """The headers of a set of batches, summed up; -1 for what they do not have."""
 
     batches: list[BatchView]
     first_offset: int  # -1 if the first batch is older than magic 2, whose header does not have it
@@ -85,11 +91,11 @@ class RecordsAnalysis(NamedTuple):
 
     @property
     def first_known_offset(self) -> int:
-        """The first offset, or the last of the first batch where only that is in the header."""
+        """The first offset, or the last one of the first batch if the header has only that."""
         return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
 
     def as_they_are(self, records: Buffer) -> AssignedRecords:
-        """Return the batches as a leader has assigned them."""
+        """Return the batches with the offsets that a leader has assigned."""
         return AssignedRecords(
             memoryview(records)[: self.valid_bytes],
             self.batches,
@@ -101,13 +107,13 @@ class RecordsAnalysis(NamedTuple):
 
 
 def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
-    """Return whether the buffer holds one good batch of magic 2 that can be stored as it came.
+    """Return whether the buffer holds one valid batch of magic 2 that can be stored as sent.
 
-    `header` is the batch's, unpacked. A client's batch that is not plain, or not right, is for `analyze_records`
-    and `assign_offsets` to look at.
+    `header` is the batch's, unpacked. Any other batch, valid or not, goes through `analyze_records` and
+    `assign_offsets`.
     """
     base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
-    body_bytes = length - (RECORD_BATCH_OVERHEAD - LOG_OVERHEAD)
+    body_bytes = length - SMALLEST_BATCH_LENGTH
     return (
         magic == 2
         and length == len(records) - LOG_OVERHEAD
@@ -117,7 +123,7 @@ def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)
         and (producer_id == NO_PRODUCER_ID or sequence >= 0)
-        and crc32c(memoryview(records)[_CRC_COVERS_FROM:], 0) == crc
+        and crc32c(memoryview(records)[CRC_COVERS_FROM:], 0) == crc
     )
 
 
@@ -157,14 +163,14 @@ def analyze_records(records: Buffer, *, max_message_bytes: int, is_from_client: 
 
 
 def _check_rest(records: Buffer, position: int) -> None:
-    """Look at what is left behind the last whole batch (as kafka 2.0.1 ByteBufferLogInputStream).
+    """Check the bytes after the last whole batch (as kafka 2.0.1 ByteBufferLogInputStream).
 
-    Raises KafkaError: CORRUPT_MESSAGE for a size no batch can have, although the magic is not there to be looked
-    at; UNKNOWN_SERVER_ERROR for one that Kafka cannot count to.
+    Raises KafkaError: CORRUPT_MESSAGE for a size that no batch can have, whether the magic is there or not;
+    UNKNOWN_SERVER_ERROR for a size beyond Kafka's int32.
     """
     if len(records) - position < LOG_OVERHEAD:
         return
-    size = int.from_bytes(records[position + 8 : position + LOG_OVERHEAD], "big", signed=True)
+    size = size_at(records, position) - LOG_OVERHEAD
     if size < MESSAGE_OVERHEAD_V0:
         raise _corrupt(f"Record size {size} is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
     if len(records) - position >= HEADER_SIZE_UP_TO_MAGIC and size > MAX_INT32 - LOG_OVERHEAD:
@@ -181,7 +187,7 @@ def assign_offsets(
     now_ms: int,
     is_from_client: bool,
 ) -> AssignedRecords:
-    """Give the batches the offsets from `first_offset` on, as the topic wants them stored.
+    """Assign offsets from `first_offset` on, and bring the batches into the topic's format.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_TIMESTAMP, UNSUPPORTED_FOR_MESSAGE_FORMAT, MESSAGE_TOO_LARGE.
     """
@@ -203,14 +209,14 @@ def assign_offsets(
             kept.append(record._replace(offset=first_offset + len(kept)))
     if not kept:
         raise _corrupt("No records in the batches of the append")
-    _check_headers(has_headers, config)  # compressed records are all looked at before any is written anew
+    _check_headers(has_headers, config)  # compressed records are all checked before the first is rebuilt
     rebuilt = _rebuild(kept, analysis.batches[0], config, target_codec, leader_epoch, append_time_ms)
     last_offset = first_offset + len(kept) - 1
     return _assigned(rebuilt, first_offset, last_offset, max_message_bytes=config.max_message_bytes)
 
 
 def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> None:
-    """As kafka 2.0.1 LogValidator.validateBatch, and its count against its size."""
+    """Check a batch as kafka 2.0.1 LogValidator.validateBatch does, and its count against its size."""
     if is_from_client:
         if batch.magic >= 2:
             _check_count(batch)
@@ -250,7 +256,7 @@ def _check_count(batch: BatchView) -> None:
 
 
 def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) -> bool:
-    """Return whether the batches may keep their bytes, as far as their headers tell."""
+    """Return whether the headers allow that the batches keep their bytes."""
     if any(batch.magic != to_magic for batch in analysis.batches):
         return False
     if target_codec == analysis.source_codec == Codec.NONE:
@@ -264,9 +270,9 @@ def _can_stay(analysis: RecordsAnalysis, *, target_codec: Codec, to_magic: int) 
 def _count_records(
     records: Buffer, analysis: RecordsAnalysis, config: LogConfig, *, now_ms: int, is_from_client: bool
 ) -> list[int] | None:
-    """Check the batches; return the number of records in each, having looked at them if somebody must.
+    """Check the batches, and their records if necessary; return the number of records in each.
 
-    None if offsets inside a compressed batch are not what they must be for it to keep its bytes.
+    Returns None if the offsets inside a compressed batch do not allow that it keeps its bytes.
     """
     is_wrapper = config.magic < 2 and analysis.source_codec is not Codec.NONE
     checks_time = config.message_timestamp_difference_max_ms < UNBOUNDED_MS and not config.is_log_append_time
@@ -288,6 +294,54 @@ def _count_records(
     return counts
 
 
+def checked_records(
+    records: bytearray | memoryview, batch: BatchView, config: LogConfig, now_ms: int
+) -> Iterator[Record]:
+    """Iterate over a batch's records. Raises InvalidRecordsError at the first invalid one, with all of them (KIP-467).
+
+    A producer can then drop these and send the others again. Raises KafkaError as `iter_all_records`.
+    """
+    numbered = enumerate(iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+    for index, record in numbered:
+        problem = _problem_with(record, config, now_ms)
+        if problem is not None:
+            code, reason = problem
+            refused = [(index, reason), *_refused_records(numbered, config, now_ms)]
+            raise InvalidRecordsError(code, reason, refused)
+        yield record
+
+
+def _refused_records(
+    numbered: Iterable[tuple[int, Record]], config: LogConfig, now_ms: int
+) -> Iterator[tuple[int, str]]:
+    """Iterate over the other invalid records of the batch, `MAX_RECORD_ERRORS` at most, as far as it can be read."""
+    count = 1
+    try:
+        for index, record in numbered:
+            problem = _problem_with(record, config, now_ms)
+            if problem is not None and count < MAX_RECORD_ERRORS:
+                count += 1
+                yield index, problem[1]
+    except KafkaError:
+        return
+
+
+def _problem_with(record: Record, config: LogConfig, now_ms: int) -> tuple[ErrorCode, str] | None:
+    """Check a record as kafka 2.0.1 LogValidator.validateRecord does."""
+    if config.is_compacted and record.key is None:
+        return ErrorCode.CORRUPT_MESSAGE, "Compacted topic cannot accept message without key."
+    bound_ms = config.message_timestamp_difference_max_ms
+    if config.is_log_append_time or record.timestamp_ms == NO_TIMESTAMP:
+        return None
+    if abs(record.timestamp_ms - now_ms) > bound_ms:
+        return (
+            ErrorCode.INVALID_TIMESTAMP,
+            f"Timestamp {record.timestamp_ms} of message with offset {record.offset} is out of range. "
+            f"The timestamp should be within [{now_ms - bound_ms}, {now_ms + bound_ms}]",
+        )
+    return None
+
+
 def _check_headers(has_headers: bool, config: LogConfig) -> None:
     if has_headers and config.magic < 2:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Magic v{config.magic} does not support record headers")
@@ -301,7 +355,7 @@ def _stamp_in_place(
     leader_epoch: int,
     append_time_ms: int | None,
 ) -> int:
-    """Write offsets, leader epoch and append time into the batches; return the last offset."""
+    """Stamp the batches with offsets, leader epoch and append time; return the last offset."""
     next_offset = first_offset
     has_append_time = append_time_ms is not None
     for batch, count in zip(batches, counts, strict=True):
@@ -331,10 +385,10 @@ def _rebuild(
     leader_epoch: int,
     append_time_ms: int | None,
 ) -> bytearray:
-    """Build the records anew, in the format and codec of the topic: one batch, or messages.
+    """Rebuild the records in the format and codec of the topic: one batch, or messages.
 
-    Raises KafkaError(UNKNOWN_SERVER_ERROR) as kafka 2.0.1 MemoryRecordsBuilder: only a batch that is built anew is
-    looked at for a producer that cannot be.
+    Raises KafkaError(UNKNOWN_SERVER_ERROR) as kafka 2.0.1 MemoryRecordsBuilder, which checks the producer of rebuilt
+    batches only.
     """
     if first_batch.is_transactional and not first_batch.has_producer_id:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "transactional records without a producer id")
@@ -348,7 +402,7 @@ def _rebuild(
         timestamp_type=TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME,
         log_append_time_ms=append_time_ms,
         leader_epoch=leader_epoch,
-        # A producer's request holds one batch, and only that can have a producer id.
+        # A batch with a producer id is the only one of its request.
         producer_id=first_batch.producer_id,
         producer_epoch=first_batch.producer_epoch,
         base_sequence=first_batch.base_sequence,
@@ -359,7 +413,7 @@ def _rebuild(
 def _assigned(
     buffer: Buffer, first_offset: int, last_offset: int, *, max_message_bytes: int | None = None
 ) -> AssignedRecords:
-    """Describe batches that have their offsets. Raises KafkaError(MESSAGE_TOO_LARGE) if one grew too large."""
+    """Sum up batches that have their offsets. Raises KafkaError(MESSAGE_TOO_LARGE) if one has grown too large."""
     batches = list(scan_batches(buffer, 0, len(buffer)))
     max_timestamp_ms, offset_of_max_timestamp = NO_TIMESTAMP, NO_OFFSET
     for batch in batches:

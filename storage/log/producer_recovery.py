@@ -1,16 +1,15 @@
-"""The producer state of a log that was opened or truncated: from the newest snapshot on, batch by batch.
+"""Rebuilds the producer state of a log that was opened or truncated, batch by batch from the newest snapshot on.
 
-As kafka 2.0.1 Log.rebuildProducerState. Snapshots left on the way, at the last two segments and at the end, make
-the next time short.
+As kafka 2.0.1 Log.rebuildProducerState. It takes snapshots at the start of the last two segments and at the end, so
+that the next time is short.
 """
 
 from __future__ import annotations
 
 from minibroker.protocol.batches import scan_batches
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from minibroker.storage.segment.log_segments import LogSegments
-from minibroker.storage.segment.segment_recovery import replay_batch
 
 
 def rebuild_producer_state(
@@ -25,8 +24,8 @@ def rebuild_producer_state(
 ) -> None:
     """Bring the state to `end_offset`. Raises OSError.
 
-    Without any snapshot, a log that was closed well or is of an old format never had a producer: Kafka began to
-    write snapshots with message format 2, and leaves one at every clean stop.
+    A log without any snapshot that was closed well, or is of an old format, never had a producer: Kafka writes
+    snapshots since message format 2, and one at every clean stop.
     """
     snapshot_offsets = {*segments.bases[-2:], end_offset}
     if magic < 2 or (is_after_clean_stop and producer_state.latest_snapshot_offset is None):
@@ -53,4 +52,4 @@ def _replay(producer_state: ProducerStateManager, records: FileSlice) -> None:
     start, end = records.position, records.position + records.size_bytes
     buffer, origin = records.file.scan_buffer(start, end)
     for batch in scan_batches(buffer, start - origin, end - origin):
-        replay_batch(producer_state, batch, buffer)
+        producer_state.replay(batch, buffer)

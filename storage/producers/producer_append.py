@@ -1,9 +1,9 @@
-"""What an append would change for a producer, and whether it may.
+"""Checks an append against what its producer wrote before, and collects the changes it would make.
 
-A batch of a client is checked before it is appended: a sequence among the producer's last five batches is a
-duplicate, and answered with the offsets it got then; else it must follow the last one, 0 after 2^31 - 1, and
-start at 0 with a new epoch. An older epoch is a fenced producer. Nothing here changes a producer's entry: the
-changes are collected, and `ProducerStateManager.update` makes them count once the records are written.
+A client's batch is checked before it is appended. A sequence among the producer's last five batches is a duplicate,
+and is answered with its offsets of the first time. Any other must follow the last one, 0 after 2^31 - 1, and begin at
+0 with a new epoch. An older epoch is fenced. Nothing here changes a producer's entry: `ProducerStateManager.update`
+applies the changes once the records are written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INT32_MAX = 2**31 - 1
 
 
 class BatchMetadata(NamedTuple):
-    """A batch as its producer knows it."""
+    """The sequences and offsets of a batch that a producer wrote."""
 
     last_sequence: int
     last_offset: int
@@ -49,7 +49,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """A producer's last batches, of one epoch, and where its open transaction began."""
+    """A producer's last batches, all of one epoch, and the start of its open transaction."""
 
     __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "producer_id")
 
@@ -73,7 +73,7 @@ class ProducerStateEntry:
         return self.batches[-1].timestamp_ms if self.batches else NO_TIMESTAMP
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Return the batch that was appended with these sequence numbers, if it is among the last five."""
+        """Return the batch with these sequence numbers, if it is among the last five."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -94,7 +94,7 @@ class Transaction:
 
 
 class ProducerAppendInfo:
-    """What a coming append would change for one producer."""
+    """The changes that an append would make to one producer."""
 
     __slots__ = (
         "_checks_epoch",
@@ -127,7 +127,7 @@ class ProducerAppendInfo:
             self.current_txn_first_offset = known.current_txn_first_offset
 
     def append(self, view: BatchView, buffer: ReadableBuffer) -> CompletedTxn | None:
-        """Take a batch of the buffer in; return the transaction it ends, if it is a marker.
+        """Take in a batch of the buffer; return the transaction that it ends, if it is a marker.
 
         Raises KafkaError as the two methods below.
         """
@@ -135,7 +135,7 @@ class ProducerAppendInfo:
             for record in iter_all_records(buffer, view, max_decompressed_bytes=view.size_bytes):
                 marker = read_end_txn_marker(record)
                 return self.append_marker(marker, epoch=view.producer_epoch, offset=view.base_offset)
-            return None  # compaction took the record: there is nothing left that it could end
+            return None  # compaction removed the record: the marker ends nothing any more
         last_sequence = view.base_sequence
         if last_sequence != NO_SEQUENCE:
             last_sequence = (last_sequence + view.last_offset - view.base_offset) & _INT32_MAX
@@ -160,7 +160,7 @@ class ProducerAppendInfo:
         last_offset: int,
         is_transactional: bool,
     ) -> None:
-        """Take a batch of records in.
+        """Take in a batch of records.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or
         INVALID_TXN_STATE.
@@ -184,7 +184,7 @@ class ProducerAppendInfo:
         self.batches.append(BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp_ms))
 
     def append_marker(self, marker: EndTxnMarker, *, epoch: int, offset: int) -> CompletedTxn:
-        """Take a marker in, return the transaction it ends; one without records ends where it begins.
+        """Take in a marker; return the transaction that it ends. One without records ends where it begins.
 
         Raises KafkaError(INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED).
         """
@@ -228,7 +228,7 @@ class ProducerAppendInfo:
         if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == _INT32_MAX):
             return
         if last_sequence == NO_SEQUENCE:
-            # Only a marker is left of this producer: it fences, but does not tell the next sequence.
+            # Only a marker is left of this producer, which has an epoch but no sequence.
             raise KafkaError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
                 f"Local producer state matches expected epoch {epoch} for producerId={self.producer_id}, "
@@ -254,6 +254,6 @@ class ProducerAppendInfo:
         )
 
     def note_first_offset(self, appended_at: LogOffsetMetadata) -> None:
-        """Learn where the append was written: a transaction that began with it need not be searched for."""
+        """Note the position of the append, so that a transaction that began with it need not be searched for."""
         if self.started and self.started[0].first_offset.message_offset == appended_at.message_offset:
             self.started[0].first_offset = appended_at

@@ -1,11 +1,11 @@
-"""The `.snapshot` file: what every producer had last written before the offset in the file's name.
+"""The `.snapshot` file: the last batch of every producer before the offset in the file's name.
 
     version: int16 = 1 | crc: uint32 | count: int32 | entries
     entry: producer id: int64 | epoch: int16 | last sequence: int32 | last offset: int64 | offset delta: int32
            | timestamp: int64 | coordinator epoch: int32 | first offset of the open transaction: int64
 
-The CRC is a CRC32C of what follows it. Absent numbers are -1 (offset delta 0). A snapshot that was cut short
-by a crash is found out by its CRC and done without: it only saves reading the log.
+The CRC is a CRC32C of what follows it. Absent numbers are -1 (offset delta 0). A snapshot that a crash cut short has a
+wrong CRC and is ignored: it only saves reading the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.protocol.checksums import crc32c
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 _VERSION = 1
 _HEAD = struct.Struct(">hI")
@@ -50,11 +50,11 @@ def read_snapshot(path: Path) -> list[SnapshotEntry]:
     """Return the producers. Raises CorruptFileError, OSError."""
     data = path.read_bytes()
     if len(data) < _HEAD.size + _COUNT.size:
-        raise CorruptFileError(f"{path}: {len(data)} bytes are no snapshot")
+        raise CorruptFileError(f"{path}: {len(data)} bytes are too few for a snapshot")
     version, crc = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
     if version != _VERSION:
-        raise CorruptFileError(f"{path}: unknown version {version}")
+        raise CorruptFileError(f"{path}: unrecognized version {version}")
     if crc != crc32c(body, 0):
         raise CorruptFileError(f"{path}: the CRC is not {crc:#010x}")
     (count,) = _COUNT.unpack_from(body)

@@ -1,9 +1,8 @@
-"""What each idempotent or transactional producer last wrote to a log, and which transactions are open.
+"""The last batches of each idempotent or transactional producer of a log, and its open transactions.
 
-The manager stands at `map_end_offset`: the batches before it have been taken in. An append is prepared on the
-side (`prepare_update`) and counts once the records are written (`update`); a refused or failed one changes
-nothing. Control markers end transactions; until the high watermark has passed its marker, a transaction's
-records are not stable. All of it can be rebuilt from the log, from the newest `.snapshot` on.
+An append is prepared separately (`prepare_update`) and applied once the records are written (`update`); a refused or
+failed one changes nothing. Control markers end transactions; a transaction's records are unstable until the high
+watermark has passed its marker. The state can be rebuilt from the newest `.snapshot` and the batches after it.
 """
 
 from __future__ import annotations
@@ -12,11 +11,14 @@ import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from minibroker.protocol.batches import BatchView
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import SNAPSHOT_SUFFIX, CorruptFileError, parse_segment_file, segment_file
+from minibroker.storage.files.file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from minibroker.storage.index.transaction_index import CompletedTxn
+from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex
 from minibroker.storage.producers.producer_append import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
@@ -27,13 +29,16 @@ from minibroker.storage.producers.producer_append import (
 )
 from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_snapshot, write_snapshot
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 
 logger = logging.getLogger(__name__)
 
 
 class ProducerStateManager:
-    """The producers of one log; it stands at `map_end_offset`, all batches before that have been taken in."""
+    """The producers of one log. All batches before `map_end_offset` have been taken in."""
 
     __slots__ = (
         "_checks_sequences",
@@ -58,11 +63,11 @@ class ProducerStateManager:
         self.map_end_offset = 0
         self._directory = directory
         self._expiration_ms = expiration_ms
-        # Offset commits in a transaction carry the coordinator's batches, which have no sequence.
+        # The coordinator's batches of offsets committed in a transaction have no sequence.
         self._checks_sequences = topic_partition.topic != GROUP_METADATA_TOPIC
         self._producers: dict[int, ProducerStateEntry] = {}
         self._ongoing = _Transactions()
-        self._completed = _Transactions()  # with a marker the high watermark has not passed
+        self._completed = _Transactions()  # with a marker that the high watermark has not passed
         self._last_snapshot_offset = 0
 
     @property
@@ -75,7 +80,7 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the first transaction begins that is open, or whose marker may still be lost."""
+        """The start of the first transaction that is open, or whose marker may still be lost; None for none."""
         if not self._ongoing and not self._completed:
             return None
         firsts = [transactions.first for transactions in (self._ongoing, self._completed) if transactions]
@@ -83,11 +88,11 @@ class ProducerStateManager:
 
     @property
     def first_undecided_offset(self) -> int | None:
-        """Where the first open transaction begins."""
+        """The start of the first open transaction; None for none."""
         return self._ongoing.first.first_offset.message_offset if self._ongoing else None
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Count the transactions whose marker is before it as stable."""
+        """Count the transactions with a marker before it as stable."""
         if self._completed:
             self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
 
@@ -95,7 +100,7 @@ class ProducerStateManager:
         return self._producers.get(producer_id)
 
     def prepare_update(self, producer_id: int, *, is_from_client: bool) -> ProducerAppendInfo:
-        """Return the scratch pad for a coming append; with a client's, epochs and sequences are checked."""
+        """Return where an append collects its changes; epochs and sequences are checked for a client's append."""
         return ProducerAppendInfo(
             producer_id,
             self._producers.get(producer_id),
@@ -104,7 +109,7 @@ class ProducerStateManager:
         )
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """Make what was prepared count: the records are written."""
+        """Apply the changes of an append: its records are written."""
         entry = self._producers.get(info.producer_id)
         if entry is None:
             entry = self._producers[info.producer_id] = ProducerStateEntry(info.producer_id)
@@ -120,8 +125,22 @@ class ProducerStateManager:
     def update_map_end_offset(self, offset: int) -> None:
         self.map_end_offset = offset
 
+    def replay(
+        self, view: BatchView, buffer: ReadableBuffer, transaction_index: TransactionIndex | None = None
+    ) -> None:
+        """Take in a batch that is in the log, unchecked, and have the transaction index note what it aborts."""
+        if view.producer_id >= 0:
+            append_info = self.prepare_update(view.producer_id, is_from_client=False)
+            completed = append_info.append(view, buffer)
+            self.update(append_info)
+            if completed is not None:
+                last_stable_offset = self.complete_txn(completed)
+                if transaction_index is not None:
+                    transaction_index.note(completed, last_stable_offset)
+        self.update_map_end_offset(view.last_offset + 1)
+
     def complete_txn(self, completed: CompletedTxn) -> int:
-        """Note that the marker is written; return the last stable offset it leaves, HW aside."""
+        """Note that the marker is written; return the last stable offset after it, without the high watermark."""
         transaction = self._ongoing.remove(completed.first_offset)
         transaction.last_offset = completed.last_offset
         self._completed.add(transaction)
@@ -129,7 +148,7 @@ class ProducerStateManager:
         return completed.last_offset + 1 if undecided is None else undecided
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget the producers that wrote nothing for too long."""
+        """Forget the producers whose last batch is older than the expiration."""
         for producer_id in [key for key, entry in self._producers.items() if self._is_expired(entry, now_ms)]:
             del self._producers[producer_id]
 
@@ -137,7 +156,7 @@ class ProducerStateManager:
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= self._expiration_ms
 
     def take_snapshot(self) -> None:
-        """Write the state to disk, unless the newest snapshot has it. Raises OSError."""
+        """Write a snapshot, unless the newest one has this state. Raises OSError."""
         if self.map_end_offset <= self._last_snapshot_offset:
             return
         path = segment_file(self._directory, self.map_end_offset, SNAPSHOT_SUFFIX)
@@ -163,13 +182,13 @@ class ProducerStateManager:
     def delete_snapshots_before(self, offset: int) -> None:
         self._delete_snapshots(lambda snapshot_offset: snapshot_offset < offset)
 
-    def _delete_snapshots(self, goes: Callable[[int], bool]) -> None:
+    def _delete_snapshots(self, is_due: Callable[[int], bool]) -> None:
         for offset, path in self._snapshots().items():
-            if goes(offset):
+            if is_due(offset):
                 path.unlink(missing_ok=True)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, *, now_ms: int) -> None:
-        """Go back to the newest snapshot in the log's range; batches from `map_end_offset` on are due."""
+        """Return to the newest snapshot in the log's range; the caller replays the batches from `map_end_offset` on."""
         self._delete_snapshots(lambda offset: offset > log_end_offset or offset <= log_start_offset)
         if log_end_offset == self.map_end_offset:
             self.truncate_head(log_start_offset)
@@ -184,7 +203,7 @@ class ProducerStateManager:
             try:
                 entries = [_from_snapshot(fields) for fields in read_snapshot(path)]
             except CorruptFileError as error:
-                logger.warning("%s; doing without it", error)
+                logger.warning("removing a corrupt snapshot: %s", error)
                 path.unlink(missing_ok=True)
                 continue
             for entry in entries:
@@ -213,7 +232,7 @@ class ProducerStateManager:
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def truncate(self) -> None:
-        """Forget everything, on disk too."""
+        """Forget everything, and remove all snapshots."""
         self._producers.clear()
         self._ongoing = _Transactions()
         self._completed = _Transactions()
@@ -226,7 +245,7 @@ class ProducerStateManager:
 
 
 class _Transactions:
-    """Transactions by their first offset, the earliest at hand."""
+    """Transactions by their first offset; the earliest is found at once."""
 
     __slots__ = ("_by_first_offset", "_first_offsets")
 
@@ -255,8 +274,8 @@ class _Transactions:
         del self._first_offsets[bisect_left(self._first_offsets, first_offset)]
         return transaction
 
-    def remove_where(self, goes: Callable[[Transaction], bool]) -> None:
-        for offset in [offset for offset, txn in self._by_first_offset.items() if goes(txn)]:
+    def remove_where(self, is_due: Callable[[Transaction], bool]) -> None:
+        for offset in [offset for offset, txn in self._by_first_offset.items() if is_due(txn)]:
             self.remove(offset)
 
 

@@ -1,32 +1,41 @@
-"""One stretch of a log: a `.log` of record batches and its indexes, named by the first offset it may hold.
+"""A segment of a log: a `.log` of record batches and its indexes, named by the first offset it may hold.
 
-Batches are appended as they come, in one write. About every `index.interval.bytes` the offset index learns
-where a batch starts, and the time index how young the records had become. To find an offset: the index entry
-before it, then from header to header. Reading returns a `FileSlice`, never bytes.
+Batches are appended as they come, in one write. About every `index.interval.bytes` the offset index gets the
+position of a batch, and the time index the youngest timestamp so far. A look-up starts at the index entry before
+the offset and goes from header to header. Reading returns a `FileSlice`, never bytes.
 
-A failed append leaves all files as they were: index room is made sure of first, and the records are written
-whole or not at all. Only the newest segment of a log is written; `on_become_inactive` trims it.
+A failed append leaves all files as they were: room in the indexes is allocated first, and the records are written
+whole or not at all. Only the newest segment of a log is written; `on_become_inactive` trims it. After a crash
+`recover` reads the segment from its first byte, and rebuilds everything else from the records.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from minibroker.protocol.batches import BatchView, find_offset, iter_all_records, last_batch, scan_batches
+from minibroker.protocol.batches import (
+    BatchView,
+    batch_is_valid,
+    find_offset,
+    iter_all_records,
+    last_batch,
+    scan_batches,
+)
+from minibroker.protocol.compression import corrupt
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import (
+from minibroker.storage.files.file_names import (
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
-    FileSlice,
-    RecordsFile,
     segment_file,
 )
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.fetch_data import FetchDataInfo as FetchDataInfo
 from minibroker.storage.index.fetch_data import LogOffsetMetadata as LogOffsetMetadata
 from minibroker.storage.index.fetch_data import OffsetPosition as OffsetPosition
@@ -35,15 +44,21 @@ from minibroker.storage.index.indexes import TimestampOffset as TimestampOffset
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import CompletedTxn, TransactionIndex, TxnSearchResult
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.segment_recovery import SegmentIndexes, SegmentOffsetOverflowError, rebuild
 
 _INT32_MAX = 2**31 - 1
 _LOOKUP_BYTES = 6 * 1024
-_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is looked into for a timestamp
+_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024  # of a batch that is searched for a timestamp
+_RELEASE_EVERY_BYTES = 16 * 1024 * 1024  # of a segment that is being recovered
+
+logger = logging.getLogger(__name__)
+
+
+class SegmentOffsetOverflowError(Exception):
+    """An offset is too far from the segment's base offset for its indexes."""
 
 
 class LogSegment:
-    """A `.log` with its indexes. Holds one descriptor, two more while the indexes are in use."""
+    """A `.log` with its indexes. Holds one descriptor, and two more while the indexes are in use."""
 
     __slots__ = (
         "_bytes_since_last_index_entry",
@@ -74,10 +89,7 @@ class LogSegment:
         preallocate: bool,
         extra: str,
     ) -> None:
-        index_paths = [
-            segment_file(directory, base_offset, suffix, extra)
-            for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-        ]
+        index_paths = [segment_file(directory, base_offset, suffix, extra) for suffix in INDEX_SUFFIXES]
         self._missing_index = next((path for path in index_paths[:2] if not path.exists()), None)
         self.records = RecordsFile(
             segment_file(directory, base_offset, LOG_SUFFIX, extra),
@@ -88,11 +100,11 @@ class LogSegment:
         self.transaction_index = TransactionIndex(index_paths[2], base_offset)
         self.base_offset = base_offset
         self.created_ms = now_ms
-        self.is_on_disk = False  # records and indexes were forced there when it was written, as a whole
-        self.rolling_based_timestamp: int | None = None  # the time of the first batch, once it was looked at
+        self.is_on_disk = False  # whether records and indexes were forced there when it was written, as a whole
+        self.rolling_based_timestamp: int | None = None  # of the first batch, once it was read
         self.max_timestamp_so_far, self.offset_of_max_timestamp = self.time_index.last_entry
         self._bytes_since_last_index_entry = 0
-        self._last_batch: tuple[int, int, int, int] | None = None  # if known: what those who read along ask for
+        self._last_batch: tuple[int, int, int, int] | None = None  # if known: most look-ups are for it
         self._index_interval_bytes = config.index_interval_bytes
         self._max_segment_bytes = config.segment_bytes
         # The jitter keeps logs that began together from rolling together.
@@ -110,10 +122,10 @@ class LogSegment:
         preallocate: bool = False,
         extra: str = "",
     ) -> LogSegment:
-        """Open the files of the segment, creating those that are missing. Raises OSError.
+        """Open the files of the segment, and create the missing ones. Raises OSError.
 
-        `extra` is what follows the names, such as ".cleaned". A new segment takes `segment_bytes` of disk at
-        once with `preallocate`.
+        `extra` follows the names, such as ".cleaned". With `preallocate` a new segment allocates `segment_bytes` of
+        disk at once.
         """
         return cls(directory, base_offset, config, now_ms=now_ms, preallocate=preallocate, extra=extra)
 
@@ -136,7 +148,7 @@ class LogSegment:
 
     @property
     def largest_timestamp_ms(self) -> int:
-        """The time of the youngest record; that of the last write where the records have none."""
+        """The timestamp of the youngest record; the time of the last write if the records have none."""
         return self.max_timestamp_so_far if self.max_timestamp_so_far >= 0 else self.last_modified_ms
 
     def append(
@@ -171,7 +183,7 @@ class LogSegment:
         self._bytes_since_last_index_entry += size
 
     def should_roll(self, messages_size: int, max_timestamp_ms: int, max_offset: int, *, now_ms: int) -> bool:
-        """Whether such an append belongs into a new segment."""
+        """Return whether such an append needs a new segment."""
         size = self.records.size_bytes
         return (
             size > self._max_segment_bytes - messages_size
@@ -182,14 +194,14 @@ class LogSegment:
         )
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp_ms: int) -> int:
-        """Return the age that counts for rolling: in record time, or since its creation without any."""
+        """Return the age that counts for rolling: in record time, or since the creation of the segment without any."""
         first = self.rolling_based_timestamp
         if first is None:
             first = self.first_batch_timestamp_ms()
         return message_timestamp_ms - first if first is not None and first >= 0 else now_ms - self.created_ms
 
     def first_batch_timestamp_ms(self) -> int | None:
-        """Return the time of the first batch, None for an empty segment."""
+        """Return the largest timestamp of the first batch; None for an empty segment."""
         if self.rolling_based_timestamp is None and self.records.size_bytes > 0:
             first = next(self._batches(0), None)
             self.records.unmap()
@@ -197,20 +209,20 @@ class LogSegment:
         return self.rolling_based_timestamp
 
     def _batches(self, start: int) -> Iterator[BatchView]:
-        """Yield the batches from a position on; positions in the views are those of the file."""
+        """Iterate over the batches from a position on; positions in the views are those of the file."""
         end = self.records.size_bytes
         buffer, origin = self.records.scan_buffer(start, end)
         for view in scan_batches(buffer, start - origin, end - origin):
             yield view if origin == 0 else view._replace(position=view.position + origin)
 
     def translate_offset(self, offset: int, starting_position: int = 0) -> OffsetPosition | None:
-        """Return the first batch that ends at the offset or beyond, None past the end of the segment."""
+        """Return the first batch that ends at the offset or beyond; None past the end of the segment."""
         found = self._find(offset, starting_position)
         return None if found is None else OffsetPosition(*found)
 
     def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
-        # Small batches: one read of what lies between two index entries is cheaper than a page fault, and
-        # leaves no pages on our account. Large ones: the headers are far apart, and looked at in the map.
+        # Small batches: one read of the bytes between two index entries is cheaper than a page fault, and keeps
+        # their pages out of this process's memory. Large batches: the headers are far apart, and read in the map.
         last = self._last_batch
         if last is not None and last[0] <= offset <= last[1] and starting_position <= last[2]:
             return last[0], last[2], last[3]
@@ -242,11 +254,11 @@ class LogSegment:
     ) -> FetchDataInfo | None:
         """Return the records from the batch that holds the offset on; None past the end of the segment.
 
-        At most `max_size` bytes, cut anywhere; the first batch whole with `min_one_message`. Nothing from
+        Returns at most `max_size` bytes, cut anywhere, but the first batch whole with `min_one_message`; nothing from
         `max_position` on, nor from the batch on that holds `max_offset`.
         """
         if max_size < 0:
-            raise ValueError(f"{self.path}: a read of {max_size} bytes")
+            raise ValueError(f"{self.path}: cannot read {max_size} bytes")
         found = self._find(start_offset)
         if found is None:
             return None
@@ -258,7 +270,7 @@ class LogSegment:
             return FetchDataInfo(metadata)
         end = self.records.size_bytes
         if max_offset is not None:
-            # A new leader's high watermark may for a moment be behind what was already read.
+            # A new leader's high watermark may for a moment be behind the reader.
             if max_offset < start_offset:
                 return FetchDataInfo(metadata)
             limit = self._find(max_offset, start)
@@ -272,11 +284,11 @@ class LogSegment:
         )
 
     def fetch_upper_bound_offset(self, start_position: int, fetch_size_bytes: int) -> int | None:
-        """Return an offset at or past the end of such a fetch, None where the index knows none."""
+        """Return an offset at or past the end of such a fetch; None if the index has none."""
         return self.offset_index.fetch_upper_bound_offset(start_position, fetch_size_bytes)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int | None = None) -> TimestampOffset | None:
-        """Return the first record at least as young, from the starting offset on; None if there is none."""
+        """Return the first record at the timestamp or younger, from the starting offset on; None if all are older."""
         first_offset = self.base_offset if starting_offset is None else starting_offset
         indexed = self.time_index.lookup(timestamp_ms)
         start = self.offset_index.position_before(max(indexed.offset, first_offset))
@@ -297,24 +309,63 @@ class LogSegment:
         return next_offset
 
     def recover(self, producer_state: ProducerStateManager, leader_epochs: LeaderEpochCache | None) -> int:
-        """Rebuild the indexes from the records, and cut off what is no valid batch; return the bytes lost.
+        """Rebuild the indexes from the records, and truncate at the first invalid batch; return the bytes lost.
 
-        The producer state must stand at the base offset; it and the epochs learn what the batches say.
-        Raises SegmentOffsetOverflowError.
+        A batch is valid if it is complete, its CRC is right and its offsets rise. The producer state must stand at
+        the base offset; the valid batches are replayed to it and to the epochs. Raises SegmentOffsetOverflowError,
+        OSError.
         """
-        indexes = SegmentIndexes(self.offset_index, self.time_index, self.transaction_index)
-        recovered = rebuild(self.records, indexes, self._index_interval_bytes, producer_state, leader_epochs)
-        self.max_timestamp_so_far = recovered.max_timestamp_ms
-        self.offset_of_max_timestamp = recovered.offset_of_max_timestamp
-        lost = self.records.truncate(recovered.valid_bytes)
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.reset()
+        self.max_timestamp_so_far, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
+        valid_bytes = self._replay_valid_batches(producer_state, leader_epochs)
+        lost = self.records.truncate(valid_bytes)
         self._last_batch = None
         self.on_become_inactive()
         self.records.unmap()
         self._missing_index = None
         return lost
 
+    def _replay_valid_batches(
+        self, producer_state: ProducerStateManager, leader_epochs: LeaderEpochCache | None
+    ) -> int:
+        """Index and replay the valid batches, as when they were appended; return how many bytes they have."""
+        records, offset_index = self.records, self.offset_index
+        position = last_indexed = last_released = 0
+        next_offset = self.base_offset
+        buffer, _ = records.scan_buffer(0, records.size_bytes)
+        try:
+            for view in scan_batches(buffer, 0, records.size_bytes):
+                if not batch_is_valid(buffer, view):
+                    raise corrupt(f"the CRC is wrong at offset {view.base_offset}")
+                if view.base_offset < next_offset:  # the CRC does not cover it
+                    raise corrupt(f"offset {view.base_offset} follows {next_offset - 1}")
+                if not offset_index.can_append_offset(view.last_offset):
+                    raise SegmentOffsetOverflowError(f"{self.path}: offset {view.last_offset}")
+                if view.max_timestamp_ms > self.max_timestamp_so_far:
+                    self.max_timestamp_so_far = view.max_timestamp_ms
+                    self.offset_of_max_timestamp = view.last_offset
+                if position - last_indexed > self._index_interval_bytes:
+                    offset_index.append(view.last_offset, position)
+                    self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp)
+                    last_indexed = position
+                if view.magic >= 2:
+                    if leader_epochs is not None and view.partition_leader_epoch > leader_epochs.latest_epoch:
+                        leader_epochs.assign(view.partition_leader_epoch, view.base_offset)
+                    producer_state.replay(view, buffer, self.transaction_index)
+                position += view.size_bytes
+                next_offset = view.last_offset + 1
+                if position - last_released > _RELEASE_EVERY_BYTES:
+                    records.release_pages()
+                    last_released = position
+        except KafkaError as error:
+            if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            logger.warning("%s: found no valid batch at byte %d: %s", self.path, position, error)
+        return position
+
     def update_txn_index(self, completed: CompletedTxn, last_stable_offset: int) -> None:
-        """Note a transaction that was aborted. Raises OSError; nothing is written then."""
+        """Note a completed transaction if it was aborted. Raises OSError; nothing is written then."""
         self.transaction_index.note(completed, last_stable_offset)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnSearchResult:
@@ -322,7 +373,7 @@ class LogSegment:
         return self.transaction_index.collect(fetch_offset, upper_bound_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
-        """Drop the batch that holds the offset and all after it; return the bytes lost."""
+        """Drop the batch that holds the offset and all after it; return the bytes lost. Raises OSError."""
         found = self.translate_offset(offset)
         self._last_batch = None
         self.is_on_disk = False
@@ -346,7 +397,7 @@ class LogSegment:
                 self.offset_of_max_timestamp = view.last_offset
 
     def sanity_check(self) -> None:
-        """Raises CorruptFileError if an index is missing or cannot be that of these records."""
+        """Raise CorruptFileError if an index is missing or has impossible content."""
         if self._missing_index is not None and self.records.size_bytes > 0:
             raise CorruptFileError(f"{self._missing_index} does not exist")
         self.offset_index.sanity_check()
@@ -354,14 +405,14 @@ class LogSegment:
         self.transaction_index.sanity_check()
 
     def on_become_inactive(self) -> None:
-        """Finish the segment: a last time index entry, and no more room than its content needs."""
+        """Finish the segment: add a last time index entry, and trim the files to their content."""
         self.time_index.maybe_append(self.max_timestamp_so_far, self.offset_of_max_timestamp, skip_full_check=True)
         self.offset_index.trim()
         self.time_index.trim()
         self.records.truncate(self.records.size_bytes)
 
     def release_maps(self) -> None:
-        """Give back the maps and their descriptors; the next look-up makes them again."""
+        """Close the maps and their descriptors; the next look-up opens them again."""
         self.records.unmap()
         self.offset_index.unmap()
         self.time_index.unmap()
@@ -374,12 +425,12 @@ class LogSegment:
         self.transaction_index.flush()
 
     def close(self) -> None:
-        """Leave the files as Kafka closes them. The `.log` closes when the last slice of it is gone."""
+        """Trim the files, as Kafka does. The descriptor of the `.log` closes with the last slice of it."""
         self.on_become_inactive()
         self.records.unmap()
 
     def change_suffixes(self, old: str, new: str) -> None:
-        """Rename the files: `new` in place of `old` at the end of each name."""
+        """Rename the files: replace `old` by `new` at the end of each name."""
         for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
             file.rename(file.path.with_name(file.path.name.removesuffix(old) + new))
 
@@ -389,7 +440,7 @@ class LogSegment:
             file.path = directory / file.path.name
 
     def delete_if_exists(self) -> None:
-        """Remove the files. Slices in flight stay readable."""
+        """Remove the files. Slices of the `.log` stay readable."""
         self.records.unmap()
         for file in (self.records, self.offset_index, self.time_index, self.transaction_index):
             file.delete()

@@ -15,7 +15,6 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import EVERYTHING, Profile
 from minibroker.broker.pending import Pending
 from minibroker.broker.time.clock import Clock
-from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
@@ -43,15 +42,16 @@ class InMemoryBroker:
     ) -> None:
         given = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.clock = FixedClock()
-        self.timers = TimerLoop(self.clock)
         config = KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}, profile=profile)
         self.app = BrokerApp(config, self.clock)
         self.app.load()
-        self.registry = self.app.build(self.timers)
+        self.parts = self.app.build()
+        self.timers, self.registry = self.parts.timers, self.parts.registry
         self.client = Client("127.0.0.1:50000", "127.0.0.1", 9092)
-        nursery.start_soon(self.timers.run)
-        nursery.start_soon(self.app.watch_followers)
-        nursery.start_soon(self.app.background.run)
+        self.parts.start_tasks(nursery)
+
+    def close(self) -> None:
+        self.app.close(self.parts)
 
     async def answer(self, frame: bytes) -> bytes | None:
         """The response frame without its size; None when there is none."""
@@ -99,7 +99,7 @@ class InMemoryBroker:
         return await self.call(ApiKey.FETCH, version, topics=topics, **options)
 
     def log_of(self, topic: str, partition: int = 0) -> Any:
-        return self.app.replica_manager.partitions[TopicPartition(topic, partition)].log
+        return self.parts.replica_manager.partitions[TopicPartition(topic, partition)].log
 
 
 MakeBroker = Callable[..., InMemoryBroker]
@@ -122,7 +122,7 @@ async def make_broker(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Ma
 
     yield make
     for broker in brokers:
-        broker.app.close()
+        broker.close()
     nursery.cancel_scope.cancel()
 
 

@@ -22,7 +22,7 @@ class Faulty:
         self.broker = broker
         self.clients = [broker.client]
         self.injector = FaultInjector(
-            broker.registry, broker.app.fetch_sessions, lambda: self.clients, broker.app.background
+            broker.registry, broker.parts.fetch_sessions, lambda: self.clients, broker.parts.background
         )
         broker.registry = self.injector  # type: ignore[assignment]
 

@@ -15,7 +15,7 @@ from minibroker.broker.replica.partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 
 A0, A1, A2, B0 = (TopicPartition(*each) for each in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
 START_MS = 1_000_000

@@ -81,7 +81,7 @@ async def in_sync(broker: InMemoryBroker, topic: str, partition: int = 0) -> lis
 
 
 def partition_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> Partition:
-    found: Partition = broker.app.replica_manager.partitions[TopicPartition(topic, partition)]
+    found: Partition = broker.parts.replica_manager.partitions[TopicPartition(topic, partition)]
     return found
 
 

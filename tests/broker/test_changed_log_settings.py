@@ -63,7 +63,7 @@ async def change(broker: InMemoryBroker, whose: str, name: str, value: str) -> N
 async def test_an_open_log_has_the_changed_default_at_once(broker: InMemoryBroker, name: str, whose: str) -> None:
     value, field, expected = LOG_SETTINGS[name]
     await broker.create_topic("t")
-    log = broker.app.replica_manager.partitions[TOPIC].log
+    log = broker.parts.replica_manager.partitions[TOPIC].log
     assert getattr(log.config, field) != expected
 
     await change(broker, whose, name, value)
@@ -77,7 +77,7 @@ async def test_what_a_topic_sets_itself_is_not_touched(broker: InMemoryBroker) -
 
     await change(broker, "0", "log.retention.ms", "9999")
 
-    assert broker.app.replica_manager.partitions[TOPIC].log.config.retention_ms == 7
+    assert broker.parts.replica_manager.partitions[TOPIC].log.config.retention_ms == 7
 
 
 def test_no_setting_that_may_be_changed_is_left_out() -> None:

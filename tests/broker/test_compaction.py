@@ -148,7 +148,7 @@ async def test_stopping_ends_the_thread_at_its_next_breath(
         began.set()
         try:
             while True:
-                self._pace.breathe()
+                self._pace.yield_gil()
         finally:
             is_over.set()
 

@@ -67,7 +67,7 @@ async def test_a_topics_configs_outlive_a_restart(make_broker: MakeBroker, tmp_p
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await alter(broker, TOPIC, "t", {"segment.bytes": "1000"})
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
 
@@ -201,7 +201,7 @@ async def test_a_brokers_settings_outlive_a_restart(make_broker: MakeBroker, tmp
     await broker.create_topic("t")
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "plugin.key": "secret"})
     await alter(broker, BROKER, "", {"log.retention.bytes": "9"})
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
 
@@ -219,7 +219,7 @@ async def test_a_stored_setting_that_is_no_longer_right_is_ignored(
 ) -> None:
     broker = make_broker(tmp_path / "shared")
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "log.retention.bytes": "9"})
-    broker.app.close()
+    broker.close()
     edit(tmp_path / "shared" / "minibroker.json", '"5000"', '"many"')
 
     broker = make_broker(tmp_path / "shared")

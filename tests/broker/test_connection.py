@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.pending import Pending
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from tests.broker.peers import MAX_REQUEST_BYTES, PeerOf, echo, framed
 from tests.broker.peers import peer_of as peer_of
 

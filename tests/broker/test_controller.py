@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from minibroker.broker.app import BrokerApp
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
@@ -23,9 +22,9 @@ Parts = tuple[Controller, MetadataCache, TopicStore, list[Sequence[TopicPartitio
 @pytest.fixture
 def parts(make_broker: MakeBroker) -> Parts:
     """A controller on the parts of a broker, its cache, its store, and the deletions it tells of."""
-    app: BrokerApp = make_broker().app
+    broker = make_broker()
     config = KafkaConfig({"broker.id": "0"})
-    store: TopicStore = app._store
+    store: TopicStore = broker.app._store
     cache = MetadataCache(0, store.cluster_id)
     deleted: list[Sequence[TopicPartition]] = []
     controller = Controller(
@@ -33,9 +32,9 @@ def parts(make_broker: MakeBroker) -> Parts:
         dynamic_config=DynamicConfig(config),
         store=store,
         metadata_cache=cache,
-        replica_manager=app.replica_manager,
-        on_topic_deleted=[deleted.append],
+        replica_manager=broker.parts.replica_manager,
     )
+    controller.on_topic_deleted.append(deleted.append)
     return controller, cache, store, deleted
 
 
@@ -147,21 +146,21 @@ async def test_in_sync_replicas_are_written_down_before_they_are_seen(
 ) -> None:
     controller, cache, store, _ = parts
     create_assigned(controller, {0: [0, 5]})
-    controller.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
+    store.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
     monkeypatch.setattr(store, "save", fail)
 
     with pytest.raises(KafkaError) as raised:
-        controller.set_in_sync_replicas({TopicPartition("t", 0): [0]})
+        store.set_in_sync_replicas({TopicPartition("t", 0): [0]})
 
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
 
 
 async def test_partitions_with_and_without_leaders_share_their_states(parts: Parts) -> None:
-    controller, cache, _, _ = parts
+    controller, cache, store, _ = parts
     create_assigned(controller, {0: [0, 5], 1: [5, 6]})
 
-    controller.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
+    store.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
 
     assert list(cache.topics["t"].partitions) == [0]
     assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]

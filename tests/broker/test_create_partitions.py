@@ -45,7 +45,7 @@ async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_p
     await broker.create_topic("t", retention_ms=-1)
     await add(broker, ("t", 3, None))
     await broker.produce("t", [b"kept"], partition=2)
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
     answer = await broker.fetch(("t", 2, 0))

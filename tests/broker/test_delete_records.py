@@ -28,7 +28,7 @@ async def delete(broker: InMemoryBroker, *offsets: tuple[str, int, int]) -> list
 async def cluster(make_broker: MakeBroker) -> InMemoryBroker:
     """A broker that takes every other for alive, with three records that a follower has too."""
     broker = make_broker()
-    broker.app.replica_manager.is_alive = lambda broker_id: True
+    broker.parts.replica_manager.is_alive = lambda broker_id: True
     await assign(broker, "t", [0, FOLLOWER])
     await broker.produce("t", THREE)
     await follow(broker, "t", 3)

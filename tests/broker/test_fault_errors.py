@@ -143,7 +143,7 @@ async def test_of_the_partitions_of_a_transaction_all_are_added_or_none(faulty: 
     ]
     assert await producer.add("orders", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    transaction = faulty.broker.app.transactions.transactions["t"]
+    transaction = faulty.broker.parts.transactions.transactions["t"]
     assert transaction.state is EMPTY
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.faults.rows import ROWS, asked_field, columns_of
+from minibroker.broker.faults.rows import ROWS, asked_rows
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field
@@ -68,14 +68,13 @@ async def test_every_api_can_be_failed(faulty: Faulty, key: ApiKey, when: str) -
 @pytest.mark.parametrize("key", ROWS, ids=lambda key: API_TABLE[key].name)
 async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: ApiKey, names: list[str]) -> None:
     faulty.add("error", error=CODE.name, api=key.name, topic="orders")
-    topics = next(field for field in API_TABLE[key].response.fields if field.name == ROWS[key].answered)
+    topics = next(field for field in API_TABLE[key].response.fields if field.name == ROWS[key].field)
 
     for version in versions_of(key):
         answer = await answer_to(faulty, key, version, body_naming(key, version, names))
 
         failed = {
-            row[columns_of(key).topic]: CODE in codes_in(topics.kind.fields, row)
-            for row in getattr(answer, topics.name)
+            row[ROWS[key].topic]: CODE in codes_in(topics.kind.fields, row) for row in getattr(answer, topics.name)
         }
         assert failed == {name: name == "orders" for name in names}, version
 
@@ -83,7 +82,7 @@ async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: Ap
 def body_naming(key: ApiKey, version: int, names: list[str]) -> Any:
     """A sample of a request, for these topics."""
     body = sample_body(key, version)
-    field = asked_field(key, version)
+    field = asked_rows(key, version).field
     sample = getattr(body, field)[0]
     if isinstance(sample, str):
         return body._replace(**{field: names})

@@ -163,7 +163,7 @@ async def test_a_produce_to_another_partition_wakes_nobody(
     await broker.produce("t", [b"elsewhere"], partition=1)
     await trio.testing.wait_all_tasks_blocked()
 
-    assert broker.app.replica_manager.fetch_purgatory.statistics().delayed == 1
+    assert broker.parts.replica_manager.fetch_purgatory.statistics().delayed == 1
 
 
 async def test_case_b_a_deleted_topic_ends_the_wait(

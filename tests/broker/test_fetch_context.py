@@ -45,7 +45,7 @@ async def test_row_35_versions_before_7_begin_no_session(broker: InMemoryBroker)
         answer = await broker.fetch(("a", 0, 0), version=version)
         assert answer.session_id == NO_SESSION_ID
 
-    assert broker.app.fetch_sessions.statistics().sessions == 0
+    assert broker.parts.fetch_sessions.statistics().sessions == 0
 
 
 def test_row_36_a_session_begins_when_its_answer_is_built(fetcher: Fetcher) -> None:

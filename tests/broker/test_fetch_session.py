@@ -84,7 +84,7 @@ async def test_row_46_two_minutes_pass_while_the_broker_runs(
     second = await broker.fetch(("a", 0, 0), session_epoch=INITIAL_EPOCH)
 
     assert NO_SESSION_ID not in (first.session_id, second.session_id)
-    assert broker.app.fetch_sessions.statistics().evictions == 1
+    assert broker.parts.fetch_sessions.statistics().evictions == 1
 
 
 def test_row_46_a_follower_takes_the_place_of_the_smallest_consumer() -> None:

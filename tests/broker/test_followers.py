@@ -234,7 +234,7 @@ async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_th
     broker: InMemoryBroker,
 ) -> None:
     await assign(broker, "t", [0, 1], flush_messages=1)
-    replica_manager = broker.app.replica_manager
+    replica_manager = broker.parts.replica_manager
     where = TopicPartition("t", 0)
 
     results = replica_manager.append({where: memoryview(one_batch())}, required_acks=1, timeout_ms=1000)
@@ -337,10 +337,10 @@ async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_n
     await follow(first, "t", 0)
     await first.produce("t", THREE)
     await follow(first, "t", 2)
-    first.app._log_manager.write_high_watermarks(first.app.replica_manager.high_watermarks())
+    first.app._log_manager.write_high_watermarks(first.parts.replica_manager.high_watermarks())
 
     checkpoint = (tmp_path / "shared" / "replication-offset-checkpoint").read_text()
-    first.app.close()
+    first.close()
     second = make_broker(tmp_path / "shared")
 
     assert "t 0 2" in checkpoint

@@ -91,7 +91,7 @@ async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBr
     await client.commit(("a", 0, 5), joined=joined)
     await client.leave(joined.member_id)
     await delete(client, "group")
-    first.app.close()
+    first.close()
 
     again = make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)
 

@@ -238,7 +238,7 @@ async def test_when_the_broker_stops_who_waits_is_told_to_look_for_another(clien
     await trio.testing.wait_all_tasks_blocked()
     syncing = await other.start_sync(follower.answer)
 
-    client.broker.app.groups.stop()
+    client.broker.parts.groups.stop()
     await trio.testing.wait_all_tasks_blocked()
 
     assert joining.answer.error_code == syncing.answer.error_code == ErrorCode.NOT_COORDINATOR
@@ -252,7 +252,7 @@ async def restarted(make_broker: MakeBroker, nursery: trio.Nursery) -> tuple[Gro
     client = GroupClient(first, nursery)
     joined = await client.stable()
     await trio.sleep(9)
-    first.app.close()
+    first.close()
     return GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS), nursery), joined
 
 
@@ -318,7 +318,7 @@ def later(client: GroupClient, error: ErrorCode) -> Pending[ErrorCode]:
         await trio.sleep(1)
         return error
 
-    return client.broker.app.background.promise(acknowledge)
+    return client.broker.parts.background.promise(acknowledge)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -331,7 +331,7 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     await trio.testing.wait_all_tasks_blocked()
     follower = await client.start_sync(second.answer)
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    store = client.broker.app.groups._store
+    store = client.broker.parts.groups._store
     monkeypatch.setattr(store, "store_group", lambda *_: later(client, error) if is_late else error)
 
     refused = await client.sync(first, [(first.member_id, b"all")])
@@ -350,7 +350,7 @@ async def test_an_assignment_that_is_stored_too_late_is_given_to_nobody(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     first = await client.join()
-    store = client.broker.app.groups._store
+    store = client.broker.parts.groups._store
     monkeypatch.setattr(store, "store_group", lambda *_: later(client, ErrorCode.NONE))
     syncing = await client.start_sync(first, [(first.member_id, b"all")])
 
@@ -365,7 +365,7 @@ async def test_a_static_member_whose_return_cannot_be_stored_is_not_back(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     _, two = await two_static(client)
-    store = client.broker.app.groups._store
+    store = client.broker.parts.groups._store
     monkeypatch.setattr(store, "store_group", lambda *_: later(client, ErrorCode.NOT_COORDINATOR))
 
     back = await client.join(**static("two"))

@@ -176,10 +176,10 @@ async def test_offsets_expire_and_the_group_with_them(client: GroupClient) -> No
     await client.commit(("a", 0, 5))
 
     client.broker.clock.wall_now_ms += 10_080 * MINUTE_MS
-    client.broker.app.groups.offsets.expire()
+    client.broker.parts.groups.offsets.expire()
     assert await client.offset("a") == 5
     client.broker.clock.wall_now_ms += 1
-    client.broker.app.groups.offsets.expire()
+    client.broker.parts.groups.offsets.expire()
 
     assert await client.offset("a") == -1
     assert (await client.broker.call(ApiKey.LIST_GROUPS, 0)).groups == []
@@ -190,7 +190,7 @@ async def test_a_client_up_to_v4_may_say_how_long(client: GroupClient, version: 
     await client.commit(("a", 0, 5), version=version, retention_time_ms=MINUTE_MS)
 
     client.broker.clock.wall_now_ms += MINUTE_MS + 1
-    client.broker.app.groups.offsets.expire()
+    client.broker.parts.groups.offsets.expire()
 
     assert await client.offset("a") == -1
 
@@ -198,7 +198,7 @@ async def test_a_client_up_to_v4_may_say_how_long(client: GroupClient, version: 
 async def test_a_time_beyond_all_times_is_the_last_there_is(client: GroupClient) -> None:
     assert await client.commit(("a", 0, 5), version=2, retention_time_ms=2**63 - 1) == [ErrorCode.NONE]
 
-    client.broker.app.groups.offsets.expire()
+    client.broker.parts.groups.offsets.expire()
 
     assert await client.offset("a") == 5
 
@@ -260,7 +260,7 @@ async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker, nurser
     await client.find()
     await client.commit(("a", 0, 5), metadata="why")
     await client.broker.call(ApiKey.OFFSET_COMMIT, 6, group_id="other", topics=[("a", [(0, 6, 3, -1, None)])])
-    first.app.close()
+    first.close()
 
     again = make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS)
 
@@ -270,7 +270,7 @@ async def test_offsets_are_there_after_a_restart(make_broker: MakeBroker, nurser
 
 
 async def test_transactional_offsets_count_once_the_transaction_is_committed(client: GroupClient) -> None:
-    groups = client.broker.app.groups
+    groups = client.broker.parts.groups
     commits = {TopicPartition("a", 0): OffsetRecord(5, -1, "", client.broker.clock.wall_ms(), None)}
     errors = groups.commit_transactional_offsets("group", producer_id=7, producer_epoch=0, commits=commits)
     before = await client.offset("a")

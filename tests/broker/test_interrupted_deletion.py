@@ -49,7 +49,7 @@ async def test_a_topic_is_gone_altogether(
         with pytest.raises(Killed):
             await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=NAMES, timeout_ms=1000)
     broker.app._log_manager.go_offline("the process has ended")
-    broker.app.close()  # which leaves the files as they are
+    broker.close()  # which leaves the files as they are
 
     again = make_broker(tmp_path)
 

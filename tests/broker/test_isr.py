@@ -222,7 +222,7 @@ async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_t
     await assign(first, "t", [0, 1], [0, 1])
     for partition in (0, 1):
         await follow(first, "t", 0, partition=partition)
-    first.app.close()
+    first.close()
 
     second = make_broker(tmp_path / "shared")
     at_start = [await in_sync(second, "t", partition) for partition in (0, 1)]
@@ -312,7 +312,7 @@ async def test_row_58_what_nobody_has_copied_is_not_acknowledged_when_the_broker
 
     with monkeypatch.context() as disk:
         disk.setattr(broker.app._log_manager, "is_offline", is_disk_failed)
-        broker.app.replica_manager.complete_all_delayed()
+        broker.parts.replica_manager.complete_all_delayed()
 
     expected = ErrorCode.KAFKA_STORAGE_ERROR if is_disk_failed else ErrorCode.REQUEST_TIMED_OUT
     assert (await waiting.seen()).error_code == expected

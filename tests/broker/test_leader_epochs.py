@@ -34,18 +34,18 @@ async def broker(make_broker: MakeBroker, tmp_path: Path) -> InMemoryBroker:
             await before.create_topic("t")
         if values:
             await before.produce("t", values)
-        before.app.close()
+        before.close()
     broker = make_broker(tmp_path / "log")
     await broker.produce("t", [b"d"])
     return broker
 
 
 def topics_of(broker: InMemoryBroker) -> set[str]:
-    return {topic_partition.topic for topic_partition in broker.app.replica_manager.partitions}
+    return {topic_partition.topic for topic_partition in broker.parts.replica_manager.partitions}
 
 
 def leader_epoch(broker: InMemoryBroker) -> int:
-    epoch: int = broker.app.replica_manager.partitions[TopicPartition("t", 0)].leader_epoch
+    epoch: int = broker.parts.replica_manager.partitions[TopicPartition("t", 0)].leader_epoch
     return epoch
 
 
@@ -152,7 +152,7 @@ async def test_an_epoch_ended_where_the_next_one_wrote(broker: InMemoryBroker) -
 async def test_a_leader_that_has_written_nothing_yet_knows_its_own_epoch(
     broker: InMemoryBroker, make_broker: MakeBroker, tmp_path: Path
 ) -> None:
-    broker.app.close()
+    broker.close()
     again = make_broker(tmp_path / "log")
     current = leader_epoch(again)
 

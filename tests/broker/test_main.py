@@ -15,6 +15,7 @@ import pytest
 
 from minibroker.broker.__main__ import STOP_SIGNALS, StartFailed, banner, listen_on, prepare_ready_file, run
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.serve_options import ServeOptions
 
 ENDED_SECONDS = 60
 
@@ -204,7 +205,7 @@ def fake_app(
         *,
         on_loaded: Callable[[], None],
         on_ready: Callable[[str, int], None],
-        **not_asked_for: None,
+        options: ServeOptions,
     ) -> None:
         on_loaded()
         for number in before_the_loop:
@@ -226,7 +227,7 @@ def test_a_signal_between_loading_and_serving_is_not_lost(
 ) -> None:
     fake_app(monkeypatch, signals, before_the_loop=[signal.SIGTERM], at_the_end=[])
 
-    run(config, listeners, None)
+    run(config, listeners, None, ServeOptions())
 
     assert signals == [signal.SIGTERM]
 
@@ -236,7 +237,7 @@ def test_a_signal_while_it_stops_changes_nothing(
 ) -> None:
     fake_app(monkeypatch, signals, before_the_loop=[], at_the_end=[signal.SIGINT, signal.SIGTERM])
 
-    run(config, listeners, None)
+    run(config, listeners, None, ServeOptions())
 
     assert signals == []
 
@@ -252,7 +253,7 @@ def test_a_ready_file_that_cannot_be_written_at_last_stops_the_broker(
     (tmp_path / "ready.tmp").mkdir()
 
     with pytest.raises(StartFailed, match="cannot write --ready-file"):
-        run(config, listeners, tmp_path / "ready")
+        run(config, listeners, tmp_path / "ready", ServeOptions())
 
     assert signals == [signal.SIGTERM]
 

@@ -150,7 +150,7 @@ async def test_producer_ids_never_repeat_not_even_after_a_restart(make_broker: M
         for _ in range(3):
             answer = await broker.call(ApiKey.INIT_PRODUCER_ID, 0, transactional_id=None, transaction_timeout_ms=1)
             seen.append(answer.producer_id)
-        broker.app.close()
+        broker.close()
 
     assert len(set(seen)) == 6
 
@@ -160,7 +160,7 @@ async def test_a_flush_leaves_nothing_behind(broker: InMemoryBroker) -> None:
 
     await produced(broker, one_batch())
 
-    assert not broker.app.replica_manager._flusher._waiting
+    assert not broker.parts.replica_manager._flusher._waiting
 
 
 async def test_flush_messages_fsyncs_before_the_answer(broker: InMemoryBroker) -> None:

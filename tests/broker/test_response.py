@@ -25,7 +25,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ async def test_topics_records_and_configs_outlive_a_restart(make_broker: MakeBro
     broker = make_broker(tmp_path / "shared")
     await create(broker, partitions=2, configs=[("retention.ms", "12345")])
     await broker.produce("t", [b"kept"], partition=1)
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
     answer = await broker.fetch(("t", 1, 0))
@@ -135,7 +135,7 @@ async def test_a_deleted_topic_stays_deleted_after_a_restart(make_broker: MakeBr
     broker = make_broker(tmp_path / "shared")
     await create(broker)
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
     answer = await broker.call(ApiKey.METADATA, 1, topics=None)
@@ -203,7 +203,7 @@ async def test_a_topic_that_was_not_created_has_no_counts(broker: InMemoryBroker
 async def test_a_topic_has_an_id_that_outlives_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     topic_id = (await create(broker, version=7)).topic_id
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
     answer = await broker.call(ApiKey.METADATA, 10, topics=by_name("t"))
@@ -310,7 +310,7 @@ async def test_a_topic_without_any_leader_is_there_but_not_seen(broker: InMemory
 async def test_assigned_replicas_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await create(broker, "some", partitions=-1, replicas=-1, assignments=[(0, [5, 0]), (1, [5, 6])])
-    broker.app.close()
+    broker.close()
 
     broker = make_broker(tmp_path / "shared")
     answer = await broker.call(ApiKey.METADATA, 6, topics=by_name("some"))

@@ -142,13 +142,13 @@ async def test_offsets_that_were_decided_count_after_a_restart(
     producer = await started(broker)
     await producer.add_offsets("g")
     await producer.commit_offset("g", "a", 5)
-    monkeypatch.setattr(broker.app.transactions, "_write_markers", lambda transaction: None)  # killed here
+    monkeypatch.setattr(broker.parts.transactions, "_write_markers", lambda transaction: None)  # killed here
     assert await producer.end() is ErrorCode.NONE
-    broker.app.close()
+    broker.close()
 
     again = make_broker(tmp_path / "one", **FEW)
 
-    assert again.app.transactions.transactions["t"].state is COMPLETE_COMMIT
+    assert again.parts.transactions.transactions["t"].state is COMPLETE_COMMIT
     assert await committed_offset(again, "g") == 5
 
 

@@ -22,7 +22,7 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
 
 
 def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
-    return broker.app.transactions.transactions[transactional_id].state
+    return broker.parts.transactions.transactions[transactional_id].state
 
 
 # -- what consumers see -------------------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker)
     ],
 )
 async def test_timeouts_have_bounds(broker: InMemoryBroker, timeout_ms: int, error: ErrorCode) -> None:
-    broker.app.transactions.ensure_topic()
+    broker.parts.transactions.ensure_topic()
 
     assert await Producer(broker, timeout_ms=timeout_ms).initialize() is error
 
 
 async def test_an_empty_id_is_an_invalid_request(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
-    broker.app.transactions.ensure_topic()
+    broker.parts.transactions.ensure_topic()
     producer = Producer(broker, "")
 
     assert await producer.initialize() is ErrorCode.INVALID_REQUEST
@@ -138,7 +138,7 @@ async def test_an_empty_id_is_an_invalid_request(broker: InMemoryBroker) -> None
 
 async def test_an_id_nobody_initialized_is_not_mapped(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
-    broker.app.transactions.ensure_topic()
+    broker.parts.transactions.ensure_topic()
     producer = Producer(broker)
 
     assert await producer.add("a") == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
@@ -262,8 +262,8 @@ async def test_an_idle_id_is_forgotten(make_broker: MakeBroker, tmp_path: Path, 
     await busy.initialize()
 
     await trio.sleep(3601)
-    assert list(broker.app.transactions.transactions) == ["busy"]
-    broker.app.close()
+    assert list(broker.parts.transactions.transactions) == ["busy"]
+    broker.close()
 
     again = make_broker(tmp_path / "one", **FEW)
-    assert list(again.app.transactions.transactions) == ["busy"]
+    assert list(again.parts.transactions.transactions) == ["busy"]

@@ -26,7 +26,7 @@ async def broker(make_broker: MakeBroker) -> InMemoryBroker:
 
 
 def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
-    return broker.app.transactions.transactions[transactional_id].state
+    return broker.parts.transactions.transactions[transactional_id].state
 
 
 # -- restarts -----------------------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
-    broker.app.close()
+    broker.close()
 
     producer.broker = again = make_broker(tmp_path / "one", **FEW)
     assert (state_of(again), await committed(again, "a")) == (ONGOING, [])
@@ -54,10 +54,10 @@ async def test_what_was_decided_is_completed_at_the_start(
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
-    monkeypatch.setattr(broker.app.transactions, "_write_markers", lambda transaction: None)  # killed here
+    monkeypatch.setattr(broker.parts.transactions, "_write_markers", lambda transaction: None)  # killed here
     assert await producer.end() is ErrorCode.NONE
     assert (state_of(broker), await committed(broker, "a")) == (PREPARE_COMMIT, [])
-    broker.app.close()
+    broker.close()
 
     again = make_broker(tmp_path / "one", **FEW)
 
@@ -71,9 +71,9 @@ async def test_markers_that_come_twice_change_nothing(
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
-    monkeypatch.setattr(broker.app.transactions, "_write_completion", lambda transaction: None)  # killed here
+    monkeypatch.setattr(broker.parts.transactions, "_write_completion", lambda transaction: None)  # killed here
     await producer.end(is_commit=False)
-    broker.app.close()
+    broker.close()
 
     again = make_broker(tmp_path / "one", **FEW)
     producer.broker = again
@@ -87,7 +87,7 @@ async def test_markers_that_come_twice_change_nothing(
 async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     one = await started(broker, "one")
-    broker.app.close()
+    broker.close()
 
     other = await started(make_broker(tmp_path / "one", **FEW), "other")
 
@@ -103,7 +103,7 @@ async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broke
     assert await producer.write("a", b"1", is_transactional=False) is ErrorCode.NONE
     producer.producer_id, producer.sequences = 2**63 - 1, {}  # that of a client which means ill
     assert await producer.write("a", b"2", is_transactional=False) is ErrorCode.NONE
-    broker.app.close()
+    broker.close()
 
     other = await started(make_broker(tmp_path / "one", **FEW), "other")
 
@@ -148,7 +148,7 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
 async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
-    transactions = broker.app.transactions
+    transactions = broker.parts.transactions
     transactions._log._log._replica_manager.log_manager.is_offline = True
 
     assert await producer.end() is ErrorCode.INVALID_TXN_STATE
@@ -200,7 +200,7 @@ async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     await broker.create_topic("a")
     producer = await started(broker)
     await producer.send("a", b"1")
-    log = broker.app.transactions._log
+    log = broker.parts.transactions._log
     append = log.append
 
     def refuse(transactional_id: str, metadata: TransactionMetadata) -> Any:
@@ -228,11 +228,11 @@ async def test_what_cannot_be_read_is_told_of_and_passed_over(
     records = [Record(number, NOW_MS, *row) for number, row in enumerate(rows)]
     topics = [("__transaction_state", [(0, build_batch(records))])]
     await broker.call(ApiKey.PRODUCE, 7, client_id="__admin_client", acks=1, timeout_ms=1000, topics=topics)
-    broker.app.close()
+    broker.close()
 
     again = make_broker(tmp_path / "one")
 
-    assert list(again.app.transactions.transactions) == ["t"]
+    assert list(again.parts.transactions.transactions) == ["t"]
     assert caplog.text.count("holds a record that says nothing") == 3
 
 
@@ -241,13 +241,13 @@ async def test_a_partition_that_cannot_be_read_does_not_keep_the_broker_from_sta
 ) -> None:
     broker = make_broker(tmp_path / "one", transaction_state_log_num_partitions=1)
     await started(broker, "t")
-    broker.app.close()
+    broker.close()
     log = tmp_path / "one" / "__transaction_state-0" / f"{0:020}.log"
     log.write_bytes(log.read_bytes()[:-20] + b"\xff" * 20)
 
     again = make_broker(tmp_path / "one")
 
-    assert again.app.transactions.transactions == {}
+    assert again.parts.transactions.transactions == {}
     assert "__transaction_state-0 cannot be read" in caplog.text
 
 
@@ -256,7 +256,7 @@ async def test_without_its_topic_no_id_is_known(broker: InMemoryBroker) -> None:
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["__transaction_state"], timeout_ms=1000)
 
     assert await producer.end() is ErrorCode.NOT_COORDINATOR
-    broker.app.transactions.ensure_topic()
+    broker.parts.transactions.ensure_topic()
 
     assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await producer.initialize() is ErrorCode.NONE

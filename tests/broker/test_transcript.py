@@ -22,7 +22,7 @@ from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 from minibroker.transcript.file import Entry, Gap, Kind, TranscriptReader, TranscriptWriter
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.upkeep.upkeep import IDLE_MAPS_INTERVAL_MS, Upkeep
 from minibroker.storage.data_dir.log_manager import LogManager
-from minibroker.storage.files.files import RecordsFile
+from minibroker.storage.files.records_file import RecordsFile
 from tests.broker.conftest import FixedClock
 from tests.broker.waiting import until
 from tests.storage.logs import NOW_MS, append, names_in

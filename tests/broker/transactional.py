@@ -98,7 +98,7 @@ class Producer:
 
 async def started(broker: InMemoryBroker, transactional_id: str = "t", **options: Any) -> Producer:
     """A producer with an identity; the topic of the coordinator is made."""
-    broker.app.transactions.ensure_topic()
+    broker.parts.transactions.ensure_topic()
     producer = Producer(broker, transactional_id, **options)
     assert await producer.initialize() is ErrorCode.NONE
     return producer

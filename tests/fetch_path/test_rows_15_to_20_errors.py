@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_STORAGE_ERROR = 6
 
 
 def fail_the_disk(broker: InMemoryBroker) -> None:
-    broker.app.replica_manager.log_manager.go_offline("a test")
+    broker.parts.replica_manager.log_manager.go_offline("a test")
 
 
 # -- rows 15 and 16: which error ------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ async def test_row_20_who_will_not_wait_is_answered_at_once(
     took, answer = await seconds(broker.fetch(("t", 0, 0), **asked))
 
     assert (took, sizes(answer)) == (0, [batch])
-    assert broker.app.replica_manager.fetch_purgatory.statistics().expired == 0
+    assert broker.parts.replica_manager.fetch_purgatory.statistics().expired == 0
 
 
 async def test_row_20_who_asks_for_no_partition_is_answered_at_once(

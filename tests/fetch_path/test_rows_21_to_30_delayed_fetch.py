@@ -18,7 +18,7 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.segment.log_segment import LogOffsetMetadata
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import assign, follow, park, partition_of
 from tests.broker.transactional import started
@@ -29,7 +29,7 @@ FUTURE_REPLICA = -3
 
 
 def purgatory_of(broker: InMemoryBroker) -> Any:
-    return broker.app.replica_manager.fetch_purgatory
+    return broker.parts.replica_manager.fetch_purgatory
 
 
 # -- rows 21 and 22: watched, and woken -----------------------------------------------------------------------
@@ -124,7 +124,7 @@ async def test_row_23_case_a_a_broker_that_leads_no_more_answers_who_waits(
     await broker.create_topic("t")
     parked = await park(nursery, broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
 
-    broker.app.replica_manager.stop_replica(T0, delete=False)
+    broker.parts.replica_manager.stop_replica(T0, delete=False)
 
     assert row_of(await parked.seen()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -195,7 +195,7 @@ async def test_row_25_case_c_a_log_cut_below_the_offset_answers_who_waits(
     parked = await park(nursery, broker.fetch, ("t", 0, 2), **to_the_end)
 
     broker.log_of("t").truncate_to(0, now_ms=NOW_MS)
-    broker.app.replica_manager.complete_delayed(T0)
+    broker.parts.replica_manager.complete_delayed(T0)
 
     assert row_of(await parked.seen()).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -209,7 +209,7 @@ async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(
 
     broker.log_of("t").roll(NOW_MS)
     assert partition_of(broker, "t").maybe_increment_high_watermark(0)
-    broker.app.replica_manager.complete_delayed(T0)
+    broker.parts.replica_manager.complete_delayed(T0)
 
     assert partition_of(broker, "t").high_watermark.segment_base_offset == 1
     assert await parked.seen() is None

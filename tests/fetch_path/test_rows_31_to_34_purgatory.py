@@ -58,7 +58,7 @@ async def test_row_31_expired_and_completed_are_counted_apart(
     broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     await broker.create_topic("t")
-    purgatory = broker.app.replica_manager.fetch_purgatory
+    purgatory = broker.parts.replica_manager.fetch_purgatory
 
     await broker.fetch(("t", 0, 0), max_wait_ms=10)
     await park(nursery, broker.fetch, ("t", 0, 0), max_wait_ms=LONG_MS)
@@ -122,7 +122,7 @@ async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(
     await fill(broker, "t")
     await trio.sleep(1)
 
-    statistics = broker.app.replica_manager.fetch_purgatory.statistics()
+    statistics = broker.parts.replica_manager.fetch_purgatory.statistics()
     assert len(answers) == 1
     assert (statistics.delayed, statistics.completed + statistics.expired) == (0, 1)
 
@@ -158,7 +158,7 @@ async def test_row_33_the_interval_is_a_setting(
 
     await fill(broker, "t")
 
-    assert broker.app.replica_manager.fetch_purgatory.statistics().watched == 0
+    assert broker.parts.replica_manager.fetch_purgatory.statistics().watched == 0
 
 
 # -- row 34: the timing wheel ---------------------------------------------------------------------------------

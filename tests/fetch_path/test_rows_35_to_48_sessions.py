@@ -47,7 +47,7 @@ async def test_row_35_without_an_id_and_before_v7_nothing_is_kept(broker: InMemo
         answer = await fetch_rows(broker, ("t", [wanted(0, 0)]), version=version)
         assert facts(answer) == (ErrorCode.NONE, 0, [("t", 0)])
 
-    assert broker.app.fetch_sessions.statistics().sessions == 0
+    assert broker.parts.fetch_sessions.statistics().sessions == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,12 +56,12 @@ async def test_row_36_a_session_begins_with_its_answer_and_not_before(
 ) -> None:
     await broker.create_topic("t")
     parked = await park(nursery, in_session, broker, 0, 0, ("t", [wanted(0, 0)]), max_wait_ms=LONG_MS, version=version)
-    while_it_waits = broker.app.fetch_sessions.statistics().sessions
+    while_it_waits = broker.parts.fetch_sessions.statistics().sessions
 
     await fill(broker, "t")
 
     assert (await parked.seen()).session_id > 0
-    assert (while_it_waits, broker.app.fetch_sessions.statistics().sessions) == (0, 1)
+    assert (while_it_waits, broker.parts.fetch_sessions.statistics().sessions) == (0, 1)
 
 
 async def test_row_36_a_session_that_is_refused_has_id_0_and_everything_is_answered(make_broker: MakeBroker) -> None:
@@ -129,7 +129,7 @@ async def test_row_40_each_request_has_the_next_epoch_and_any_other_is_an_error(
 async def test_row_40_the_largest_epoch_is_followed_by_1(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     session_id = await begun(broker, 0)
-    session = broker.app.fetch_sessions.get(session_id)
+    session = broker.parts.fetch_sessions.get(session_id)
     assert session is not None
     session.epoch = 2**31 - 1
 
@@ -272,7 +272,7 @@ async def test_row_46_a_session_is_stale_after_two_minutes_and_makes_room(
     in_time = await try_to_begin()
 
     assert (too_early, in_time > 0) == (0, True)
-    assert broker.app.fetch_sessions.get(large) is None  # the oldest, though it is the largest
+    assert broker.parts.fetch_sessions.get(large) is None  # the oldest, though it is the largest
 
 
 async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_that_of_a_follower(
@@ -286,7 +286,7 @@ async def test_row_46_a_follower_takes_the_place_of_a_consumer_and_no_consumer_t
     refused = await in_session(broker, 0, 0, ("t", [wanted(each, 0) for each in range(3)]))
 
     assert refused.session_id == 0
-    assert [broker.app.fetch_sessions.get(each) is None for each in (consumer, follower)] == [True, False]
+    assert [broker.parts.fetch_sessions.get(each) is None for each in (consumer, follower)] == [True, False]
 
 
 async def test_row_47_ids_are_positive_and_in_no_order(broker: InMemoryBroker) -> None:

@@ -16,7 +16,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_r
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.files.records_file import FileSlice
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 from tests.broker.scripted_follower import park
 from tests.fetch_path.asking import LONG_MS, UNLIMITED, fill, on_disk, row_of, sizes, wanted
@@ -150,7 +150,7 @@ async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_ba
         put(log, (key, "v"))
     log.roll(NOW_MS)
     clean(log)
-    broker.app.replica_manager.partitions[TopicPartition("t", 0)].maybe_increment_high_watermark(0)
+    broker.parts.replica_manager.partitions[TopicPartition("t", 0)].maybe_increment_high_watermark(0)
 
     assert [await first_offset_from(broker, offset) for offset in range(6)] == [0, 3, 3, 3, 4, None]
 

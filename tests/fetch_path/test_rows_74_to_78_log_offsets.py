@@ -172,7 +172,7 @@ async def test_row_77_records_without_timestamps_cannot_be_looked_up_by_time(bro
 
 def delete_what_is_old(broker: InMemoryBroker) -> None:
     broker.clock.wall_now_ms += 10 * DAY_MS
-    broker.app.replica_manager.log_manager.cleanup_logs(broker.clock.wall_now_ms)
+    broker.parts.replica_manager.log_manager.cleanup_logs(broker.clock.wall_now_ms)
 
 
 async def test_row_78_retention_takes_nothing_that_is_not_committed(broker: InMemoryBroker) -> None:

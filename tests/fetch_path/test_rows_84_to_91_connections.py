@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.server import Server
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
@@ -244,7 +245,14 @@ async def test_row_89_more_connections_than_one_address_may_have_are_closed(
     listener.setblocking(False)
     port = listener.getsockname()[1]
     config = KafkaConfig({"log.dirs": "/nowhere", **settings})
-    server = Server([listener], config=config, dispatch=broker.registry.dispatch, timers=TimerLoop(FixedClock()))
+    connections: set[Connection] = set()
+    server = Server(
+        [listener],
+        config=config,
+        dispatch=broker.registry.dispatch,
+        timers=TimerLoop(FixedClock()),
+        connections=connections,
+    )
     nursery.start_soon(server.run)
     async with AsyncExitStack() as streams:
 
@@ -254,7 +262,7 @@ async def test_row_89_more_connections_than_one_address_may_have_are_closed(
         first, second = await connected(), await connected()
         served = [await is_served(stream) for stream in (first, second, await connected())]
         await first.aclose()
-        while len(server.connections) > 1:
+        while len(connections) > 1:
             await wait_all_tasks_blocked()
         served += [await is_served(stream) for stream in (await connected(), second, await connected())]
 
@@ -280,7 +288,7 @@ async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answ
     gone, other = connect(), connect()
     gone.sock.send(fetch(1, max_wait_ms=LONG_MS))
     await wait_all_tasks_blocked()
-    purgatory = broker.app.replica_manager.fetch_purgatory
+    purgatory = broker.parts.replica_manager.fetch_purgatory
 
     gone.sock.close()
     await wait_all_tasks_blocked()

@@ -126,9 +126,9 @@ async def test_row_95_a_broker_without_its_directory_still_stops_in_order(
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await fill(broker, "t")
-    broker.app.replica_manager.log_manager.go_offline("a test")
+    broker.parts.replica_manager.log_manager.go_offline("a test")
 
-    broker.app.close()
+    broker.close()
 
     again = make_broker(tmp_path / "shared")  # it is unlocked, and what was written is there
     assert row_of(await again.fetch(("t", 0, 0))).high_watermark == 1

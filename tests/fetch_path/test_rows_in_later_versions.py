@@ -26,7 +26,7 @@ async def broker(make_broker: MakeBroker, tmp_path: Path) -> InMemoryBroker:
     before = make_broker(tmp_path / "log")
     await before.create_topic("t", 2)
     await fill(before, "t")
-    before.app.close()
+    before.close()
     broker = make_broker(tmp_path / "log")
     await fill(broker, "t")
     return broker

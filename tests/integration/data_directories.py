@@ -17,7 +17,8 @@ from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import LOG_START_OFFSET_CHECKPOINT, OffsetCheckpointFile
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over

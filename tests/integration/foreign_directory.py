@@ -30,7 +30,8 @@ import pytest
 from benchmarks.apache_kafka import START_SECONDS, ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
-from minibroker.storage.files.files import LEADER_EPOCH_CHECKPOINT, parse_partition_directory, read_checkpoint
+from minibroker.storage.files.checkpoints import read_checkpoint
+from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
 from tests.integration.wire import RawConnection
 
 TOPIC_STORE = "minibroker.json"

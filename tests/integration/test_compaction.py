@@ -19,7 +19,8 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
-from minibroker.storage.files.files import CLEANER_OFFSET_CHECKPOINT, OffsetCheckpointFile
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.file_names import CLEANER_OFFSET_CHECKPOINT
 from minibroker.storage.producers.producer_state import GROUP_METADATA_TOPIC
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.conftest import StartMinibroker

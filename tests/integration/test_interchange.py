@@ -19,7 +19,8 @@ from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, k
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import LEADER_EPOCH_CHECKPOINT, read_checkpoint
+from minibroker.storage.files.checkpoints import read_checkpoint
+from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT
 from tests.integration.brokers import Minibroker
 from tests.integration.data_directories import (
     BATCHES,

@@ -20,7 +20,7 @@ from minibroker.cli.app import main
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import write_checkpoint
+from minibroker.storage.files.checkpoints import write_checkpoint
 from tests.conftest import GOLDEN
 from tests.minibroker.commands import minibroker
 from tests.storage.recorded_logs import unpack_recorded_logs
@@ -257,7 +257,7 @@ def test_bytes_that_are_no_batch_end_the_dump_with_their_place(tmp_path: Path, d
         ("00000000000000000000.timeindex", b"\x01" * 13, "ends in a partial entry of 1 byte"),
         ("00000000000000000000.txnindex", bytes(35), "ends in a partial entry of 1 byte"),
         ("00000000000000000000.txnindex", b"\x01" * 34, "unexpected entry version 257"),
-        ("00000000000000000000.snapshot", bytes(3), "3 bytes are no snapshot"),
+        ("00000000000000000000.snapshot", bytes(3), "3 bytes are too few for a snapshot"),
         ("00000000000000000000.snapshot", b"\0\1" + bytes(8), "the CRC is not"),
         ("replication-offset-checkpoint", b"0\n2\na 0 1\n", "2 entries expected, 1 found"),
         ("replication-offset-checkpoint", b"0\n1\na 0 x\n", "invalid literal"),

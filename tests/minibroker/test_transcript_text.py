@@ -6,10 +6,12 @@ import struct
 from textwrap import dedent, indent
 from typing import Any
 
-from minibroker.protocol.api import ApiKey, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.messages.configs import DescribeConfigsRequest
 from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.messages.groups import (
+    FindCoordinatorRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -17,6 +19,8 @@ from minibroker.protocol.messages.groups import (
 )
 from minibroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker.protocol.messages.topics import CreatePartitionsRequest
+from minibroker.protocol.messages.transactions import DescribeTransactionsRequest
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.transcript.file import Frame, Gap, Kind
@@ -276,6 +280,23 @@ def test_records_that_are_damaged_are_an_error(conversation: Conversation, scree
     wrong, unreadable = screen.exchanges(conversation, "--brief", "--errors").splitlines()
 
     assert wrong.endswith("  a wrong CRC") and unreadable.endswith("  records that cannot be read")
+
+
+def test_one_line_names_topics_and_groups_whatever_their_fields_are_called(
+    conversation: Conversation, screen: Screen
+) -> None:
+    for key, version, body in (
+        (ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=["tour"])),
+        (ApiKey.DESCRIBE_CONFIGS, 0, DescribeConfigsRequest(resources=[(2, "flights", None), (4, "0", None)])),
+        (ApiKey.DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest(transactional_ids=["t"])),
+        (ApiKey.CREATE_PARTITIONS, 0, CreatePartitionsRequest(topics=[("flights", 2, None)])),
+    ):
+        asked = conversation.ask(key, version, body)
+        conversation.answer(asked, API_TABLE[key].response())
+
+    lines = screen.exchanges(conversation, "--brief").splitlines()
+
+    assert [line.partition("1.0 ms")[2].strip() for line in lines] == ["tour", "flights", "t", "flights"]
 
 
 def test_what_clients_say_cannot_drive_a_terminal(conversation: Conversation, screen: Screen) -> None:

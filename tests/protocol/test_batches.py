@@ -21,7 +21,8 @@ from minibroker.protocol.batches import (
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record_batch import Record, TimestampType, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import TimestampType, build_batch
 from tests.protocol.golden_logs import golden_batches, golden_segments
 from tests.protocol.record_strategies import PROPERTY
 

@@ -51,7 +51,7 @@ def test_a_marker_is_a_transactional_control_batch_of_one_record() -> None:
 
 
 def test_a_transaction_does_not_end_in_an_unknown_way() -> None:
-    with pytest.raises(ValueError, match="commit or abort"):
+    with pytest.raises(ValueError, match="COMMIT or ABORT"):
         build_end_txn_marker(ControlType.UNKNOWN, producer_id=7, producer_epoch=2, coordinator_epoch=0, timestamp_ms=0)
 
 

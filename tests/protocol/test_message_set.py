@@ -254,9 +254,9 @@ def test_magic_0_has_no_time() -> None:
 def test_what_cannot_be_a_message_set_is_not_built() -> None:
     with pytest.raises(ValueError, match="magic 2"):
         build_message_set(RECORDS, magic=2)
-    with pytest.raises(ValueError, match="without messages"):
+    with pytest.raises(ValueError, match="needs a record"):
         build_message_set([], magic=1)
-    with pytest.raises(ValueError, match="without a time"):
+    with pytest.raises(ValueError, match="needs log_append_time_ms"):
         build_message_set(RECORDS, magic=1, timestamp_type=TimestampType.LOG_APPEND_TIME)
 
 

@@ -11,19 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import (
     BATCH_HEADER,
     BATCH_HEADER_FORMAT,
+    CODEC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
     RECORD_BATCH_OVERHEAD,
     BatchHeader,
-    Record,
     TimestampType,
     build_batch,
     build_empty_batch,
     crc_is_valid,
     field_offset,
     iter_records,
+    partial_format,
     read_header,
+    size_at,
     stamp,
     struct_format,
 )
@@ -64,6 +69,17 @@ def test_the_struct_format_is_that_of_the_construct_declaration() -> None:
     assert [field_offset(BATCH_HEADER, name) for name in ("magic", "crc", "attributes")] == [16, 17, 21]
     with pytest.raises(KeyError):
         field_offset(BATCH_HEADER, "no such field")
+
+
+def test_named_fields_alone_are_read_at_their_positions() -> None:
+    header = bytes(range(RECORD_BATCH_OVERHEAD))
+    whole = BATCH_HEADER.parse(header)
+
+    for names in (("batch_length",), ("base_offset", "magic"), ("attributes", "records_count")):
+        found = struct.unpack_from(partial_format(BATCH_HEADER, *names), header)
+        assert found == tuple(whole[name] for name in names)
+    assert size_at(b"12345" + header, 5) == whole.batch_length + LOG_OVERHEAD
+    assert (header[MAGIC_AT], header[CODEC_AT]) == (whole.magic, whole.attributes & 0xFF)
 
 
 def test_a_header_of_another_byte_order_has_no_struct_format() -> None:
@@ -195,13 +211,13 @@ def test_a_time_of_append_is_of_no_matter_to_a_batch_with_producers_time() -> No
 
 
 def test_what_cannot_be_a_batch_is_not_built() -> None:
-    with pytest.raises(ValueError, match="without records"):
+    with pytest.raises(ValueError, match="needs a record"):
         build_batch([])
-    with pytest.raises(ValueError, match="offset 20 after 20"):
+    with pytest.raises(ValueError, match="offset 20 cannot follow 20"):
         build_batch([RECORDS[0], RECORDS[0]])
-    with pytest.raises(ValueError, match="offset 20 after 24"):
+    with pytest.raises(ValueError, match="offset 20 cannot follow 24"):
         build_batch(RECORDS, base_offset=25)
-    with pytest.raises(ValueError, match="without a time"):
+    with pytest.raises(ValueError, match="needs log_append_time_ms"):
         build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
 
 

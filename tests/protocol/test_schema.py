@@ -15,13 +15,26 @@ from minibroker.protocol.primitives import (
     Int16sb,
     Int32sb,
     Int64sb,
+    Meaning,
     NullableBytes,
     NullableString,
     Records,
+    Semantic,
     String,
     TopicPartition,
 )
-from minibroker.protocol.schema import Message, array, array_of, nullable_array, since, until, versions
+from minibroker.protocol.schema import (
+    Message,
+    array,
+    array_of,
+    contains,
+    default,
+    nullable_array,
+    place_of,
+    since,
+    until,
+    versions,
+)
 from tests.protocol.message_values import interpreted_decode, interpreted_encode, sample
 
 LAST = 4
@@ -298,3 +311,58 @@ def test_walk_names_every_field_once() -> None:
 
 def test_topic_partition_reads_as_kafka_writes_it() -> None:
     assert str(TopicPartition("flights", 3)) == "flights-3"
+
+
+# -- what fields mean -----------------------------------------------------------------------------------------
+
+Name = Semantic(NullableString, Meaning.TOPIC)
+Number = Semantic(Int32sb, Meaning.PARTITION)
+Meant = versions("Meant", 0, 1,
+    "name" / Name @ since(1),
+    "plain" / Int32sb,
+    "rows" / array("numbers" / array_of(Number), "number" / Number @ default(-1)),
+    flexible=1,
+)  # fmt: skip
+Plain = versions("Plain", 0, 1,
+    "name" / NullableString @ since(1),
+    "plain" / Int32sb,
+    "rows" / array("numbers" / array_of(Int32sb), "number" / Int32sb),
+    flexible=1,
+)  # fmt: skip
+
+
+def test_a_meaning_is_kept_with_its_field_or_with_its_array_of_values() -> None:
+    assert {path: field.meaning for path, field in Meant.walk()} == {
+        "name": Meaning.TOPIC,
+        "plain": None,
+        "rows": None,
+        "rows.numbers": Meaning.PARTITION,
+        "rows.number": Meaning.PARTITION,
+    }
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_meaning_changes_nothing_on_the_wire(version: int) -> None:
+    value = sample(Meant, version)
+
+    data = encoded(Meant, version, value)
+
+    assert data == encoded(Plain, version, value) == interpreted_encode(Meant, version, value)
+    assert Meant.decode(version, data)[0] == value == interpreted_decode(Meant, version, data)
+
+
+def test_a_field_is_found_by_what_it_means() -> None:
+    assert place_of(Meant.fields, Meaning.TOPIC) == 0
+    assert place_of(Meant.fields, Meaning.PARTITION) is None
+    assert place_of(Meant.fields_at("rows"), Meaning.PARTITION) == 0
+    assert contains(Meant.fields, Meaning.PARTITION)
+    assert not contains(Meant.fields, Meaning.GROUP)
+
+
+def test_a_field_is_found_by_its_path() -> None:
+    assert Meant.field("rows.number").name == "number"
+    assert not Meant.field("name").is_in(0)
+
+
+def test_what_is_always_on_the_wire_may_have_a_default_for_values_made_without_it() -> None:
+    assert Meant.row("rows")(numbers=[]) == ([], -1)

@@ -1,10 +1,13 @@
-"""A disk that has no more room, without one: the kernel refuses files that grow beyond a limit."""
+"""A full disk, without one: the kernel refuses files that grow beyond a limit, or a function fails."""
 
 from __future__ import annotations
 
+import errno
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 
 @contextmanager
@@ -16,3 +19,15 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def no_space_in(target: str) -> Iterator[None]:
+    """Have the function raise ENOSPC; expect that the block raises it."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(target, full)
+        yield

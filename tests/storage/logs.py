@@ -14,11 +14,16 @@ from minibroker.protocol.control_records import ControlType, build_end_txn_marke
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import BATCH_HEADER_FORMAT, RECORD_BATCH_OVERHEAD, build_batch, read_header
+from minibroker.protocol.record_batch import (
+    BATCH_HEADER_FORMAT,
+    CRC_COVERS_FROM,
+    RECORD_BATCH_OVERHEAD,
+    build_batch,
+    read_header,
+)
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
-from minibroker.storage.files.files import FileSlice
-from minibroker.storage.log.local_log import LocalLog
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log, LogAppendInfo
 from minibroker.storage.log.log_loader import load_log
 
@@ -51,11 +56,6 @@ def open_log(
         recovery_point=recovery_point,
         is_after_clean_stop=is_after_clean_stop,
     )
-
-
-def local_of(log: Log) -> LocalLog:
-    """Return the log's files."""
-    return log._local
 
 
 def batch_of(
@@ -150,7 +150,7 @@ def offsets_of(log: Log) -> list[int]:
 
 def remove_deleted(log: Log, now_ms: int) -> int:
     """Remove the files of segments that left the log long enough ago; return how many segments."""
-    deletions = PendingDeletions([], log.take_deleted(now_ms))
+    deletions = PendingDeletions([], log.segments.take_deleted(now_ms))
     count = len(deletions)
     deletions.run()
     return count
@@ -186,5 +186,5 @@ def with_fields(batch: bytearray, **fields: int) -> bytearray:
     """Return the batch with header fields changed and its CRC made right again."""
     header = read_header(batch)._replace(**fields)
     changed = bytearray(struct.pack(BATCH_HEADER_FORMAT, *header)) + batch[RECORD_BATCH_OVERHEAD:]
-    struct.pack_into(">I", changed, 17, crc32c(changed[21:], 0))
+    struct.pack_into(">I", changed, CRC_COVERS_FROM - 4, crc32c(changed[CRC_COVERS_FROM:], 0))
     return changed

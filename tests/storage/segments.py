@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minibroker.protocol.message_set import build_message_set
-from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import FileSlice
-from minibroker.storage.segment.log_segment import FetchDataInfo, LogSegment
+from minibroker.storage.files.records_file import FileSlice
+from minibroker.storage.index.fetch_data import FetchDataInfo
+from minibroker.storage.segment.log_segment import LogSegment
 
 NOW_MS = 1_000_000
 

@@ -124,15 +124,7 @@ def test_other_throttled_replicas_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "magic"),
-    [
-        ("0.8.2", 0),
-        ("0.9.0.1", 0),
-        ("0.10.0", 1),
-        ("0.10.2-IV0", 1),
-        ("0.11.0", 2),
-        ("1.1", 2),
-        ("2.0.1", 2),
-    ],
+    [("0.8.2", 0), ("0.9.0.1", 0), ("0.10.0", 1), ("0.10.2-IV0", 1), ("0.11.0", 2), ("1.1", 2), ("2.0.1", 2)],
 )
 def test_a_format_version_stands_for_a_record_format(version: str, magic: int) -> None:
     assert LogConfig.from_props({"message.format.version": version}, DEFAULTS).magic == magic

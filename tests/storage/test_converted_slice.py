@@ -17,7 +17,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
-from minibroker.storage.files.files import FileSlice, RecordsFile
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
 
 TIME_MS = 1_500_000_000_000
 LIMIT = 1 << 26

@@ -9,29 +9,32 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.files.files import (
-    CorruptFileError,
+from minibroker.storage.files.checkpoints import (
     MetaProperties,
     OffsetCheckpointFile,
-    RecordsFile,
+    read_meta_properties,
+    write_atomically,
+    write_meta_properties,
+)
+from minibroker.storage.files.file_names import (
     SegmentFileName,
     deleted_directory_name,
     is_deleted_directory,
     parse_partition_directory,
     parse_segment_file,
     partition_directory_name,
-    read_meta_properties,
     segment_file,
-    write_atomically,
-    write_meta_properties,
 )
+from minibroker.storage.files.records_file import RecordsFile
+from minibroker.storage.files.storage_errors import CorruptFileError
 from tests.storage.file_limits import no_file_beyond
+from tests.storage.open_files import descriptors_in
 from tests.storage.recorded_logs import STOPPED_AT_MS, recorded_files, unpack_recorded_logs
 
 
-def open_fds_of(path: Path) -> int:
-    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-    return sum(os.path.realpath(link) == str(path) for link in links if os.path.lexists(link))
+@pytest.fixture
+def file(tmp_path: Path) -> RecordsFile:
+    return RecordsFile(tmp_path / "0.log")
 
 
 @pytest.mark.parametrize("extra", ["", ".deleted", ".cleaned", ".swap"])
@@ -112,18 +115,18 @@ def test_a_checkpoint_that_is_not_there_or_empty_has_no_offsets(tmp_path: Path, 
     assert OffsetCheckpointFile(path).read() == {}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"1\n0\n",
-        b"0\n2\na 0 1\n",
-        b"0\n1\na 0\n",
-        b"0\n1\na 0 1 2\n",
-        b"0\n1\na zero 1\n",
-        b"0\n1\na 0 \xff\n",
-        b"0\nx\n",
-    ],
-)
+BROKEN = [
+    b"1\n0\n",
+    b"0\n2\na 0 1\n",
+    b"0\n1\na 0\n",
+    b"0\n1\na 0 1 2\n",
+    b"0\n1\na zero 1\n",
+    b"0\n1\na 0 \xff\n",
+    b"0\nx\n",
+]
+
+
+@pytest.mark.parametrize("content", BROKEN)
 def test_a_checkpoint_that_cannot_be_is_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(content)
@@ -167,8 +170,7 @@ def test_meta_properties_that_cannot_be_are_reported(tmp_path: Path, content: st
         read_meta_properties(tmp_path / "meta.properties")
 
 
-def test_appends_follow_each_other(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_appends_follow_each_other(file: RecordsFile, tmp_path: Path) -> None:
     file.append(b"abc")
     file.append(bytearray(b"de"))
     file.append(memoryview(b"f"))
@@ -178,8 +180,7 @@ def test_appends_follow_each_other(tmp_path: Path) -> None:
     assert RecordsFile(tmp_path / "0.log").size_bytes == 6
 
 
-def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(file: RecordsFile, tmp_path: Path) -> None:
     file.append(b"a" * 100)
 
     with no_file_beyond(150), pytest.raises(OSError, match="too large"):
@@ -191,8 +192,9 @@ def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(tmp_path: Path
     assert (tmp_path / "0.log").read_bytes() == b"a" * 100 + b"c"
 
 
-def test_an_append_that_takes_several_writes_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_an_append_that_takes_several_writes_is_whole(
+    file: RecordsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
 
@@ -220,14 +222,13 @@ def test_the_descriptor_closes_with_the_last_slice(tmp_path: Path) -> None:
     file = RecordsFile(path)
     in_flight = file.slice(0, 0)
     del file
-    assert open_fds_of(path) == 1
+    assert descriptors_in(tmp_path) == 1
 
     del in_flight
-    assert open_fds_of(path) == 0
+    assert descriptors_in(tmp_path) == 0
 
 
-def test_a_slice_of_a_truncated_file_says_so(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_a_slice_of_a_truncated_file_says_so(file: RecordsFile) -> None:
     file.append(b"0123456789")
     too_long = file.slice(5, 5)
     file.truncate(7)
@@ -236,13 +237,12 @@ def test_a_slice_of_a_truncated_file_says_so(tmp_path: Path) -> None:
         too_long.read()
 
 
-def test_truncation_reports_the_bytes_lost_and_never_grows(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_truncation_reports_the_bytes_lost_and_never_grows(file: RecordsFile, tmp_path: Path) -> None:
     file.append(b"0123456789")
 
     assert file.truncate(4) == 6
     assert (tmp_path / "0.log").read_bytes() == b"0123"
-    with pytest.raises(ValueError, match="5 of 4 bytes"):
+    with pytest.raises(ValueError, match="cannot truncate 4 bytes to 5"):
         file.truncate(5)
 
 
@@ -265,8 +265,7 @@ def test_an_existing_file_is_not_preallocated_again(tmp_path: Path) -> None:
     assert path.stat().st_size == 3
 
 
-def test_a_scan_sees_all_that_was_appended(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_a_scan_sees_all_that_was_appended(file: RecordsFile) -> None:
     expected = b""
     for step in range(40):
         chunk = bytes([step]) * 5000
@@ -277,8 +276,7 @@ def test_a_scan_sees_all_that_was_appended(tmp_path: Path) -> None:
             assert bytes(buffer[start - origin : len(expected) - origin]) == expected[start:]
 
 
-def test_the_tail_of_a_growing_file_is_not_mapped_anew_for_each_scan(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_the_tail_of_a_growing_file_is_not_mapped_anew_for_each_scan(file: RecordsFile) -> None:
     file.append(b"x" * 100_000)
     mapped, _ = file.scan_buffer(0, 100_000)
     file.append(b"y" * 1000)
@@ -289,8 +287,7 @@ def test_the_tail_of_a_growing_file_is_not_mapped_anew_for_each_scan(tmp_path: P
     assert file.scan_buffer(0, 100_000)[0] is mapped
 
 
-def test_a_file_does_not_shrink_under_a_scan(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_a_file_does_not_shrink_under_a_scan(file: RecordsFile) -> None:
     file.append(b"x" * 100_000)
     held = file.scan_buffer(0, 100_000)[0][:10]
 
@@ -303,8 +300,7 @@ def test_a_file_does_not_shrink_under_a_scan(tmp_path: Path) -> None:
     assert file.truncate(0) == 100_000
 
 
-def test_a_scan_goes_on_over_the_old_map_while_the_file_grows(tmp_path: Path) -> None:
-    file = RecordsFile(tmp_path / "0.log")
+def test_a_scan_goes_on_over_the_old_map_while_the_file_grows(file: RecordsFile) -> None:
     file.append(b"x" * 100_000)
     held, _ = file.scan_buffer(0, 100_000)
     file.append(b"y" * 100_000)
@@ -318,8 +314,8 @@ def test_unmapping_gives_the_descriptor_back(tmp_path: Path) -> None:
     file = RecordsFile(path)
     file.append(b"x" * 100_000)
     file.scan_buffer(0, 100_000)
-    assert open_fds_of(path) == 2
+    assert descriptors_in(tmp_path) == 2
 
     file.unmap()
-    assert open_fds_of(path) == 1
+    assert descriptors_in(tmp_path) == 1
     assert bytes(file.scan_buffer(0, 100_000)[0]) == b"x" * 100_000

@@ -11,7 +11,8 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import LogManager
-from minibroker.storage.files.files import OffsetCheckpointFile, parse_partition_directory, read_meta_properties
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile, read_meta_properties
+from minibroker.storage.files.file_names import parse_partition_directory
 from minibroker.storage.log.log import Log
 from tests.storage.logs import append, records_of
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs

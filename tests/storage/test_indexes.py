@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.indexes import IndexEntry, OffsetIndex, TimeIndex, TimestampOffset
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.open_files import descriptors_in
@@ -144,7 +145,7 @@ def test_a_reopened_index_is_appended_to(tmp_path: Path) -> None:
 def test_an_offset_that_is_not_beyond_the_last_is_refused(tmp_path: Path, offset: int) -> None:
     index = filled(tmp_path, 10)
 
-    with pytest.raises(ValueError, match="after"):
+    with pytest.raises(ValueError, match="cannot follow"):
         index.append(offset, 1)
     assert index.entries == 10
 
@@ -283,29 +284,26 @@ def test_a_reset_index_is_empty_whatever_it_held(tmp_path: Path) -> None:
     assert offset_index(tmp_path).lookup(BASE + 5) == IndexEntry(BASE, 0)
 
 
-@pytest.mark.parametrize("content", [b"\x00" * 7, b"\x00" * 8, b"\x00" * 4096, struct.pack(">ii", -1, 0)])
-def test_an_offset_index_that_cannot_be_is_found_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "0.index").write_bytes(content)
-
-    with pytest.raises(CorruptFileError):
-        offset_index(tmp_path).sanity_check()
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("name", "content"),
     [
-        b"\x00" * 13,
-        b"\x00" * 24,
-        struct.pack(">qi", 5, -1),
-        struct.pack(">qiqi", 5, 1, 4, 2),
-        struct.pack(">qiqi", 5, 1, 0, 0),
+        ("0.index", b"\x00" * 7),
+        ("0.index", b"\x00" * 8),
+        ("0.index", b"\x00" * 4096),
+        ("0.index", struct.pack(">ii", -1, 0)),
+        ("0.timeindex", b"\x00" * 13),
+        ("0.timeindex", b"\x00" * 24),
+        ("0.timeindex", struct.pack(">qi", 5, -1)),
+        ("0.timeindex", struct.pack(">qiqi", 5, 1, 4, 2)),
+        ("0.timeindex", struct.pack(">qiqi", 5, 1, 0, 0)),
     ],
 )
-def test_a_time_index_that_cannot_be_is_found_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "0.timeindex").write_bytes(content)
+def test_an_index_that_cannot_be_is_found_out(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    index = offset_index(tmp_path) if name == "0.index" else time_index(tmp_path)
 
     with pytest.raises(CorruptFileError):
-        time_index(tmp_path).sanity_check()
+        index.sanity_check()
 
 
 def test_only_younger_timestamps_make_an_entry(tmp_path: Path) -> None:
@@ -324,7 +322,7 @@ def test_a_time_index_does_not_run_backwards(tmp_path: Path, timestamp_ms: int, 
     index = time_index(tmp_path)
     index.maybe_append(100, BASE + 5)
 
-    with pytest.raises(ValueError, match="after"):
+    with pytest.raises(ValueError, match="cannot follow"):
         index.maybe_append(timestamp_ms, offset)
 
 

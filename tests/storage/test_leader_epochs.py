@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.leader_epochs import EpochEndOffset, EpochEntry, LeaderEpochCache
 from tests.storage.recorded_logs import recorded_files
 
@@ -55,38 +55,29 @@ def test_nothing_is_known_of_a_new_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "expected"),
+    ("epoch", "led_in", "expected"),
     [
-        (-1, UNDEFINED),
-        (0, EpochEndOffset(0, 10)),  # before what is known: ended where that begins
-        (2, EpochEndOffset(2, 20)),
-        (3, EpochEndOffset(2, 20)),  # wrote nothing
-        (4, EpochEndOffset(4, 30)),
-        (5, EpochEndOffset(5, 100)),  # still on
-        (6, UNDEFINED),
+        (-1, -1, UNDEFINED),
+        (0, -1, (0, 10)),  # before the first known one: ended where that begins
+        (2, -1, (2, 20)),
+        (3, -1, (2, 20)),  # wrote nothing
+        (4, -1, (4, 30)),
+        (5, -1, (5, 100)),  # still on
+        (6, -1, UNDEFINED),
+        (9, 9, (9, 100)),  # the leader's own, in which nothing has been written
+        (5, 9, (5, 100)),
+        (7, 9, (5, 100)),
+        (3, 9, (2, 20)),
+        (10, 9, UNDEFINED),
     ],
 )
-def test_an_epoch_ends_where_the_next_begins(tmp_path: Path, epoch: int, expected: EpochEndOffset) -> None:
+def test_an_epoch_ends_where_the_next_begins(
+    tmp_path: Path, epoch: int, led_in: int, expected: tuple[int, int]
+) -> None:
     cache = cache_of(tmp_path, (2, 10), (4, 20), (5, 30))
 
-    assert cache.end_offset_for(epoch, log_end_offset=100) == expected
-
-
-@pytest.mark.parametrize(
-    ("epoch", "expected"),
-    [
-        (9, (9, 100)),  # the leader's own, in which nothing has been written
-        (5, (5, 100)),
-        (7, (5, 100)),
-        (3, (2, 30)),
-        (10, UNDEFINED),
-    ],
-)
-def test_the_epoch_a_log_is_led_in_begins_at_its_end(tmp_path: Path, epoch: int, expected: tuple[int, int]) -> None:
-    cache = cache_of(tmp_path, (2, 10), (5, 30))
-
-    assert cache.end_offset_for(epoch, log_end_offset=100, led_in=9) == expected
-    assert len(cache.entries) == 2
+    assert cache.end_offset_for(epoch, log_end_offset=100, led_in=led_in) == expected
+    assert len(cache.entries) == 3
 
 
 @pytest.mark.parametrize(
@@ -107,44 +98,35 @@ def test_the_newest_word_displaces_what_contradicts_it(
         cache.assign(*newest)
 
     assert entries_on_disk(cache) == left
-    assert "displaces" in caplog.text
+    assert "removes" in caplog.text
 
 
 def test_a_negative_epoch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leader epoch -1"):
+    with pytest.raises(ValueError, match="negative: -1"):
         cache_of(tmp_path).assign(-1, 0)
 
 
 @pytest.mark.parametrize(
-    ("end_offset", "left"),
-    [(31, [(2, 10), (4, 20), (5, 30)]), (30, [(2, 10), (4, 20)]), (20, [(2, 10)]), (11, [(2, 10)]), (0, [])],
-)
-def test_truncation_forgets_the_epochs_that_begin_beyond(
-    tmp_path: Path, end_offset: int, left: list[tuple[int, int]]
-) -> None:
-    cache = cache_of(tmp_path, (2, 10), (4, 20), (5, 30))
-
-    cache.truncate_from_end(end_offset)
-
-    assert entries_on_disk(cache) == left == [tuple(entry) for entry in cache.entries]
-
-
-@pytest.mark.parametrize(
-    ("start_offset", "left"),
+    ("end", "offset", "left"),
     [
-        (9, [(2, 10), (4, 20), (5, 30)]),
-        (10, [(2, 10), (4, 20), (5, 30)]),
-        (11, [(2, 11), (4, 20), (5, 30)]),
-        (20, [(4, 20), (5, 30)]),
-        (99, [(5, 99)]),
+        ("end", 31, [(2, 10), (4, 20), (5, 30)]),
+        ("end", 30, [(2, 10), (4, 20)]),
+        ("end", 20, [(2, 10)]),
+        ("end", 11, [(2, 10)]),
+        ("end", 0, []),
+        ("start", 9, [(2, 10), (4, 20), (5, 30)]),
+        ("start", 10, [(2, 10), (4, 20), (5, 30)]),
+        ("start", 11, [(2, 11), (4, 20), (5, 30)]),  # the epoch of the offset now begins there
+        ("start", 20, [(4, 20), (5, 30)]),
+        ("start", 99, [(5, 99)]),
     ],
 )
-def test_a_later_start_moves_the_epoch_that_was_on_there(
-    tmp_path: Path, start_offset: int, left: list[tuple[int, int]]
+def test_truncation_forgets_the_epochs_beyond_either_end(
+    tmp_path: Path, end: str, offset: int, left: list[tuple[int, int]]
 ) -> None:
     cache = cache_of(tmp_path, (2, 10), (4, 20), (5, 30))
 
-    cache.truncate_from_start(start_offset)
+    (cache.truncate_from_end if end == "end" else cache.truncate_from_start)(offset)
 
     assert entries_on_disk(cache) == left == [tuple(entry) for entry in cache.entries]
 

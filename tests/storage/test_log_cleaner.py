@@ -1,21 +1,28 @@
-"""What compaction takes out of a log, and what it leaves."""
+"""What compaction removes from a log, the segments it makes, and what interrupts it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.storage.files.files import FileSlice
+from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
+from minibroker.storage.compaction.cleaner_pace import LogCleaningAbortedError
+from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, CleanerConfig
+from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
+from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
     COMPACTED,
     age_segments,
     clean,
+    cleaning_of,
     commit,
     config_of,
     put,
@@ -23,12 +30,19 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
+from tests.storage.file_limits import no_space_in
 from tests.storage.logs import (
     NOW_MS,
     UNBOUNDED,
     batches_of,
+    names_in,
+    offsets_of,
     open_log,
+    read_bytes,
     records_of,
+    refusal_of,
+    remove_deleted,
+    segment_bases,
     send,
 )
 
@@ -38,6 +52,24 @@ DAY_MS = 24 * 60 * 60 * 1000
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return open_log(tmp_path / "log", COMPACTED)
+
+
+def unfinished_in(directory: Path) -> list[str]:
+    return [name for name in names_in(directory) if name.endswith((".cleaned", ".swap"))]
+
+
+def assert_sound(log: Log) -> None:
+    """Every batch has a right CRC and records at rising offsets inside it."""
+    last_offset = -1
+    for segment in log.segments:
+        data = segment.path.read_bytes()
+        for view in scan_batches(data, 0, len(data)):
+            assert batch_is_valid(data, view)
+            for record in iter_all_records(data, view, max_decompressed_bytes=UNBOUNDED):
+                assert last_offset < record.offset <= view.last_offset
+                last_offset = record.offset
+        for index in (segment.offset_index, segment.time_index, segment.transaction_index):
+            index.sanity_check()
 
 
 class TestWhatStays:
@@ -132,9 +164,11 @@ class TestWhatStays:
         assert log.fetch_offset_by_timestamp(NOW_MS) == (NOW_MS, 1)
         assert log.fetch_offset_by_timestamp(NOW_MS + 1) is None
 
-    def test_log_append_time_stays(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(message_timestamp_type="LogAppendTime"))
-        put(log, ("a", "1"), ("b", "1"), ("a", "2"), timestamp_ms=5)
+    @pytest.mark.parametrize(("version", "codec"), [("2.0", Codec.NONE), ("0.10.2", Codec.GZIP)])
+    def test_log_append_time_stays(self, tmp_path: Path, version: str, codec: Codec) -> None:
+        config = config_of(message_format_version=version, message_timestamp_type="LogAppendTime")
+        log = open_log(tmp_path / "log", config)
+        put(log, ("a", "1"), ("b", "1"), ("a", "2"), codec=codec, timestamp_ms=5)
 
         roll_and_clean(log)
 
@@ -224,15 +258,6 @@ class TestFormats:
         assert survivors(log)[1 : 1 + len(kept)] == [(1 + number, f"k{number}", f"v{number}") for number in kept]
         assert_sound(log)
 
-    def test_wrappers_with_log_append_time_keep_it(self, tmp_path: Path) -> None:
-        config = config_of(message_format_version="0.10.2", message_timestamp_type="LogAppendTime")
-        log = open_log(tmp_path / "log", config)
-        put(log, ("a", "1"), ("b", "1"), ("a", "2"), codec=Codec.GZIP, timestamp_ms=5)
-
-        roll_and_clean(log)
-
-        assert [(record.offset, record.timestamp_ms) for record in records_of(log)] == [(1, NOW_MS), (2, NOW_MS)]
-
     def test_a_log_of_several_formats_is_compacted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(message_format_version="0.9.0"))
         for version in ("0.9.0", "0.10.2", "2.0"):
@@ -245,15 +270,300 @@ class TestFormats:
         assert [batch.magic for batch in batches_of(log)] == [0, 1, 2]
 
 
-def assert_sound(log: Log) -> None:
-    """Every batch has a right CRC and records at rising offsets inside it."""
-    last_offset = -1
-    for segment in log.segments:
-        data = segment.path.read_bytes()
-        for view in scan_batches(data, 0, len(data)):
-            assert batch_is_valid(data, view)
-            for record in iter_all_records(data, view, max_decompressed_bytes=UNBOUNDED):
-                assert last_offset < record.offset <= view.last_offset
-                last_offset = record.offset
-        for index in (segment.offset_index, segment.time_index, segment.transaction_index):
-            index.sanity_check()
+class TestSegments:
+    def test_small_neighbours_become_one(self, log: Log) -> None:
+        for number in range(10):
+            put(log, (f"k{number}", "v"))
+            roll(log)
+
+        clean(log)
+
+        assert segment_bases(log) == [0, 10]
+        assert offsets_of(log) == list(range(10))
+
+    def test_no_segment_grows_beyond_segment_bytes(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(segment_bytes=400))
+        for number in range(12):
+            put(log, (f"k{number}", "v" * 40))
+
+        roll_and_clean(log)
+
+        assert len(segment_bases(log)) > 3
+        assert all(segment.size_bytes <= 400 for segment in log.segments)
+        assert offsets_of(log) == list(range(12))
+
+    def test_so_many_are_replaced_in_one_go_that_others_do_not_wait(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(segment_bytes=1 << 20))
+        for number in range(MOST_SEGMENTS_IN_A_GROUP + 1):
+            put(log, ("k", str(number)))
+            roll(log)
+
+        clean(log)
+
+        assert segment_bases(log) == [0, MOST_SEGMENTS_IN_A_GROUP, MOST_SEGMENTS_IN_A_GROUP + 1]
+
+    def test_old_files_stay_for_the_delay_and_readers_of_them_to_their_end(self, log: Log) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        records = log.read(0, UNBOUNDED).records
+        assert isinstance(records, FileSlice)
+        before = records.read()
+
+        clean(log)
+
+        assert "00000000000000000000.log.deleted" in names_in(log.directory)
+        assert remove_deleted(log, NOW_MS + 999) == 0
+        assert remove_deleted(log, NOW_MS + 1000) == 1
+        assert not [name for name in names_in(log.directory) if not name.endswith((".log", "index", ".snapshot", "t"))]
+        assert records.read() == before
+
+    def test_a_reopened_log_is_what_it_was(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(index_interval_bytes=0))
+        for number in range(40):
+            put(log, (f"k{number % 7}", str(number)), timestamp_ms=NOW_MS + number)
+        roll_and_clean(log)
+        put(log, ("k1", "last"))
+        expected = survivors(log)
+        log.close()
+
+        for is_after_clean_stop in (True, False):
+            again = open_log(tmp_path / "log", COMPACTED, is_after_clean_stop=is_after_clean_stop)
+            assert survivors(again) == expected
+            assert again.fetch_offset_by_timestamp(NOW_MS + 36) == (NOW_MS + 36, 36)
+            again.close()
+
+    def test_indexes_lead_to_every_batch(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(index_interval_bytes=0, segment_bytes=1 << 20))
+        for number in range(300):
+            put(log, (f"k{number % 150}", str(number)))
+
+        roll_and_clean(log)
+
+        assert log.segments.first.offset_index.entries >= 100
+        for offset in range(150, 300):
+            assert log.convert_to_offset_metadata(offset).message_offset == offset
+            data = read_bytes(log, offset, max_length=1)
+            assert next(iter(scan_batches(data, 0, len(data)))).base_offset == offset
+
+    def test_more_index_entries_than_a_segment_may_have_end_nothing(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(segment_index_bytes=1 << 20, index_interval_bytes=4096))
+        for number in range(20):
+            put(log, (f"k{number}", "v" * 100))
+        roll(log)
+        log.update_config(config_of(segment_index_bytes=24, index_interval_bytes=0))
+
+        clean(log)
+
+        assert offsets_of(log) == list(range(20))
+
+
+class TestMemory:
+    def test_more_keys_than_memory_take_several_rounds(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", COMPACTED)
+        for number in range(40):
+            put(log, (f"k{number % 20}", str(number)))
+        roll(log)
+        config = CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY * 10, io_buffer_load_factor=0.7)
+
+        rounds = [clean(log, config=config).keys for _ in range(6)]
+
+        assert rounds == [7, 7, 7, 7, 7, 5]
+        assert log.cleaned_offset == 40
+        assert survivors(log) == [(20 + number, f"k{number}", str(20 + number)) for number in range(20)]
+
+    def test_what_a_round_does_not_reach_stays_as_it_is(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(cleanup_policy=("delete",)))
+        put(log, ("a", "1"), ("b", "1"))
+        put(log, (None, "1"))
+        log.update_config(COMPACTED)
+        roll(log)
+
+        stats = clean(log, config=CleanerConfig(dedupe_buffer_size=2 * BYTES_PER_KEY, io_buffer_load_factor=1.0))
+
+        assert survivors(log) == [(0, "a", "1"), (1, "b", "1"), (2, None, "1")]
+        assert stats.records_read == 2
+        clean(log)
+        assert survivors(log) == [(0, "a", "1"), (1, "b", "1")]
+
+    def test_a_batch_of_more_keys_than_memory_is_taken_whole(self, log: Log) -> None:
+        put(log, *((f"k{number % 50}", str(number)) for number in range(100)))
+        put(log, ("k1", "last"))
+        roll(log)
+
+        clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
+
+        assert log.cleaned_offset == 100
+        assert [offset for offset, _, _ in survivors(log)] == [*range(50, 100), 100]
+
+    @pytest.mark.parametrize("size", [17, 64, 100, 1000])
+    def test_batches_larger_than_the_buffer_are_read(self, tmp_path: Path, size: int) -> None:
+        log = open_log(tmp_path / "log", config_of(segment_bytes=1 << 16))
+        for number in range(20):
+            put(log, (f"k{number % 4}", "v" * number * 20))
+        roll(log)
+
+        clean(log, config=CleanerConfig(io_buffer_size=2 * size))
+
+        assert offsets_of(log) == [16, 17, 18, 19]
+
+
+class TestWhatGoesWrong:
+    def test_a_wrong_crc_is_found_before_anything_is_built_of_it(self, log: Log) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        segment = log.segments.first
+        with segment.path.open("r+b") as file:
+            file.seek(segment.size_bytes - 2)
+            assert file.read(1) == b"2"
+            file.seek(segment.size_bytes - 2)
+            file.write(b"3")
+
+        assert refusal_of(lambda: clean(log)) is ErrorCode.CORRUPT_MESSAGE
+        assert not unfinished_in(log.directory)
+        assert segment_bases(log) == [0, 2]
+
+    def test_a_segment_that_ends_within_a_batch_is_refused(self, log: Log) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        put(log, ("a", "3"))
+        roll(log)
+        segment = log.segments.first
+        segment.records.truncate(segment.size_bytes - 10)
+
+        assert refusal_of(lambda: clean(log)) is ErrorCode.CORRUPT_MESSAGE
+
+    @pytest.mark.parametrize("at", range(4))
+    def test_a_log_that_is_truncated_meanwhile_keeps_what_truncation_left(self, log: Log, at: int) -> None:
+        put(log, ("a", "1"))
+        put(log, ("a", "2"))
+        roll(log)
+        put(log, ("a", "3"))
+        cleaning = cleaning_of(log)
+
+        for number, work in enumerate(steps := cleaning.steps()):
+            if number == at:
+                log.truncate_to(1, now_ms=NOW_MS)
+            try:
+                work()
+            except (LogCleaningAbortedError, KafkaError):
+                break
+            if number == at and number < 3:
+                with pytest.raises(LogCleaningAbortedError):
+                    next(steps)
+                break
+        cleaning.close()
+
+        assert (log.log_end_offset, survivors(log)) == (1, [(0, "a", "1")] if at < 3 else [])
+        assert not unfinished_in(log.directory)
+        assert put(log, ("b", "1")).first_offset == 1
+
+    @pytest.mark.parametrize("at", range(3))
+    def test_a_log_that_is_deleted_meanwhile_is_given_up(self, log: Log, at: int) -> None:
+        put(log, ("a", "1"))
+        put(log, ("a", "2"))
+        roll(log)
+        cleaning = cleaning_of(log)
+        target = log.directory.with_name("orders-0.0-delete")
+
+        with pytest.raises((LogCleaningAbortedError, FileNotFoundError)):
+            for number, work in enumerate(cleaning.steps()):
+                if number == at:
+                    log.rename_and_refuse(target)
+                work()
+        cleaning.close()
+
+        assert cleaning.is_log_changed
+        assert not target.with_name("log").exists()
+
+    def test_what_is_written_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", COMPACTED)
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        cleaning = cleaning_of(log)
+        steps = cleaning.steps()
+        next(steps)()
+        copy = next(steps)
+        log.rename_and_refuse(tmp_path / "log.0-delete")
+        new = open_log(tmp_path / "log", COMPACTED)
+        put(new, ("b", "1"))
+
+        with pytest.raises(LogCleaningAbortedError):
+            copy()
+        cleaning.close()
+
+        assert survivors(new) == [(0, "b", "1")]
+        assert not unfinished_in(tmp_path / "log")
+
+    def test_a_full_disk_leaves_the_log_as_it_was(self, log: Log) -> None:
+        put(log, ("a", "1"), ("a", "2"), ("b", "3"))
+        roll(log)
+        before = survivors(log)
+
+        with no_space_in("os.pwrite"):
+            clean(log)
+
+        assert survivors(log) == before
+        assert not unfinished_in(log.directory)
+        clean(log)
+        assert survivors(log) == [(1, "a", "2"), (2, "b", "3")]
+
+    def test_a_flush_may_come_while_a_copy_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        put(log, ("b", "1"))
+        roll(log)
+        replace_file = os.replace
+
+        def replace_and_flush(source: Path, target: Path) -> None:
+            replace_file(source, target)
+            if target.suffix == ".timeindex":
+                log.flush()  # as another thread would, just then
+
+        monkeypatch.setattr(os, "replace", replace_and_flush)
+        clean(log)
+
+        assert not log.is_refusing
+        assert log.recovery_point == log.log_end_offset
+        assert survivors(log) == [(1, "a", "2"), (2, "b", "1")]
+
+    def test_a_segment_that_was_compacted_is_forced_again_once_it_is_cut(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        put(log, ("b", "1"))
+        roll_and_clean(log)
+        log.truncate_to(2, now_ms=NOW_MS)
+        put(log, ("c", "1"))
+        roll(log)
+        forced: list[str] = []
+        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+
+        log.flush()
+
+        assert "00000000000000000000.log" in forced
+
+    def test_retention_waits_while_a_log_is_compacted(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=0))
+        put(log, ("a", "1"))
+        roll(log)
+        log.is_being_cleaned = True
+
+        assert log.delete_old_segments(NOW_MS + 10) == 0
+        log.is_being_cleaned = False
+        assert log.delete_old_segments(NOW_MS + 10) == 1
+
+    def test_compact_and_delete_do_both(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=1000))
+        put(log, ("old", "1"), ("old", "2"))
+        roll_and_clean(log)
+        put(log, ("a", "1"), ("a", "2"), timestamp_ms=NOW_MS + 5000)
+        roll(log)
+
+        assert log.delete_old_segments(NOW_MS + 5000) == 1
+        clean(log)
+
+        assert (log.log_start_offset, survivors(log)) == (2, [(3, "a", "2")])
+
+    def test_nothing_to_compact_is_no_work(self, log: Log) -> None:
+        assert log_to_clean(log, NOW_MS).cleanable_ratio == 0.0
+        clean(log)
+        assert survivors(log) == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,9 +24,9 @@ from tests.storage.cleaning import (
     snapshot_of,
     survivors,
 )
-from tests.storage.crashes import crashes
 from tests.storage.logs import NOW_MS, end_transaction, names_in, open_log, records_of, segment_bases
 
+CHANGES = ("replace", "rename", "unlink", "truncate", "ftruncate", "pwrite", "fdatasync", "fsync", "utime")
 ONE_GROUP = config_of(segment_bytes=1 << 16, index_interval_bytes=0)
 SEVERAL_GROUPS = config_of(segment_bytes=300, index_interval_bytes=0)
 
@@ -58,7 +61,55 @@ def all_gone(log: Log) -> None:
     log.producer_state.remove_expired(1 << 60)
 
 
+class CrashError(BaseException):
+    """Not to be caught by anything that handles errors: a killed process handles nothing."""
+
+
+@contextmanager
+def crash_before(number: int) -> Iterator[None]:
+    """Raise CrashError in place of the change `number`, counted from 0, and of all that come after it."""
+    changes = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def change(*arguments: object, **options: object) -> object:
+            nonlocal changes
+            changes += 1
+            if changes > number:
+                raise CrashError
+            return real(*arguments, **options)
+
+        return change
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CHANGES:
+            patch.setattr(os, name, counted(getattr(os, name)))
+        yield
+
+
+def crashes(action: Callable[[], object], number: int) -> bool:
+    """Do it, and return whether that took more than `number` changes."""
+    try:
+        with crash_before(number):
+            action()
+    except CrashError:
+        return True
+    return False
+
+
 Fill = Callable[[Log], None]
+
+
+def after_each_kill(
+    tmp_path: Path, begin: Callable[[Path], Callable[[], object]], config: LogConfig, step: int = 1
+) -> Iterator[Log]:
+    """Begin in a directory of its own, kill before the n-th change; yield what is found, until no kill comes."""
+    for number in range(0, 400, step):
+        here = tmp_path / str(number)
+        is_killed = crashes(begin(here), number)
+        yield found(snapshot_of(here, tmp_path / f"{number}-found"), config)
+        if not is_killed:
+            return
+    raise AssertionError("too many changes for one compaction")
 
 
 def filled(directory: Path, fill: Fill, config: LogConfig = ONE_GROUP) -> Log:
@@ -84,21 +135,13 @@ def test_killed_before_any_change_to_a_file_the_log_is_the_old_or_the_new_one(tm
     assert old != new
 
     seen = []
-    number = 0
-    while True:
-        here = tmp_path / str(number)
-        log = filled(here, fill)
-        is_killed = crashes(lambda log=log: clean(log), number)  # type: ignore[misc]
-        again = found(snapshot_of(here, tmp_path / f"{number}-found"))
+    for again in after_each_kill(tmp_path, lambda here: partial(clean, filled(here, fill)), ONE_GROUP):
         seen.append(survivors(again))
-        assert seen[-1] in (old, new), number
+        assert seen[-1] in (old, new), len(seen)
         assert not [name for name in names_in(again.directory) if name.endswith((".cleaned", ".swap", ".deleted"))]
         assert put(again, ("more", "1")).first_offset == log.log_end_offset
-        if not is_killed:
-            break
-        number += 1
 
-    assert number > 20
+    assert len(seen) > 21
     # Once it is the new one, it stays that: there is one moment at which the replacement counts.
     assert seen == [old] * seen.count(old) + [new] * seen.count(new)
 
@@ -117,17 +160,14 @@ def test_killed_again_while_the_replacement_is_completed_it_is_still_one_of_them
         pass
     new = survivors(log)
 
-    number = 0
-    is_killed = True
-    while is_killed:
-        here = tmp_path / str(number)
+    def begin(here: Path) -> Callable[[], object]:
         shutil.copytree(left, here)
-        is_killed = crashes(lambda here=here: open_log(here, ONE_GROUP), number)  # type: ignore[misc]
-        again = found(snapshot_of(here, tmp_path / f"{number}-found"))
-        assert survivors(again) in (old, new)
-        number += 1
+        return partial(open_log, here, ONE_GROUP)
 
-    assert number > 4
+    seen = [survivors(again) for again in after_each_kill(tmp_path, begin, ONE_GROUP)]
+
+    assert all(each in (old, new) for each in seen)
+    assert len(seen) > 4
 
 
 @pytest.mark.slow
@@ -144,17 +184,10 @@ def test_no_value_is_lost_and_none_returns_where_several_segments_are_written(tm
     before = records_of(log)
     known = latest_values(before)
 
-    for number in range(0, 400, 7):
-        here = tmp_path / str(number)
-        log = filled(here, fill, config)
-        is_killed = crashes(lambda log=log: clean(log), number)  # type: ignore[misc]
-        again = found(snapshot_of(here, tmp_path / f"{number}-found"), config)
+    for again in after_each_kill(tmp_path, lambda here: partial(clean, filled(here, fill, config)), config, step=7):
         after = records_of(again)
         assert latest_values(after) == known
         assert [record for record in before if record in after] == after
-        if not is_killed:
-            return
-    raise AssertionError("too many changes for one compaction")
 
 
 @pytest.mark.slow
@@ -172,15 +205,8 @@ def test_a_value_whose_tombstone_went_with_it_does_not_return(tmp_path: Path, ve
         roll(log)
         log.segments.first.last_modified_ms += 1000  # what was compacted is younger than the tombstone
 
-    number = 0
-    is_killed = True
-    while is_killed:
-        here = tmp_path / str(number)
-        log = filled(here, fill, config)
-        is_killed = crashes(lambda log=log: clean(log), number)  # type: ignore[misc]
-        again = found(snapshot_of(here, tmp_path / f"{number}-found"), config)
+    for again in after_each_kill(tmp_path, lambda here: partial(clean, filled(here, fill, config)), config):
         assert latest_values(records_of(again)) == {b"a": b"1", b"end": b"1"}
-        number += 1
 
     assert survivors(again) == [(0, "a", "1"), (3, "end", "1")]
 

@@ -185,27 +185,22 @@ class TestChoice:
 
 
 class TestCheckpoint:
-    def test_how_far_a_log_is_compacted_is_known_after_a_restart(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("is_clean_stop", [False, True])
+    def test_how_far_a_log_is_compacted_is_known_after_a_restart(self, tmp_path: Path, is_clean_stop: bool) -> None:
         manager = opened(tmp_path, COMPACTED)
         put(log_in(manager), ("a", "1"))
         roll_and_clean(log_in(manager))
         log_in(manager, OTHERS)
 
-        manager.checkpoint_cleaner_offsets()()
+        if is_clean_stop:
+            manager.close()
+        else:
+            manager.checkpoint_cleaner_offsets()()
+            crash(manager)
 
         assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 1\n"
-        crash(manager)
         again = opened(tmp_path, COMPACTED)
         assert (again.logs[ORDERS].cleaned_offset, again.logs[OTHERS].cleaned_offset) == (1, None)
-
-    def test_a_clean_stop_writes_it(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, COMPACTED)
-        put(log_in(manager), ("a", "1"))
-        roll_and_clean(log_in(manager))
-
-        manager.close()
-
-        assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 1\n"
 
     def test_without_compaction_there_is_none(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, COMPACTED)

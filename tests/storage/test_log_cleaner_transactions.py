@@ -23,14 +23,7 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
-from tests.storage.logs import (
-    UNBOUNDED,
-    batches_of,
-    end_transaction,
-    open_log,
-    refusal_of,
-    segment_bases,
-)
+from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, refusal_of, segment_bases
 
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8
@@ -53,7 +46,7 @@ def end(log: Log, producer_id: int, *, is_commit: bool, epoch: int = 0) -> None:
 def aborted_in(log: Log) -> list[AbortedTxn]:
     """What a read_committed fetch of everything is told."""
     first = log.log_start_offset
-    return log._local.collect_aborted_txns(first, log.log_end_offset, 0)
+    return log.segments.collect_aborted_txns(first, log.log_end_offset, 0)
 
 
 def shape(batch: BatchView) -> tuple[int, int, int]:

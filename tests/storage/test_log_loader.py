@@ -1,4 +1,4 @@
-"""Opening a directory: what a clean stop, a crash, an interrupted compaction or damage leaves behind."""
+"""Opening a directory that a clean stop, a crash, an interrupted compaction or damage leaves."""
 
 from __future__ import annotations
 
@@ -9,29 +9,54 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
+from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
 from tests.storage.logs import (
     NOW_MS,
     SMALL,
     append,
     batch_of,
+    batches_of,
     end_transaction,
     names_in,
+    offsets_of,
     open_log,
+    refusal_of,
     roll_three,
     segment_bases,
     send,
     send_transactional,
     values_of,
 )
-from tests.storage.nine_records import FIRST, NINE, SECOND, THIRD, assert_whole, closed_log, reopen
+
+NINE = [f"v{number}" for number in range(9)]
+FIRST, SECOND, THIRD = (f"{base:020d}" for base in (0, 3, 6))
+
+
+def closed_log(directory: Path) -> None:
+    """Leave a directory of three segments, closed well; indexes have entries."""
+    log = roll_three(directory, replace(SMALL, index_interval_bytes=0))
+    log.close()
+
+
+def reopen(directory: Path, *, is_after_clean_stop: bool = True, recovery_point: int = 9) -> Log:
+    return open_log(directory, SMALL, is_after_clean_stop=is_after_clean_stop, recovery_point=recovery_point)
+
+
+def assert_whole(log: Log) -> None:
+    """The log serves all nine records, by offset and by time, and takes more."""
+    assert values_of(log) == NINE
+    assert offsets_of(log) == list(range(9))
+    for number in range(9):
+        assert log.convert_to_offset_metadata(number).segment_base_offset == number // 3 * 3
+        assert log.fetch_offset_by_timestamp(NOW_MS + number) == (NOW_MS + number, number)
+    assert append(log, "more").first_offset == 9
 
 
 class TestEmpty:
-    def test_a_new_directory_is_an_empty_log(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
-
+    def test_a_new_directory_is_an_empty_log(self, log: Log) -> None:
         assert (log.log_start_offset, log.log_end_offset, segment_bases(log)) == (0, 0, [0])
         assert append(log, "a").first_offset == 0
 
@@ -42,12 +67,15 @@ class TestEmpty:
 
 
 class TestCleanStop:
-    def test_a_closed_log_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        closed_log(tmp_path)
+    @pytest.mark.parametrize("is_after_clean_stop", [True, False])
+    def test_a_log_comes_back_as_it_was(self, tmp_path: Path, is_after_clean_stop: bool) -> None:
+        log = roll_three(tmp_path, replace(SMALL, index_interval_bytes=0))
+        if is_after_clean_stop:
+            log.close()
 
-        log = reopen(tmp_path)
+        log = reopen(tmp_path, is_after_clean_stop=is_after_clean_stop, recovery_point=9 if is_after_clean_stop else 0)
 
-        assert (segment_bases(log), log.recovery_point) == ([0, 3, 6], 9)
+        assert (segment_bases(log), log.recovery_point) == ([0, 3, 6], 9 if is_after_clean_stop else 0)
         assert_whole(log)
 
     def test_no_segment_is_read_through(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,8 +169,7 @@ class TestIndexes:
         assert_whole(reopen(tmp_path))
         assert not [name for name in names_in(tmp_path) if name.startswith(f"{77:020d}")]
 
-    def test_the_transaction_index_is_made_again_with_the_others(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+    def test_the_transaction_index_is_made_again_with_the_others(self, log: Log, tmp_path: Path) -> None:
         send_transactional(log, 1, 0, "aborted")
         end_transaction(log, 1, is_commit=False)
         before = (tmp_path / f"{FIRST}.txnindex").read_bytes()
@@ -173,11 +200,6 @@ class TestCrash:
 
         assert recovered == [3, 6]
 
-    def test_what_was_appended_is_there(self, tmp_path: Path) -> None:
-        roll_three(tmp_path)
-
-        assert_whole(reopen(tmp_path, is_after_clean_stop=False, recovery_point=0))
-
     def test_a_preallocated_tail_is_cut_off(self, tmp_path: Path) -> None:
         config = replace(SMALL, preallocate=True)
         log = open_log(tmp_path, config)
@@ -204,11 +226,10 @@ class TestCrash:
         assert values_of(log) == NINE[:4]
         assert append(log, "more").first_offset == 4
         assert (tmp_path / f"{THIRD}.log.quarantined").read_bytes() == third
-        assert "set aside" in caplog.text
+        assert "renaming it .quarantined" in caplog.text
         assert values_of(reopen(tmp_path, is_after_clean_stop=False, recovery_point=0)) == [*NINE[:4], "more"]
 
-    def test_an_offset_no_index_can_hold_ends_the_log_and_a_copy_is_kept(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+    def test_an_offset_no_index_can_hold_ends_the_log_and_a_copy_is_kept(self, log: Log, tmp_path: Path) -> None:
         append(log, "a")
         size = log.size_bytes
         append(log, "b")
@@ -224,8 +245,7 @@ class TestCrash:
 
 
 class TestEpochs:
-    def test_epochs_are_read_off_the_batches_after_a_crash(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+    def test_epochs_are_read_off_the_batches_after_a_crash(self, log: Log, tmp_path: Path) -> None:
         for epoch in (1, 1, 4):
             send(log, batch_of(["a"]), leader_epoch=epoch)
         (tmp_path / "leader-epoch-checkpoint").unlink()
@@ -236,9 +256,8 @@ class TestEpochs:
 
     @pytest.mark.parametrize("content", [b"0\n2\n1 0\n", b"\xff\xfe", b"0\n1\nx y\n", b"9\n0\n"])
     def test_a_damaged_file_of_epochs_is_made_again_even_after_a_clean_stop(
-        self, tmp_path: Path, content: bytes
+        self, log: Log, tmp_path: Path, content: bytes
     ) -> None:
-        log = open_log(tmp_path)
         send(log, batch_of(["a"]), leader_epoch=2)
         log.close()
         (tmp_path / "leader-epoch-checkpoint").write_bytes(content)
@@ -276,8 +295,7 @@ class TestProducers:
         assert (again.is_duplicate, again.first_offset) == (True, last.first_offset)
         assert send(reopened, batch_of(["c"], producer_id=1, sequence=2)).first_offset == 2
 
-    def test_an_open_transaction_is_open_again(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+    def test_an_open_transaction_is_open_again(self, log: Log, tmp_path: Path) -> None:
         append(log, "before")
         send_transactional(log, 1, 0, "open")
 
@@ -289,8 +307,7 @@ class TestProducers:
         reopened.update_high_watermark(3)
         assert reopened.last_stable_offset == 3
 
-    def test_a_snapshot_beyond_the_log_is_not_believed(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path)
+    def test_a_snapshot_beyond_the_log_is_not_believed(self, log: Log, tmp_path: Path) -> None:
         send(log, batch_of(["a"], producer_id=1, sequence=0))
         end_of_a = log.size_bytes
         send(log, batch_of(["b"], producer_id=1, sequence=1))
@@ -309,8 +326,88 @@ class TestProducers:
         append(log, "a")
         log.close()
         replayed: list[object] = []
-        monkeypatch.setattr("minibroker.storage.log.producer_recovery.replay_batch", replayed.append)
+        monkeypatch.setattr(
+            "minibroker.storage.producers.producer_state.ProducerStateManager.replay", lambda *a: replayed.append(a)
+        )
 
         open_log(tmp_path, config, is_after_clean_stop=True)
 
         assert replayed == []
+
+
+class TestInterruptedCompaction:
+    """Log cleaning and splitting write `.cleaned`, rename to `.swap` from the last segment to the first, then the
+    originals to `.deleted`, then `.swap` to nothing (as kafka's testRecoveryAfterCrashDuringSplitPhase1 to 5)."""
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path) -> Path:
+        """A log of nine records in three segments, and beside it `new`: what they are to be replaced by."""
+        closed_log(tmp_path / "log")
+        new = open_log(tmp_path / "new", LogConfig())
+        for number in range(9):
+            append(new, f"v{number}", timestamp_ms=NOW_MS + number)
+        new.close()
+        return tmp_path / "log"
+
+    def put(self, directory: Path, extra: str) -> None:
+        """Put the files of the replacement into the log's directory under such a name."""
+        for suffix in (".log", ".index", ".timeindex"):
+            shutil.copyfile(directory.parent / "new" / f"{FIRST}{suffix}", directory / f"{FIRST}{suffix}{extra}")
+
+    def rename(self, directory: Path, base: str, extra: str) -> None:
+        for suffix in (".log", ".index", ".timeindex"):
+            (directory / f"{base}{suffix}").rename(directory / f"{base}{suffix}{extra}")
+
+    @pytest.mark.parametrize(
+        ("is_cleaned", "swap"),
+        [
+            pytest.param(True, None, id="while cleaning"),
+            pytest.param(True, THIRD, id="while renaming to swap"),
+            pytest.param(False, SECOND, id="one segment replaced by itself"),
+        ],
+    )
+    def test_a_crash_before_the_replacement_counts_changes_nothing(
+        self, directory: Path, is_cleaned: bool, swap: str | None
+    ) -> None:
+        if is_cleaned:
+            self.put(directory, ".cleaned")
+        if swap is not None:
+            shutil.copyfile(directory / f"{swap}.log", directory / f"{swap}.log.swap")
+
+        log = reopen(directory, is_after_clean_stop=False)
+
+        assert segment_bases(log) == [0, 3, 6]
+        assert not [name for name in names_in(directory) if name.endswith((".cleaned", ".swap"))]
+        assert_whole(log)
+
+    @pytest.mark.parametrize(
+        ("renamed", "is_log_named"),
+        [((), False), ((FIRST, SECOND), False), ((FIRST, SECOND, THIRD), False), ((FIRST, SECOND, THIRD), True)],
+        ids=["none", "some", "all", "all, and one of the new names"],
+    )
+    def test_a_crash_while_the_originals_go_completes_the_replacement(
+        self, directory: Path, renamed: tuple[str, ...], is_log_named: bool
+    ) -> None:
+        self.put(directory, ".swap")
+        for base in renamed:
+            self.rename(directory, base, ".deleted")
+        if is_log_named:
+            (directory / f"{FIRST}.log.swap").rename(directory / f"{FIRST}.log")
+
+        log = reopen(directory, is_after_clean_stop=False)
+
+        assert segment_bases(log) == [0]
+        assert not [name for name in names_in(directory) if name.endswith((".deleted", ".swap"))]
+        assert not [name for name in names_in(directory) if name.startswith((SECOND, THIRD)) and ".log" in name]
+        assert values_of(log) == NINE
+        assert append(log, "more").first_offset == 9
+
+    def test_leftovers_of_deletion_are_removed(self, directory: Path) -> None:
+        self.rename(directory, FIRST, ".deleted")
+
+        log = reopen(directory, is_after_clean_stop=False)
+
+        assert (segment_bases(log), log.log_start_offset) == ([3, 6], 3)
+        assert not [name for name in names_in(directory) if name.endswith(".deleted")]
+        assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert [batch.base_offset for batch in batches_of(log)] == [3, 4, 5, 6, 7, 8]

@@ -1,4 +1,4 @@
-"""A data directory: who may use it, what is opened, looked after and written down, and what a failing disk means."""
+"""A data directory: its lock, its logs, their upkeep and checkpoints, and a failing disk."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.errors import ErrorCode
-from minibroker.storage.data_dir.log_manager import LogDirectoryError, LogManager
-from minibroker.storage.files.files import OffsetCheckpointFile
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.storage_errors import LogDirectoryError, LogFlushError, map_storage_errors
+from minibroker.storage.log.log import Log
+from tests.storage.file_limits import no_file_beyond, no_space_in
 from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 
@@ -35,8 +38,9 @@ class TestDirectory:
         first.close()
         opened(tmp_path)
 
-    def test_the_lock_holds_against_another_process_that_locks_as_java_does(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_the_lock_holds_against_another_process_that_locks_as_java_does(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
         program = (
             "import fcntl, sys\n"
             "try: fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
@@ -64,18 +68,22 @@ class TestDirectory:
         with pytest.raises(LogDirectoryError, match=r"meta\.properties"):
             opened(tmp_path)
 
-    def test_a_file_in_place_of_the_directory_is_one_line_for_the_operator(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        "directory",
+        [
+            pytest.param("{}/file", id="a file"),
+            pytest.param(
+                "/proc/self/data",  # root may write everywhere but here
+                marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who can write anywhere else"),
+                id="unwritable",
+            ),
+        ],
+    )
+    def test_a_directory_that_cannot_be_made_is_one_line_for_the_operator(self, tmp_path: Path, directory: str) -> None:
         (tmp_path / "file").touch()
 
         with pytest.raises(LogDirectoryError, match="cannot use data directory"):
-            opened(tmp_path / "file")
-
-    @pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory the user cannot write: run as root")
-    def test_an_unwritable_directory_is_one_line_for_the_operator(self, tmp_path: Path) -> None:
-        directory = Path("/proc/self")  # root may write everywhere but here
-
-        with pytest.raises(LogDirectoryError, match="cannot use data directory"):
-            opened(directory / "data")
+            opened(Path(directory.format(tmp_path)))
 
     def test_directories_that_are_no_partitions_are_left_alone(self, tmp_path: Path) -> None:
         for name in ("lost+found", "no-partition-", "orders-0.abc-future"):
@@ -88,8 +96,7 @@ class TestDirectory:
 
 
 class TestLogs:
-    def test_a_log_is_made_once_and_found_again(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_a_log_is_made_once_and_found_again(self, manager: LogManager, tmp_path: Path) -> None:
         assert manager.get_log(ORDERS) is None
 
         log = log_in(manager)
@@ -106,9 +113,9 @@ class TestLogs:
         assert log_in(manager).config.max_message_bytes == 100
         assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
 
-    def test_new_settings_reach_open_logs(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_new_settings_reach_open_logs(self, manager: LogManager) -> None:
         log = log_in(manager)
+        append(log, "x" * 200)
 
         manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
 
@@ -123,26 +130,16 @@ class TestLogs:
         assert code is ErrorCode.INVALID_CONFIG
         assert log.config.max_message_bytes == 100
 
-    def test_a_log_that_cannot_be_made_leaves_no_directory(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        manager = opened(tmp_path)
-
-        def full(*_: object, **__: object) -> None:
-            raise OSError(errno.ENOSPC, "no space")
-
-        monkeypatch.setattr("minibroker.storage.segment.log_segment.LogSegment.open", full)
-        with pytest.raises(OSError, match="no space"):
+    def test_a_log_that_cannot_be_made_leaves_no_directory(self, manager: LogManager) -> None:
+        with no_space_in("minibroker.storage.segment.log_segment.LogSegment.open"):
             log_in(manager)
-        monkeypatch.undo()
 
         assert manager.partitions_on_disk() == []
         assert append(log_in(manager), "a").first_offset == 0
 
 
 class TestDeletion:
-    def test_the_directory_is_renamed_at_once_and_removed_later(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_the_directory_is_renamed_at_once_and_removed_later(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), "a")
 
         manager.delete_log(ORDERS)
@@ -156,8 +153,7 @@ class TestDeletion:
         assert remove_deleted(manager, NOW_MS + 1000) == 1
         assert renamed not in names_in(tmp_path)
 
-    def test_who_still_holds_the_log_is_told_that_it_is_gone(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_who_still_holds_the_log_is_told_that_it_is_gone(self, manager: LogManager) -> None:
         log = log_in(manager)
         append(log, "a")
 
@@ -166,51 +162,36 @@ class TestDeletion:
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_a_log_of_the_same_name_starts_empty(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_a_log_of_the_same_name_starts_empty(self, manager: LogManager) -> None:
         append(log_in(manager), "a")
         manager.delete_log(ORDERS)
 
         assert append(log_in(manager), "b").first_offset == 0
         assert values_of(log_in(manager)) == ["b"]
 
-    def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    @pytest.mark.parametrize("is_late", [False, True])  # the thread that writes the checkpoints may be slow
+    def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(
+        self, manager: LogManager, tmp_path: Path, is_late: bool
+    ) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.flush()
         log.update_high_watermark(6)
         log.delete_records(5)
-        manager.checkpoint_recovery_points()()
-        manager.checkpoint_log_start_offsets()()
+        writes = manager.checkpoint_log_start_offsets(), manager.checkpoint_recovery_points()
+        for write in () if is_late else writes:
+            write()
         manager.delete_log(ORDERS)
         append(log_in(manager), "new")
-        crash(manager)
-
-        again = opened(tmp_path).logs[ORDERS]
-
-        assert (again.log_start_offset, values_of(again)) == (0, ["new"])
-
-    def test_a_checkpoint_that_is_written_late_does_not_bring_them_back(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
-        log = log_in(manager)
-        append(log, *"abcdef")
-        log.update_high_watermark(6)
-        log.delete_records(5)
-        log.flush()
-        write_late = manager.checkpoint_log_start_offsets(), manager.checkpoint_recovery_points()
-
-        manager.delete_log(ORDERS)
-        append(log_in(manager), "new")
-        for write in write_late:  # their thread was slow
+        for write in writes if is_late else ():
             write()
         crash(manager)
 
         again = opened(tmp_path).logs[ORDERS]
+
         assert (again.log_start_offset, values_of(again)) == (0, ["new"])
 
-    def test_snapshots_of_the_former_log_are_not_looked_for_in_the_new_one(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_snapshots_of_the_former_log_are_not_looked_for_in_the_new_one(self, manager: LogManager) -> None:
         former = log_in(manager)
         append(former, *"abcdef")
         manager.delete_log(ORDERS)
@@ -222,8 +203,9 @@ class TestDeletion:
 
         assert "00000000000000000001.snapshot" in names_in(log.directory)
 
-    def test_what_a_crash_left_renamed_is_removed_after_the_next_start(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_what_a_crash_left_renamed_is_removed_after_the_next_start(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
         append(log_in(manager), "a")
         manager.delete_log(ORDERS)
         crash(manager)
@@ -237,8 +219,7 @@ class TestDeletion:
 
 
 class TestStops:
-    def test_the_marker_is_there_only_between_a_stop_and_a_start(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_the_marker_is_there_only_between_a_stop_and_a_start(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), "a")
         assert MARKER not in names_in(tmp_path)
         manager.close()
@@ -249,8 +230,7 @@ class TestStops:
         assert MARKER not in names_in(tmp_path)
         assert values_of(again.logs[ORDERS]) == ["a"]
 
-    def test_a_stop_writes_down_how_far_everything_is(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_a_stop_writes_down_how_far_everything_is(self, manager: LogManager, tmp_path: Path) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.update_high_watermark(6)
@@ -262,8 +242,7 @@ class TestStops:
         assert OffsetCheckpointFile(tmp_path / RECOVERY_POINTS).read() == {ORDERS: 6, OTHERS: 1}
         assert OffsetCheckpointFile(tmp_path / START_OFFSETS).read() == {ORDERS: 2}
 
-    def test_the_high_watermark_is_kept_but_never_beyond_the_end(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_the_high_watermark_is_kept_but_never_beyond_the_end(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), *"abc")
         append(log_in(manager, OTHERS), "a")
         manager.write_high_watermarks({ORDERS: 2, OTHERS: 9})
@@ -338,8 +317,7 @@ class TestUpkeep:
         manager.flush_dirty_logs(NOW_MS + 1000)
         assert log.unflushed_messages == 0
 
-    def test_a_rolled_segment_is_forced_without_being_asked(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_a_rolled_segment_is_forced_without_being_asked(self, manager: LogManager) -> None:
         log = log_in(manager)
         append(log, "a")
         log.roll(NOW_MS)
@@ -349,8 +327,7 @@ class TestUpkeep:
 
         assert log.recovery_point == 1
 
-    def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path)
+    def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, manager: LogManager) -> None:
         log = log_in(manager)
         for _ in range(5):
             append(log, "a")
@@ -371,3 +348,121 @@ class TestUpkeep:
             manager = LogManager(tmp_path, default_config=config, broker_id=0)
 
             assert manager.delete_check_interval_ms == interval_ms
+
+
+class TestFailingDisk:
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EFBIG])
+    def test_a_full_disk_is_an_answer_and_passes(self, manager: LogManager, number: int) -> None:
+        with pytest.raises(KafkaError) as refusal, map_storage_errors(manager):
+            raise OSError(number, os.strerror(number))
+
+        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert not manager.is_offline
+        assert append(log_in(manager), "a").first_offset == 0
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ENOENT])
+    def test_a_broken_disk_takes_the_directory_offline(self, manager: LogManager, tmp_path: Path, number: int) -> None:
+        log = log_in(manager)
+        append(log, "a")
+
+        with pytest.raises(KafkaError), map_storage_errors(manager):
+            raise OSError(number, os.strerror(number))
+
+        assert manager.is_offline
+        for action in (
+            lambda: append(log, "b"),
+            lambda: log.read(0, 100),
+            lambda: log_in(manager, OTHERS),
+            manager.checkpoint_recovery_points,
+            lambda: manager.write_high_watermarks({}),
+        ):
+            assert refusal_of(action) is ErrorCode.KAFKA_STORAGE_ERROR
+        manager.close()
+        assert MARKER not in names_in(tmp_path)
+
+    def test_a_failed_fsync_takes_it_offline_even_if_the_disk_is_only_full(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = opened(tmp_path, replace(CONFIG, flush_ms=0))
+        log = log_in(manager)
+        append(log, "a")
+
+        def full(fd: int) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(os, "fdatasync", full)
+        manager.flush_dirty_logs(NOW_MS)
+
+        assert manager.is_offline
+        assert refusal_of(lambda: append(log, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_a_failed_flush_is_a_storage_error_with_its_reason(self, tmp_path: Path) -> None:
+        error = LogFlushError(errno.EIO, "fsync of somewhere")
+
+        with pytest.raises(KafkaError, match="fsync of somewhere"), map_storage_errors():
+            raise error
+
+    def test_other_exceptions_pass_through(self) -> None:
+        with pytest.raises(ZeroDivisionError), map_storage_errors():
+            raise ZeroDivisionError
+        with pytest.raises(KafkaError, match="not this"), map_storage_errors():
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "not this")
+
+    def test_one_log_that_fails_does_not_keep_the_others_from_upkeep(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = opened(tmp_path, replace(CONFIG, retention_ms=0))
+        for key in (ORDERS, OTHERS):
+            append(log_in(manager, key), "a")
+            log_in(manager, key).update_high_watermark(1)
+        real = Log.delete_old_segments
+
+        def full(log: Log, now_ms: int) -> int:
+            if log.topic_partition == ORDERS:
+                raise OSError(errno.ENOSPC, "no space")
+            return real(log, now_ms)
+
+        monkeypatch.setattr(Log, "delete_old_segments", full)
+
+        assert manager.cleanup_logs(NOW_MS + 1000) == 1
+
+    def test_on_a_full_disk_every_append_is_whole_or_not_there(self, manager: LogManager, tmp_path: Path) -> None:
+        log = log_in(manager)
+        accepted = []
+        with no_file_beyond(3000):
+            for number in range(60):
+                try:
+                    with map_storage_errors(manager):
+                        append(log, "v" * (number % 90))
+                except KafkaError as error:
+                    assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    accepted.append("v" * (number % 90))
+            assert 20 < len(accepted) < 60
+            assert values_of(log) == accepted
+
+        append(log, "room again")
+        manager.close()
+
+        assert values_of(opened(tmp_path).logs[ORDERS]) == [*accepted, "room again"]
+
+    def test_a_log_that_cannot_be_closed_leaves_no_marker_and_the_others_closed(
+        self, manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key in (ORDERS, OTHERS):
+            append(log_in(manager, key), "a")
+        real = Log.close
+
+        def full(log: Log) -> None:
+            if log.topic_partition == ORDERS:
+                raise OSError(errno.ENOSPC, "no space")
+            real(log)
+
+        monkeypatch.setattr(Log, "close", full)
+        with pytest.raises(OSError, match="no space"):
+            manager.close()
+        monkeypatch.undo()
+
+        assert MARKER not in names_in(tmp_path)
+        again = opened(tmp_path)
+        assert [values_of(again.logs[key]) for key in (ORDERS, OTHERS)] == [["a"], ["a"]]

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.transaction_index import CompletedTxn
 from minibroker.storage.producers.producer_snapshot import SnapshotEntry, read_snapshot, write_snapshot
+from minibroker.storage.producers.producer_state import ProducerStateManager
 from tests.storage.producers import append, end_transaction, manager_of, unstable
 from tests.storage.recorded_logs import recorded_files
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> ProducerStateManager:
+    return manager_of(tmp_path)
 
 
 def test_a_snapshot_of_kafka_is_read_and_written_the_same(tmp_path: Path) -> None:
@@ -34,8 +40,7 @@ def test_a_snapshot_of_kafka_is_read_and_written_the_same(tmp_path: Path) -> Non
     assert producers >= 8
 
 
-def test_state_survives_in_a_snapshot(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_state_survives_in_a_snapshot(manager: ProducerStateManager, tmp_path: Path) -> None:
     append(manager, 0, offset=0, count=3, producer_id=1, timestamp_ms=50)
     append(manager, 0, offset=3, count=2, producer_id=2, timestamp_ms=60, is_transactional=True)
     manager.take_snapshot()
@@ -50,8 +55,7 @@ def test_state_survives_in_a_snapshot(tmp_path: Path) -> None:
     assert end_transaction(loaded, offset=7, producer_id=2)[0] == CompletedTxn(2, 3, 7, is_aborted=False)
 
 
-def test_expired_and_deleted_producers_are_not_loaded(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_expired_and_deleted_producers_are_not_loaded(manager: ProducerStateManager, tmp_path: Path) -> None:
     append(manager, 0, offset=0, producer_id=1, timestamp_ms=10**6)
     append(manager, 0, offset=9, producer_id=2, timestamp_ms=1)
     append(manager, 0, offset=10, producer_id=3, timestamp_ms=10**6)
@@ -63,8 +67,7 @@ def test_expired_and_deleted_producers_are_not_loaded(tmp_path: Path) -> None:
     assert set(loaded.producers) == {3}
 
 
-def test_a_snapshot_is_taken_once_for_an_offset(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_snapshot_is_taken_once_for_an_offset(manager: ProducerStateManager, tmp_path: Path) -> None:
     manager.take_snapshot()
     assert manager.latest_snapshot_offset is None
     append(manager, 0, offset=0)
@@ -79,8 +82,7 @@ def test_a_snapshot_is_taken_once_for_an_offset(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000000000000000002.snapshot"]
 
 
-def test_snapshots_outside_the_log_are_deleted(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_snapshots_outside_the_log_are_deleted(manager: ProducerStateManager, tmp_path: Path) -> None:
     for offset in range(0, 50, 10):
         append(manager, offset, offset=offset, count=10)
         manager.take_snapshot()
@@ -93,8 +95,9 @@ def test_snapshots_outside_the_log_are_deleted(tmp_path: Path) -> None:
     assert (manager.oldest_snapshot_offset, manager.latest_snapshot_offset) == (30, 30)
 
 
-def test_a_corrupt_snapshot_is_deleted_and_the_one_before_is_used(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_corrupt_snapshot_is_deleted_and_the_one_before_is_used(
+    manager: ProducerStateManager, tmp_path: Path
+) -> None:
     for offset in (0, 1):
         append(manager, offset, offset=offset)
         manager.take_snapshot()
@@ -123,8 +126,7 @@ def test_every_damaged_byte_of_a_snapshot_is_found_out(tmp_path: Path) -> None:
             read_snapshot(path)
 
 
-def test_reloading_at_its_own_end_keeps_the_state(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_reloading_at_its_own_end_keeps_the_state(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0)
 
     manager.truncate_and_reload(0, 1, now_ms=10**9)

@@ -1,4 +1,4 @@
-"""The producers of a log and their transactions: markers, stability, expiry, truncation."""
+"""The producers of a log: sequences, epochs, duplicates, transactions, expiry, truncation."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record_batch import build_empty_batch, read_header
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
-from minibroker.storage.producers.producer_append import ProducerAppendInfo
-from tests.storage.producers import EXPIRATION_MS, PID, append, end_transaction, manager_of, unstable
+from minibroker.storage.producers.producer_append import BatchMetadata, ProducerAppendInfo
+from minibroker.storage.producers.producer_state import ProducerStateManager
+from tests.storage.producers import EXPIRATION_MS, MAX_SEQUENCE, PID, append, end_transaction, manager_of, unstable
 
 
-def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+@pytest.fixture
+def manager(tmp_path: Path) -> ProducerStateManager:
+    return manager_of(tmp_path)
+
+
+def refusal_of(manager: ProducerStateManager, first_sequence: int, *, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        append(manager, first_sequence, offset=1000, epoch=epoch)
+    return refusal.value.code
+
+
+def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=10, count=5, is_transactional=True)
     append(manager, 5, offset=15, is_transactional=True)
     assert (unstable(manager), manager.first_undecided_offset) == (10, 10)
@@ -32,8 +43,7 @@ def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(tm
     assert unstable(manager) is None
 
 
-def test_the_last_stable_offset_is_where_the_first_open_transaction_begins(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_the_last_stable_offset_is_where_the_first_open_transaction_begins(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, producer_id=1, is_transactional=True)
     append(manager, 0, offset=1, producer_id=2, is_transactional=True)
     append(manager, 0, offset=2, producer_id=3, is_transactional=True)
@@ -62,9 +72,7 @@ def test_the_first_unstable_offset_is_that_of_many_open_transactions(tmp_path: P
         assert unstable(manager) == min(begun.values(), default=None)
 
 
-def test_a_marker_without_records_ends_where_it_begins(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
-
+def test_a_marker_without_records_ends_where_it_begins(manager: ProducerStateManager) -> None:
     completed, last_stable_offset = end_transaction(manager, offset=4, control_type=ControlType.ABORT)
 
     assert completed == CompletedTxn(PID, 4, 4, is_aborted=True)
@@ -72,8 +80,7 @@ def test_a_marker_without_records_ends_where_it_begins(tmp_path: Path) -> None:
     assert unstable(manager) == 4
 
 
-def test_a_marker_ends_what_its_own_append_began(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_marker_ends_what_its_own_append_began(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=False)
     info.append_data(0, 0, 1, 0, 20, 21, True)
     completed = info.append_marker(EndTxnMarker(ControlType.ABORT, 0), epoch=0, offset=22)
@@ -83,38 +90,30 @@ def test_a_marker_ends_what_its_own_append_began(tmp_path: Path) -> None:
     assert completed == CompletedTxn(PID, 20, 22, is_aborted=True)
 
 
-def test_an_old_coordinator_is_fenced(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
-    end_transaction(manager, offset=0, coordinator_epoch=5)
+@pytest.mark.parametrize(
+    ("epoch", "coordinator_epoch", "code"),
+    [(3, 4, ErrorCode.TRANSACTION_COORDINATOR_FENCED), (2, 5, ErrorCode.INVALID_PRODUCER_EPOCH)],
+    ids=["an older coordinator", "an older epoch, though no client wrote it"],
+)
+def test_a_marker_is_fenced(manager: ProducerStateManager, epoch: int, coordinator_epoch: int, code: ErrorCode) -> None:
+    end_transaction(manager, offset=0, epoch=3, coordinator_epoch=5)
 
     with pytest.raises(KafkaError) as refusal:
-        end_transaction(manager, offset=1, coordinator_epoch=4)
-    assert refusal.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    end_transaction(manager, offset=1, coordinator_epoch=5)
+        end_transaction(manager, offset=1, epoch=epoch, coordinator_epoch=coordinator_epoch)
+    assert refusal.value.code is code
+    end_transaction(manager, offset=1, epoch=3, coordinator_epoch=5)
 
 
-def test_a_marker_of_an_older_epoch_is_fenced_even_if_no_client_wrote_it(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
-    append(manager, 0, offset=0, epoch=3)
-
-    with pytest.raises(KafkaError) as refusal:
-        end_transaction(manager, offset=1, epoch=2)
-    assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_a_marker_with_a_new_epoch_forgets_the_sequences(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_marker_with_a_new_epoch_forgets_the_sequences(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, count=3, is_transactional=True)
     end_transaction(manager, offset=3, epoch=1, control_type=ControlType.ABORT)
 
-    entry = manager.last_entry(PID)
-    assert entry is not None
+    entry = manager.producers[PID]
     assert (entry.epoch, len(entry.batches)) == (1, 0)
     append(manager, 0, offset=4, epoch=1, is_transactional=True)
 
 
-def test_a_plain_write_amid_a_transaction_is_refused(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_plain_write_amid_a_transaction_is_refused(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, is_transactional=True)
 
     with pytest.raises(KafkaError) as refusal:
@@ -123,8 +122,7 @@ def test_a_plain_write_amid_a_transaction_is_refused(tmp_path: Path) -> None:
     append(manager, 1, offset=1, is_transactional=True)
 
 
-def test_the_place_of_an_append_is_noted_for_the_transaction_it_began(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_the_place_of_an_append_is_noted_for_the_transaction_it_began(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=True)
     info.append_data(0, 0, 1, 0, 20, 21, True)
     info.note_first_offset(LogOffsetMetadata(19, 0, 4000))
@@ -161,8 +159,7 @@ def test_a_control_batch_that_compaction_emptied_ends_nothing(tmp_path: Path) ->
     assert (info.epoch, info.started) == (-1, [])
 
 
-def test_idle_producers_expire_but_not_amid_a_transaction(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_idle_producers_expire_but_not_amid_a_transaction(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, producer_id=1, timestamp_ms=1000)
     append(manager, 0, offset=1, producer_id=2, timestamp_ms=1001)
     append(manager, 0, offset=2, producer_id=3, timestamp_ms=1000, is_transactional=True)
@@ -172,8 +169,7 @@ def test_idle_producers_expire_but_not_amid_a_transaction(tmp_path: Path) -> Non
     assert set(manager.producers) == {2, 3}
 
 
-def test_a_later_log_start_evicts_who_wrote_nothing_after_it(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_later_log_start_evicts_who_wrote_nothing_after_it(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, producer_id=1, is_transactional=True)
     append(manager, 0, offset=1, producer_id=2)
     append(manager, 1, offset=9, producer_id=2)
@@ -188,8 +184,7 @@ def test_a_later_log_start_evicts_who_wrote_nothing_after_it(tmp_path: Path) -> 
     assert manager.map_end_offset == 50
 
 
-def test_a_truncated_state_is_empty_on_disk_too(tmp_path: Path) -> None:
-    manager = manager_of(tmp_path)
+def test_a_truncated_state_is_empty_on_disk_too(manager: ProducerStateManager, tmp_path: Path) -> None:
     append(manager, 0, offset=0, is_transactional=True)
     manager.take_snapshot()
     (tmp_path / f"{0:020d}.log").touch()
@@ -199,3 +194,129 @@ def test_a_truncated_state_is_empty_on_disk_too(tmp_path: Path) -> None:
     assert manager.is_empty
     assert (unstable(manager), manager.map_end_offset) == (None, 0)
     assert [path.suffix for path in tmp_path.iterdir()] == [".log"]
+
+
+def test_sequences_follow_each_other(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, count=5)
+    append(manager, 5, offset=5, count=3)
+
+    entry = manager.producers[PID]
+    assert (entry.last_sequence, entry.last_offset, entry.epoch) == (7, 7, 0)
+    assert manager.map_end_offset == 8
+
+
+@pytest.mark.parametrize("first_sequence", [0, 4, 6, 100])
+def test_a_gap_or_a_step_back_is_out_of_order(manager: ProducerStateManager, first_sequence: int) -> None:
+    append(manager, 0, offset=0, count=5)
+
+    assert refusal_of(manager, first_sequence) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_refused_append_changes_nothing(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, count=5)
+    refusal_of(manager, 9)
+    refusal_of(manager, 3, epoch=1)
+
+    append(manager, 5, offset=5)
+
+
+def test_batches_of_one_append_follow_each_other_before_they_count(manager: ProducerStateManager) -> None:
+    info = manager.prepare_update(PID, is_from_client=True)
+    info.append_data(0, 0, 4, 0, 0, 4, False)
+    info.append_data(0, 5, 9, 0, 5, 9, False)
+    with pytest.raises(KafkaError, match="Out of order"):
+        info.append_data(0, 11, 11, 0, 10, 10, False)
+
+    assert manager.last_entry(PID) is None
+    manager.update(info)
+    entry = manager.producers[PID]
+    assert list(entry.batches) == [BatchMetadata(4, 4, 4, 0), BatchMetadata(9, 9, 4, 0)]
+
+
+def test_sequences_wrap_around_to_zero(manager: ProducerStateManager) -> None:
+    append(manager, MAX_SEQUENCE - 1, offset=0, count=1, is_from_client=False)
+    append(manager, MAX_SEQUENCE, offset=1, count=1)
+    append(manager, 0, offset=2, count=2)
+
+    assert refusal_of(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_across_the_wrap_around_is_known_again(manager: ProducerStateManager) -> None:
+    append(manager, MAX_SEQUENCE - 3, offset=0, count=2, is_from_client=False)
+    append(manager, MAX_SEQUENCE - 1, offset=10, count=5)
+    append(manager, 3, offset=15, count=1)
+
+    entry = manager.producers[PID]
+    duplicate = entry.find_duplicate(0, MAX_SEQUENCE - 1, 2)
+    assert duplicate is not None
+    assert (duplicate.first_offset, duplicate.last_offset) == (10, 14)
+
+
+def test_the_last_five_batches_are_known_again(manager: ProducerStateManager) -> None:
+    for number in range(7):
+        append(manager, 10 * number, offset=100 * number, count=10, timestamp_ms=number)
+
+    entry = manager.producers[PID]
+    found = [entry.find_duplicate(0, 10 * number, 10 * number + 9) for number in range(7)]
+    assert found[:2] == [None, None]
+    assert [batch.first_offset for batch in found[2:] if batch is not None] == [200, 300, 400, 500, 600]
+    assert entry.find_duplicate(0, 60, 68) is None
+    assert entry.find_duplicate(1, 60, 69) is None
+
+
+def test_a_new_epoch_starts_at_zero(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, count=5)
+
+    assert refusal_of(manager, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(manager, 0, offset=5, epoch=1)
+    append(manager, 1, offset=6, epoch=1)
+    entry = manager.producers[PID]
+    assert len(entry.batches) == 2
+    assert entry.find_duplicate(0, 0, 4) is None
+
+
+def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: ProducerStateManager) -> None:
+    info = manager.prepare_update(PID, is_from_client=False)
+    info.append_data(0, 0, 4, 0, 0, 4, False)
+    info.append_data(1, 0, 2, 0, 5, 7, False)
+    manager.update(info)
+
+    entry = manager.producers[PID]
+    assert list(entry.batches) == [BatchMetadata(2, 7, 2, 0)]
+
+
+def test_an_older_epoch_is_fenced(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, epoch=3)
+
+    assert refusal_of(manager, 1, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_producer_nothing_is_known_of_starts_at_zero(tmp_path: Path) -> None:
+    assert refusal_of(manager_of(tmp_path), 5) is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+def test_a_producer_of_which_only_a_marker_is_left_starts_at_zero(manager: ProducerStateManager) -> None:
+    end_transaction(manager, offset=0, epoch=1)
+
+    assert refusal_of(manager, 5, epoch=1) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refusal_of(manager, 0, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    append(manager, 0, offset=1, epoch=1)
+
+
+def test_what_a_leader_replicated_is_not_checked_again(manager: ProducerStateManager) -> None:
+    append(manager, 70, offset=0, epoch=5, is_from_client=False)
+    append(manager, 90, offset=1, epoch=5, is_from_client=False)
+    append(manager, 3, offset=2, epoch=4, is_from_client=False)
+
+    entry = manager.producers[PID]
+    assert (entry.epoch, entry.last_sequence) == (4, 3)
+
+
+def test_offset_commits_have_an_epoch_but_no_sequence(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, "__consumer_offsets")
+    append(manager, -1, offset=0, count=3, epoch=2, is_transactional=True)
+    append(manager, -1, offset=3, epoch=2, is_transactional=True)
+
+    assert refusal_of(manager, -1, epoch=1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    entry = manager.producers[PID]
+    assert (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset) == (-1, 3, 0)

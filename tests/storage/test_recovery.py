@@ -188,12 +188,7 @@ class TestTornWrites:
             assert values_of(log) == ["a", "a"]
 
     @pytest.mark.parametrize(
-        "name",
-        [
-            "recovery-point-offset-checkpoint",
-            "log-start-offset-checkpoint",
-            "replication-offset-checkpoint",
-        ],
+        "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
     )
     def test_of_a_checkpoint_every_record_is_still_served(self, tmp_path: Path, name: str) -> None:
         directory = tmp_path / "data"

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record_batch import Record, build_batch
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
-from minibroker.storage.files.files import parse_partition_directory, parse_segment_file
+from minibroker.storage.files.file_names import parse_partition_directory, parse_segment_file
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.producers.producer_state import ProducerStateManager
-from minibroker.storage.segment.log_segment import LogSegment
-from minibroker.storage.segment.segment_recovery import SegmentOffsetOverflowError
+from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 from tests.storage.segments import batch_at, batches_of_three, data_of, files_of, fill, open_segment
 
@@ -145,22 +144,17 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path, magic: int)
         assert segment.path.read_bytes() == whole[:size]
 
 
-def test_zeros_of_a_preallocated_file_are_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tail", [bytes(100_000), b"\xff" * 50], ids=["zeros of a preallocated file", "ones"])
+def test_a_lost_end_is_cut_off_and_logged_with_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tail: bytes
+) -> None:
     data = batch_at(0, 3).data
-
-    segment = write_log(tmp_path, data + bytes(100_000))
-
-    assert recover(segment) == 100_000
-    assert segment.path.read_bytes() == data
-
-
-def test_a_lost_end_is_logged_with_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = batch_at(0, 3).data
-    segment = write_log(tmp_path, data + b"\xff" * 50)
+    segment = write_log(tmp_path, data + tail)
 
     with caplog.at_level(logging.WARNING):
-        recover(segment)
+        assert recover(segment) == len(tail)
 
+    assert segment.path.read_bytes() == data
     assert f"no valid batch at byte {len(data)}" in caplog.text
 
 
@@ -249,12 +243,3 @@ def test_an_offset_that_steps_back_ends_the_log(tmp_path: Path, offsets: tuple[i
 
     assert recover(segment) == len(second)
     assert segment.next_offset() == 6
-
-
-def test_recovered_batches_are_those_that_were_written(tmp_path: Path) -> None:
-    batches = batches_of_three(5)
-    segment = write_log(tmp_path, b"".join(batch.data for batch in batches))
-    recover(segment)
-
-    data = data_of(segment.read(0, max_size=10**6))
-    assert [view.base_offset for view in scan_batches(data, 0, len(data))] == [0, 3, 6, 9, 12]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.storage.files.files import CorruptFileError, parse_segment_file
+from minibroker.storage.files.file_names import parse_segment_file
+from minibroker.storage.files.storage_errors import CorruptFileError
 from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn, TransactionIndex, TxnSearchResult
 from tests.storage.file_limits import no_file_beyond
 from tests.storage.recorded_logs import recorded_files
@@ -72,7 +73,7 @@ def test_a_read_learns_of_the_transactions_it_may_meet(
 def test_markers_come_in_the_order_of_their_offsets(tmp_path: Path) -> None:
     index = index_of(tmp_path, ABORTED[:2])
 
-    with pytest.raises(ValueError, match="after 15"):
+    with pytest.raises(ValueError, match="cannot follow 15"):
         index.append(AbortedTxn(9, 0, 15, 16))
     assert list(index.entries()) == ABORTED[:2]
 

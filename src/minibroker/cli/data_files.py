@@ -16,7 +16,8 @@ from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_b
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.facts import Row, batch_row, crc_of, record_row
 from minibroker.protocol.text import counted
-from minibroker.storage.files.files import (
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.file_names import (
     CLEANER_OFFSET_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -28,10 +29,9 @@ from minibroker.storage.files.files import (
     SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    CorruptFileError,
-    OffsetCheckpointFile,
     parse_segment_file,
 )
+from minibroker.storage.files.storage_errors import CorruptFileError
 
 if TYPE_CHECKING:
     import struct

@@ -1,6 +1,6 @@
 """The demo's picture: a calendar of delays for each airport, and the carriers in order.
 
-The rule: everything in it, its title too, is said by the delays it is given; one colour scale for all.
+The rule: everything in it, also its title, comes from the given delays; all airports share one colour scale.
 """
 
 from __future__ import annotations
@@ -174,11 +174,11 @@ def _headline(delays: pd.DataFrame, mean: float) -> str:
     days = pd.DatetimeIndex(delays["window_start"]).tz_convert("Etc/GMT+5")
     months = delays.assign(departed=delays["flights"] - delays["cancelled"]).groupby(days.month)
     by_month = (months["delay_minutes"].sum() / months["departed"].sum()).sort_values(ascending=False)
-    said = f"New York's flights left {mean:.0f} minutes late on average in {days[0].year}"
+    title = f"New York's flights left {mean:.0f} minutes late on average in {days[0].year}"
     if len(by_month) < 12:
-        return said
+        return title
     worst = [calendar.month_name[int(month)] for month in by_month.index[:3]]
-    return f"{said}; worst in {worst[0]}, {worst[1]} and {worst[2]}"
+    return f"{title}; worst in {worst[0]}, {worst[1]} and {worst[2]}"
 
 
 def _legend(figure: Figure, colours: ListedColormap, norm: BoundaryNorm) -> None:

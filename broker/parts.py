@@ -1,0 +1,202 @@
+"""The parts of a running broker, built in the order in which they need each other.
+
+replicas -> controller (leads every partition) -> groups -> transactions, whose offsets groups keep -> handlers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import trio
+
+from minibroker.broker.apis.cluster import ClusterApis
+from minibroker.broker.apis.configs import ConfigApis
+from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
+from minibroker.broker.apis.fetch import FetchApis
+from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
+from minibroker.broker.apis.log_offsets import LogOffsetApis
+from minibroker.broker.apis.metadata import MetadataApis
+from minibroker.broker.apis.offsets import OffsetApis
+from minibroker.broker.apis.produce import ProduceApis
+from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.apis.topics import TopicApis
+from minibroker.broker.apis.transactions import TransactionApis
+from minibroker.broker.cluster.controller import Controller
+from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.group.coordinator import GroupCoordinator
+from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.replica.append import ACKS_ALL
+from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.replica.fetch_context import FetchManager
+from minibroker.broker.replica.fetch_session import FetchSessionCache
+from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.transaction.coordinator import TransactionCoordinator
+from minibroker.broker.transaction.markers import MarkerWriter
+from minibroker.broker.transaction.transaction_log import TransactionLog
+from minibroker.broker.upkeep.background import Background
+from minibroker.storage.data_dir.log_manager import LogManager
+
+TRANSACTION_LOG_TIMEOUT_MS = 30_000
+PRODUCER_IDS_END = 1 << 62  # greater ones a client has thought up
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """What answers requests. `start_tasks` makes time pass for it."""
+
+    config: KafkaConfig
+    timers: TimerLoop
+    background: Background
+    replica_manager: ReplicaManager
+    fetch_sessions: FetchSessionCache
+    controller: Controller
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    registry: ApiRegistry
+
+    def start_tasks(self, nursery: trio.Nursery) -> None:
+        """Start what requests wait for: timers, background work, the look for followers that lag."""
+        nursery.start_soon(self.timers.run)
+        nursery.start_soon(self.background.run)
+        nursery.start_soon(self._watch_followers)
+
+    async def _watch_followers(self) -> None:
+        """Each half of replica.lag.time.max.ms, have followers that lag leave the in-sync replicas."""
+        while True:
+            self.replica_manager.drop_lagging_replicas()
+            await trio.sleep(max(1, self.config.replica_lag_time_max_ms // 2) / 1000)
+
+
+def build(
+    config: KafkaConfig, *, clock: Clock, log_manager: LogManager, store: TopicStore, dynamic_config: DynamicConfig
+) -> BrokerParts:
+    """Build every part on what is loaded, and lead every partition there is."""
+    timers = TimerLoop(clock)
+    background = Background()
+    metadata_cache = MetadataCache(config.broker_id, store.cluster_id)
+    replica_manager = ReplicaManager(
+        config=config,
+        log_manager=log_manager,
+        timer=timers.timer,
+        clock=clock,
+        background=background,
+        on_isr_change=store.set_in_sync_replicas,
+        is_alive=metadata_cache.is_broker_alive,
+    )
+    controller = Controller(
+        config=config,
+        dynamic_config=dynamic_config,
+        store=store,
+        metadata_cache=metadata_cache,
+        replica_manager=replica_manager,
+    )
+    controller.start()
+    group_log = coordinator_log(
+        GROUP_METADATA_TOPIC,
+        controller,
+        metadata_cache,
+        replica_manager,
+        required_acks=config.offsets_commit_required_acks,
+        timeout_ms=config.offsets_commit_timeout_ms,
+    )
+    groups = GroupCoordinator(
+        OffsetStore(group_log, config, clock), group_log, config=config, clock=clock, timer=timers.timer
+    )
+    groups.start()
+    transaction_log = coordinator_log(
+        TRANSACTION_STATE_TOPIC,
+        controller,
+        metadata_cache,
+        replica_manager,
+        required_acks=ACKS_ALL,
+        timeout_ms=TRANSACTION_LOG_TIMEOUT_MS,
+    )
+    markers = MarkerWriter(replica_manager, clock, complete_offsets=groups.on_transaction_completed)
+    transactions = TransactionCoordinator(
+        config=config,
+        log=TransactionLog(transaction_log, clock, load_bytes=config.transaction_state_log_load_buffer_size),
+        markers=markers,
+        next_producer_id=controller.next_producer_id,
+        timer=timers.timer,
+        clock=clock,
+    )
+    transactions.start()
+    controller.on_topic_deleted += (groups.on_topic_deleted, transactions.on_topic_deleted)
+    store.next_producer_id = max(store.next_producer_id, highest_producer_id(replica_manager, transactions) + 1)
+    fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
+    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
+    families = (
+        metadata,
+        ProduceApis(replica_manager),
+        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock),
+        LogOffsetApis(replica_manager),
+        TopicApis(config=config, controller=controller, replica_manager=replica_manager),
+        ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
+        ClusterApis(
+            config=config,
+            metadata_cache=metadata_cache,
+            controller=controller,
+            replica_manager=replica_manager,
+            address_for=metadata.address_for,
+        ),
+        GroupApis(
+            groups,
+            ensure_topics={KEY_GROUP: group_log.ensure_topic, KEY_TRANSACTION: transaction_log.ensure_topic},
+            address_for=metadata.address_for,
+            broker_id=config.broker_id,
+            profile=config.profile,
+        ),
+        OffsetApis(groups.offsets, metadata_cache, clock, config.profile),
+        TransactionApis(transactions, markers, groups, metadata_cache, clock),
+        DescribeTransactionApis(transactions, replica_manager),
+    )
+    return BrokerParts(
+        config=config,
+        timers=timers,
+        background=background,
+        replica_manager=replica_manager,
+        fetch_sessions=fetch_sessions,
+        controller=controller,
+        groups=groups,
+        transactions=transactions,
+        registry=ApiRegistry(families, metadata, config.profile),
+    )
+
+
+def coordinator_log(
+    topic: str,
+    controller: Controller,
+    metadata_cache: MetadataCache,
+    replica_manager: ReplicaManager,
+    *,
+    required_acks: int,
+    timeout_ms: int,
+) -> CoordinatorLog:
+    """The internal topic of a coordinator; the controller makes it when it is first wanted."""
+
+    def partition_count() -> int | None:
+        known = metadata_cache.topics.get(topic)
+        return None if known is None else len(known.partitions)
+
+    return CoordinatorLog(
+        topic,
+        replica_manager=replica_manager,
+        create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
+        partition_count=partition_count,
+        required_acks=required_acks,
+        timeout_ms=timeout_ms,
+    )
+
+
+def highest_producer_id(replica_manager: ReplicaManager, transactions: TransactionCoordinator) -> int:
+    """Of all producers that left a trace, -1 for none: Kafka keeps in ZooKeeper which ids it has given."""
+    logs = [partition.log for partition in replica_manager.partitions.values()]
+    known = {producer_id for log in logs for producer_id in log.producer_state.producers}
+    known |= {transaction.metadata.producer_id for transaction in transactions.transactions.values()}
+    return max((each for each in known if each < PRODUCER_IDS_END), default=-1)

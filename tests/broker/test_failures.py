@@ -1,0 +1,86 @@
+"""What each API answers when the whole request fails, in every version: recorded from handwritten answers.
+
+`whole-request-failures.jsonl.gz` has requests of each API and version: with two rows in every array ("full"), with null
+in place of all that may be null ("null", "nameless": strings only), with empty arrays; and the answers that a function
+for each API gave, when the answers were not yet read off the messages.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.broker.apis.failures import OVERRIDES, failure_of
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
+from minibroker.protocol.errors import ErrorCode, KafkaError
+
+RECORDED = Path(__file__).parent.parent / "golden" / "whole-request-failures.jsonl.gz"
+LAST = {key: api.versions[1] for key, api in API_TABLE.items()}
+CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def recorded() -> Iterator[dict[str, Any]]:
+    with gzip.open(RECORDED, "rt") as lines:
+        yield from map(json.loads, lines)
+
+
+def answer_to(request_frame: bytes, message: str | None) -> str | None:
+    request = decode_request(request_frame)
+    body = failure_of(request, KafkaError(CODE, message))
+    return None if body is None else joined(encode_response(request, body)).hex()
+
+
+@pytest.mark.parametrize("key", API_TABLE, ids=lambda key: API_TABLE[key].name)
+def test_a_failure_is_answered_as_recorded(key: ApiKey) -> None:
+    api = API_TABLE[key]
+    frames = [frame for frame in recorded() if frame["api"] == api.name]
+
+    assert {frame["version"] for frame in frames} == set(range(api.versions[0], api.versions[1] + 1))
+    for frame in frames:
+        answer = answer_to(bytes.fromhex(frame["request"]), frame["message"])
+        assert answer == frame["answer"], f"{api.name} v{frame['version']} {frame['shape']}"
+
+
+@pytest.mark.parametrize("key", OVERRIDES, ids=lambda key: API_TABLE[key].name)
+def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
+    frames = [frame for frame in recorded() if (frame["api"], frame["version"]) == (API_TABLE[key].name, LAST[key])]
+
+    monkeypatch.delitem(OVERRIDES, key)
+
+    assert any(answer_to(bytes.fromhex(each["request"]), each["message"]) != each["answer"] for each in frames)
+
+
+def test_produce_without_acks_has_no_answer() -> None:
+    frame = encode_request(ApiKey.PRODUCE, 3, 1, None, API_TABLE[ApiKey.PRODUCE].request(acks=0))[4:]
+
+    assert answer_to(frame, None) is None
+
+
+def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> None:
+    body = API_TABLE[ApiKey.FETCH].request(
+        topics=[("asked", [(3, -1, 0, -1, -1, 100)])], forgotten_topics=[("forgotten", [1])]
+    )
+    request = decode_request(encode_request(ApiKey.FETCH, 11, 1, None, body)[4:])
+
+    failure = failure_of(request, KafkaError(CODE))
+    assert failure is not None
+
+    assert failure is not None
+    assert [topic.topic for topic in failure.topics] == ["asked"]
+    assert [(row.partition, row.error_code) for row in failure.topics[0].partitions] == [(3, CODE)]
+
+
+def test_rows_that_the_request_does_not_name_are_not_made() -> None:
+    body = API_TABLE[ApiKey.LEAVE_GROUP].request(group_id="g", members=[("m", None)])
+    request = decode_request(encode_request(ApiKey.LEAVE_GROUP, 3, 1, None, body)[4:])
+
+    failure = failure_of(request, KafkaError(CODE))
+    assert failure is not None
+
+    assert failure is not None
+    assert (failure.error_code, list(failure.members)) == (CODE, [])

@@ -1,0 +1,81 @@
+"""What `make bench` concludes from its samples, and that it runs: a short round of what consumers send."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measurements import BEFORE, MINIBROKER, Change, Measurement, Run, Spread, interleave
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def measured(metric: str, now: list[float], before: list[float]) -> Change | None:
+    return Measurement("case", metric, "text", "", {MINIBROKER: now, BEFORE: before}).change(MINIBROKER, BEFORE)
+
+
+def test_what_is_better_in_one_round_and_worse_in_another_has_not_changed() -> None:
+    assert measured("fetches_per_s", [100, 104, 99, 100, 100], [101, 100, 98, 100, 100]) is None
+
+
+def test_a_rate_that_is_lower_in_every_round_is_worse() -> None:
+    change = measured("fetches_per_s", [90, 95, 108, 90, 90], [100, 105, 110, 100, 100])
+
+    assert change is not None
+    assert (change.is_worse, change.is_apart, change.text) == (True, False, "worse in every round")
+
+
+def test_a_time_that_is_lower_in_every_round_is_better() -> None:
+    change = measured("fetch_cpu_us", [10, 11, 12, 10, 10], [20, 22, 24, 20, 20])
+
+    assert change == Change(Spread(0.5, 0.5, 0.5), is_worse=False, is_apart=True)
+    assert change.text == "better beyond the spread"
+
+
+def test_nothing_is_said_after_few_rounds() -> None:
+    assert measured("fetches_per_s", [50, 50, 50, 50], [100, 100, 100, 100]) is None
+
+
+def test_nothing_is_said_of_what_only_one_contender_has() -> None:
+    assert Measurement("case", "metric", "text", "", {MINIBROKER: [1.0]}).change(MINIBROKER, BEFORE) is None
+
+
+def test_contenders_take_turns_at_being_first_and_warm_ups_are_not_kept() -> None:
+    ran: list[str] = []
+
+    def run_of(name: str) -> Run:
+        def run() -> dict[str, float]:
+            ran.append(name)
+            return {"per_s": len(ran)}
+
+        return run
+
+    runs = {name: run_of(name) for name in "ab"}
+    samples = interleave(runs, rounds=2, warm_ups=1, on_round=lambda number: None)
+
+    assert "".join(ran) == "ba" + "ab" + "ba"
+    assert samples == {"per_s": {"a": [3, 6], "b": [4, 5]}}
+
+
+@pytest.mark.integration
+def test_consumers_are_measured_against_another_checkout(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("the consumers are a C program: apt install gcc libc6-dev")
+    if not (ROOT / ".venv").exists():
+        pytest.skip("this checkout has no .venv to install minibroker from: run `make .venv/.dev`")
+    found = tmp_path / "benchmarks.json"
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--rounds", "1", "--only", "consumers"]
+
+    done = subprocess.run(
+        [*command, "--against", str(ROOT), "--json", str(found)], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["metric"]: row["contenders"] for row in json.loads(found.read_text())["measurements"]}
+    assert {"session_per_s", "appended_per_s", "woken_p50_us", "moving_per_s"} <= rows.keys()
+    assert all({MINIBROKER, BEFORE} <= contenders.keys() for contenders in rows.values())
