@@ -19,10 +19,10 @@ Places = list[tuple[int, "Places | None"]]
 
 
 class KnownErrors:
-    """Answers with the codes of `error_said` in place of those this broker gives."""
+    """Answers with the codes of `error_code_for` in place of those this broker gives."""
 
-    def __init__(self, error_said: Callable[[int], int]) -> None:
-        self._error_said = error_said
+    def __init__(self, error_code_for: Callable[[int], int]) -> None:
+        self._error_code_for = error_code_for
 
     def said(self, api_key: int, body: Body) -> Body:
         return self._row(body, places_of_answer(api_key))
@@ -32,7 +32,7 @@ class KnownErrors:
         for place, inner in places:
             value = values[place]
             if inner is None:
-                values[place] = self._error_said(value)
+                values[place] = self._error_code_for(value)
             elif value is not None:
                 values[place] = [self._row(each, inner) for each in value]
         return tuple(values)

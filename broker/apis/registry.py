@@ -37,7 +37,7 @@ class ApiRegistry:
         self._handlers = handlers_of(families)
         self.profile = profile
         self.apis = offered(profile)
-        self._known_errors = KnownErrors(profile.error_said)
+        self._known_errors = KnownErrors(profile.error_code_for)
         self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         metadata.served = list(self.apis.values())
 
