@@ -2,7 +2,7 @@
 
 As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key counts, a tombstone removes the key,
 and offsets of a transaction wait for its marker. The loader skips unreadable records and batches, and logs one line;
-Kafka would skip the rest of the partition.
+Kafka would load none of the partition's groups.
 """
 
 from __future__ import annotations
