@@ -1,6 +1,6 @@
-"""Error codes for clients of an older release: one that came later is not answered by a broker that acts as it.
+"""Replaces error codes that the release of `--act-as` does not have.
 
-Works on finished answers, by the error codes that their messages declare; without `--act-as` no answer comes here.
+Works on finished answers, on the fields that their messages declare as error codes; not used without `--act-as`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field
 
 Body = Any
-# Where error codes are in a row: the place of the field, and where they are in the rows there, if it has rows.
+# The fields of a row with error codes: the place of each, and the places in its own rows if it is an array.
 Places = list[tuple[int, "Places | None"]]
 
 
 class KnownErrors:
-    """Answers with the codes of `error_code_for` in place of those this broker gives."""
+    """Replaces each error code of an answer by `error_code_for`."""
 
     def __init__(self, error_code_for: Callable[[int], int]) -> None:
         self._error_code_for = error_code_for
 
-    def said(self, api_key: int, body: Body) -> Body:
+    def replaced(self, api_key: int, body: Body) -> Body:
         return self._row(body, places_of_answer(api_key))
 
     def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:

@@ -1,11 +1,11 @@
-"""Error codes for clients that are older than the code."""
+"""Error codes for clients that do not know a newer code."""
 
 from __future__ import annotations
 
 from minibroker.protocol.errors import ErrorCode
 
-# The last versions whose clients take KAFKA_STORAGE_ERROR for a fatal surprise (as kafka 2.0.1 FetchResponse and
-# ProduceResponse): they are told to look for another leader, and retry.
+# The last versions whose clients fail on KAFKA_STORAGE_ERROR (as kafka 2.0.1 FetchResponse and ProduceResponse):
+# NOT_LEADER_FOR_PARTITION instead makes them look for another leader, and retry.
 FETCH_WITHOUT_STORAGE_ERROR = 5
 PRODUCE_WITHOUT_STORAGE_ERROR = 3
 
