@@ -67,7 +67,7 @@ class Controller:
         self._internal_topics = internal_topics(config)
 
     def start(self) -> None:
-        """Lead every partition, each in a new leader epoch, which tells new records from those an unclean stop lost."""
+        """Lead every partition, each in a new leader epoch, so that no epoch of lost records is used again."""
         for topic in self._store.topics.values():
             for number, partition in topic.partitions.items():
                 log = self._replica_manager.log_manager.get_log(TopicPartition(topic.name, number))
@@ -291,8 +291,8 @@ class Controller:
             self._replica_manager.stop_replica(topic_partition, delete=True)
         logger.info("deleted topic %s", topic.name)
         partitions = list(self._cache.partitions_of(topic))
-        for tell in self.on_topic_deleted:
-            tell(partitions)
+        for callback in self.on_topic_deleted:
+            callback(partitions)
 
     def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:
         """Return the leader and the in-sync replicas; only this broker is alive.

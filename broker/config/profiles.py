@@ -106,8 +106,8 @@ class Habit(Enum):
     CALLS_SYNCING_AWAITING = "DescribeGroups calls the state CompletingRebalance AwaitingSync"
     CHANGES_NO_BROKERS = "AlterConfigs of a broker is INVALID_REQUEST, and DescribeConfigs calls its settings read-only"
     LOOKS_AT_TOPICS_ONLY = "DescribeConfigs calls a topic's config a default unless that topic sets it"
-    COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit takes offsets of partitions that a topic there is does not have"
-    DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a topic there is not answers with the defaults"
+    COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit accepts partitions that an existing topic does not have"
+    DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a missing topic answers with the defaults"
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
 
 

@@ -145,7 +145,7 @@ def test_a_control_socket_that_cannot_be_made_is_told_in_one_line(
 
     (line,) = said.splitlines()
     assert process.returncode == 1
-    assert line.startswith(f"minibroker: cannot make the control socket {tmp_path / name}: ")
+    assert line.startswith(f"minibroker: cannot create the control socket {tmp_path / name}: ")
     assert reason in line and line.endswith("; name another with --control PATH")
 
 

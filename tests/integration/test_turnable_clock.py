@@ -347,7 +347,8 @@ def test_a_broker_killed_during_a_turn_ends_the_turn(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "reason"), [(-1, "forward only"), (float("nan"), "no number"), (1e12, "too far"), ("soon", "no number")]
+    ("seconds", "reason"),
+    [(-1, "forward only"), (float("nan"), "not a number"), (1e12, "too far"), ("soon", "not a number")],
 )
 def test_a_turn_that_is_none_is_refused(broker: Broker, seconds: Any, reason: str) -> None:
     with pytest.raises(BrokerError, match=rf"^the broker refused clock\.advance: .*{reason}"):
