@@ -195,7 +195,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     )
     if options.parent_pid is not None:
         threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
-    from minibroker.broker.config.kafka_config import ConfigError, load_config, tell_without_effect
+    from minibroker.broker.config.kafka_config import ConfigError, load_config, log_warnings
 
     try:
         config = load_config(
@@ -208,7 +208,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         )
     except ConfigError as error:
         if options.check:
-            tell_without_effect(error)
+            log_warnings(error)
         raise StartFailed(str(error)) from error
     if options.check:
         return

@@ -159,4 +159,4 @@ class Pending(Generic[T]):
 
 def then(outcome: T | Pending[T], follow: Callable[[T], U | Pending[U]]) -> U | Pending[U]:
     """What `follow` makes of a value: at once where it is known, else when it will be."""
-    return outcome.then(follow) if isinstance(outcome, Pending) else follow(outcome)
+    return outcome.then(follow) if type(outcome) is Pending else follow(cast(T, outcome))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -368,6 +369,30 @@ def test_the_tree_in_architecture_md_is_the_tree() -> None:
         + [f"in ARCHITECTURE.md, but no file: {name}" for name in sorted(listed - real)],
         "write the tree in ARCHITECTURE.md as it is: one line a file, with what it is for, under its folder.",
     )
+
+
+def test_the_diagram_is_drawn_from_what_is_there() -> None:
+    drawing = runpy.run_path(str(ROOT / "docs" / "diagrams" / "architecture.py"))
+    picture = (ROOT / "docs" / "diagrams" / "architecture.svg").read_text(encoding="utf-8")
+
+    missing = [
+        f"{part.folder} {file}"
+        for part in drawing["PARTS"]
+        for file, _ in part.files
+        if not any((ROOT / folder / file).is_file() for folder in folders_drawn(part.folder))
+    ]
+
+    fail_if(missing, "these files are drawn and are not there: correct docs/diagrams/architecture.py.")
+    fail_if(
+        [] if picture == drawing["picture"]() + "\n" else ["architecture.svg is not what its script draws"],
+        "python docs/diagrams/architecture.py > docs/diagrams/architecture.svg",
+    )
+
+
+def folders_drawn(title: str) -> list[str]:
+    """The folders that a part's title names, and the one they are in: `broker/group/, transaction/` in `broker/`."""
+    first = title.split(",")[0]
+    return [first, first.split("/")[0]]
 
 
 def test_the_tree_is_read_as_it_is_written() -> None:

@@ -93,7 +93,7 @@ class FaultParser:
         code = known.get(error.upper()) if isinstance(error, str) else None
         if code is None:
             raise ValueError(f"there is no error {error!r}{guess(str(error).upper(), known)}")
-        if self._profile.error_said(code) != code:
+        if self._profile.error_code_for(code) != code:
             raise ValueError(f"Apache Kafka {self._profile.release}, as which this broker acts, has no {code.name}")
         return code
 

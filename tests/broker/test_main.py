@@ -25,7 +25,7 @@ from minibroker.broker.__main__ import (
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.serve_options import ServeOptions
 
-ENDED_SECONDS = 20
+ENDED_SECONDS = 60
 
 Serve = Callable[..., subprocess.Popen[str]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.broker.apis.known_errors import Places, error_places
+from minibroker.broker.apis.known_errors import CAME_WITH, Places, error_places, known_code
 from minibroker.broker.config.profiles import profile_of
 from minibroker.protocol.api import API_TABLE, Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ from tests.broker.releases import BROKER, PROFILES, TOPIC, create
     ],
 )
 def test_a_code_that_came_after_the_release_is_said_otherwise(name: str, code: ErrorCode, said: ErrorCode) -> None:
-    assert profile_of(name).error_said(code) == said
+    assert profile_of(name).error_code_for(code) == said
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,30 @@ def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
 
 def count_of(places: Places) -> int:
     return sum(1 if inner is None else count_of(inner) for _, inner in places)
+
+
+STORAGE_ERROR, NOT_LEADER = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_FOR_PARTITION
+FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "code", "before"),
+    [
+        (ApiKey.PRODUCE, 4, STORAGE_ERROR, NOT_LEADER),
+        (ApiKey.FETCH, 6, STORAGE_ERROR, NOT_LEADER),
+        (ApiKey.INIT_PRODUCER_ID, 4, FENCED, OLD_EPOCH),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 2, FENCED, OLD_EPOCH),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 2, FENCED, OLD_EPOCH),
+        (ApiKey.END_TXN, 2, FENCED, OLD_EPOCH),
+    ],
+)
+def test_a_code_that_came_with_a_version_is_not_given_to_older_ones(
+    key: ApiKey, first: int, code: ErrorCode, before: ErrorCode
+) -> None:
+    assert (known_code(key, first - 1, code), known_code(key, first, code)) == (before, code)
+    assert known_code(key, 0, ErrorCode.UNKNOWN_SERVER_ERROR) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert known_code(key, 0, ErrorCode.NONE) is ErrorCode.NONE
+    assert len(CAME_WITH) == 6
 
 
 # -- habits ---------------------------------------------------------------------------------------------------

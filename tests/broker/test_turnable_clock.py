@@ -22,7 +22,7 @@ from minibroker.broker.time.timers import TimerLoop
 from minibroker.purgatory.timing_wheel import TimerTask
 
 DAY = 86_400.0
-SOON_SECONDS = 5.0  # of real time: far less than any turn here
+SOON_SECONDS = 20.0  # of real time: far less than any turn here
 
 
 class Turned:

@@ -25,8 +25,8 @@ from tests.jvm import QUICK_JVM
 from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, compiled_java_driver, java_client
 
 DRIVERS = "tests.integration.drivers"
-PATIENCE_SECONDS = 20.0
-HANG_SECONDS = 45.0
+PATIENCE_SECONDS = 60.0
+HANG_SECONDS = 120.0
 JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
 

@@ -19,7 +19,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "auto.create.topics.enable": False,  # a client of a test before would make its topic again
 }
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 POLL_MS = 1000  # kafka-python 3.0.12 forgets a rebalance that ends between two calls: none shall
 
 

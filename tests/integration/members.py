@@ -24,7 +24,7 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "franz-go": partial(go_program, "member"),
 }
 LIBRARIES = tuple(PROGRAMS)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.05
 
 

@@ -28,7 +28,7 @@ from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
 
 TOPIC = "flights"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
 SETTINGS: dict[str, str | int] = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
 MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING = "with-member", "with-static", "simple", "transactional", "expiring"
@@ -172,7 +172,7 @@ def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[lis
     """The rows of `kafka-consumer-groups.sh --describe`, as words."""
     command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.admin.ConsumerGroupCommand"]
     command += ["--bootstrap-server", bootstrap, "--describe", "--group", group]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(TOPIC)]
     assert rows, done.stdout + done.stderr
     return rows

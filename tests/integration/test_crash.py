@@ -13,7 +13,7 @@ from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.clients import LIBRARIES
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import numbered
@@ -21,14 +21,20 @@ from tests.integration.topics import create_topic, read_everything
 from tests.integration.wire import RawConnection, fetch_body, produce_body, request_frame, the_partition
 
 ROUNDS = 5
+BATCHES_BEFORE_THE_KILL = 100
 PARTITIONS = 3
 
 
-def write_until_it_dies(broker: BrokerProcess, round_number: int, acked: dict[tuple[int, int], bytes]) -> None:
-    """Produce batches of changing size, partition and codec; note every record whose ack arrived."""
+def write_until_it_dies(broker: Minibroker, round_number: int, acked: dict[tuple[int, int], bytes]) -> None:
+    """Produce batches of changing size, partition and codec; note every record whose ack arrived.
+
+    It is killed at any moment once some have arrived.
+    """
     rng = random.Random(round_number)
     with RawConnection(broker.host, broker.port) as connection:
         for i in range(1_000_000):
+            if i == BATCHES_BEFORE_THE_KILL:
+                threading.Timer(0.2 * random.random(), broker.process.kill).start()
             values = [
                 f"{round_number}.{i}.{n}".encode().ljust(rng.randrange(200), b".") for n in range(rng.randint(1, 9))
             ]
@@ -55,12 +61,11 @@ def test_every_acked_record_survives_kill_9_and_offsets_are_dense(
         broker = start_minibroker(*arguments, name=f"round-{round_number}", settings=settings).wait_until_ready()
         if round_number == 0:
             create_topic(broker, "t", partitions=PARTITIONS)
-        threading.Timer(0.3 + 0.2 * random.random(), broker.process.kill).start()
         write_until_it_dies(broker, round_number, acked)
         broker.wait_for_exit()
 
     broker = start_minibroker(*arguments, name="last", settings=settings).wait_until_ready()
-    assert len(acked) > 500
+    assert len(acked) >= ROUNDS * BATCHES_BEFORE_THE_KILL
     for partition in range(PARTITIONS):
         records = read_everything(broker, partition)
         assert [record.offset for record in records] == list(range(len(records)))

@@ -22,8 +22,6 @@ from tests.integration.wire import list_offsets_body, request_frame
 
 __all__ = ["broker", "started"]
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.mark.parametrize("client", WRITERS)
 @pytest.mark.parametrize("when", ["before", "after"])

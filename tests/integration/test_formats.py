@@ -17,6 +17,7 @@ from tests.integration.clients import CLIENTS
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODEC_IDS, CODECS, FIRST_TIMESTAMP_MS, Record, numbered
 from tests.integration.wire import RawConnection, fetch_body, produce_body, the_partition
+from tests.matrices import pairwise
 
 CORRUPT_MESSAGE = 2
 INVALID_TIMESTAMP = 32
@@ -61,9 +62,7 @@ def contents(rows: list[wire_record.Record], *, with_timestamps: bool) -> list[t
     return [(row.offset, row.timestamp_ms if with_timestamps else None, row.key, row.value) for row in rows]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("written", [0, 1, 2])
-@pytest.mark.parametrize("asked", [0, 1, 2])
+@pytest.mark.parametrize(("asked", "written", "codec"), pairwise([0, 1, 2], [0, 1, 2], CODECS))
 def test_each_fetch_gets_a_format_it_can_read_whatever_was_written(
     broker: BrokerProcess, new_topic: NewTopic, written: int, asked: int, codec: str
 ) -> None:
@@ -78,9 +77,7 @@ def test_each_fetch_gets_a_format_it_can_read_whatever_was_written(
     assert contents(found, with_timestamps=has_timestamps) == contents(rows, with_timestamps=has_timestamps)
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("reader", CLIENTS)
+@pytest.mark.parametrize(("reader", "magic", "codec"), pairwise(CLIENTS, [0, 1], CODECS))
 def test_records_of_old_producers_are_read_by_new_clients(
     broker: BrokerProcess, client: GetClient, new_topic: NewTopic, reader: str, magic: int, codec: str
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ MOST_MEMBERS = 5
 MANY_PARTITIONS = 10
 REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 SHUT_OUT = r"(?i)fenced|fatal|not part of an active group"  # as each library puts it
-CLOSE_SECONDS = 3.0
+CLOSE_SECONDS = 20.0  # on a busy machine: less than librdkafka waits where it waits
 LONG_SESSION_MS = 120_000  # nobody is missed in it, however busy the machine is, nor while he is started again
 QUICK_BROKER: dict[str, str | int] = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
 WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
@@ -231,10 +232,19 @@ def test_a_second_member_of_the_same_name_shuts_out_the_first(
     second = join(library, f"group-{topic}", topic, group_instance_id="name")
 
     wait_until_shared([second], PARTITIONS)
-    with pytest.raises(ClientError, match=SHUT_OUT):
-        first.commit()
+    assert_is_shut_out(first)
     wait_until(lambda: bool(second.values()), "what the first could not commit")
     second.commit()
+
+
+def assert_is_shut_out(member: GroupMember) -> None:
+    """By its commit; or by a heartbeat before it, which may leave franz-go nothing that it could commit."""
+    try:
+        member.commit()
+    except ClientError as error:
+        assert re.search(SHUT_OUT, str(error)), error
+    else:
+        assert member.lost() == list(range(PARTITIONS))
 
 
 # -- assignors, patterns, reset policies ------------------------------------------------------------------------------

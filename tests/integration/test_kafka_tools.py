@@ -21,7 +21,7 @@ log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
 log4j.appender.stderr.layout=org.apache.log4j.SimpleLayout
 """
-TOOL_SECONDS = 60.0
+TOOL_SECONDS = 120.0
 PARTITIONS = 2
 GROUPS = "kafka.admin.ConsumerGroupCommand"
 READER = "kafka.tools.ConsoleConsumer"

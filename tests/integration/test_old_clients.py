@@ -9,6 +9,7 @@ import pytest
 from tests.integration.clients import OLD_CLIENTS, ClientError
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
+from tests.matrices import each_once
 
 NEW_CLIENT = "java-3.9"
 REFERENCE_READER = "kafka-python-3.0"
@@ -46,8 +47,7 @@ def test_a_new_client_reads_every_shape_of_record_an_old_one_writes(
     assert [writer.kind.sees(record) for record in written] == [writer.kind.sees(record) for record in read]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("name", OLD_CLIENTS)
+@pytest.mark.parametrize(("name", "codec"), each_once(OLD_CLIENTS, CODECS))
 def test_an_old_client_reads_many_fetches_without_loss_or_duplicate(
     client: GetClient, new_topic: NewTopic, name: str, codec: str
 ) -> None:

@@ -31,7 +31,7 @@ from tests.minibroker.commands import Finished, minibroker
 
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
 RECORDS = 20
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -26,8 +26,6 @@ AT_ONCE_SECONDS = 15.0  # of real time, on a busy machine: half of what the clie
 MANY_BYTES = 1_000_000  # more than there are: a fetch that wants so many waits as long as it may
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.max.session.timeout.ms": 600_000}
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.integration.clients import Client, ClientError, ClientKind, python_driver
 from tests.integration.drivers.line_protocol import to_text
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class TransactionalProducer(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 CLIENT_ID = "wire-test"
 Closed = None  # what `exchange` returns when the broker hung up instead of answering
 

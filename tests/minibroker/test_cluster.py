@@ -18,7 +18,7 @@ from minibroker.cli.cluster import error_name, errors, explained, first_reachabl
 from minibroker.cli.options import parse_bootstrap
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
-TOLD_WITHIN_SECONDS = 4.5  # kafka-python is imported, and it may begin another try at the last moment
+TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one
 
 
 def complaint_about(capsys: pytest.CaptureFixture[str], bootstrap: str) -> str:
