@@ -6,7 +6,7 @@ Both are done over the wire, so that minibroker and Apache Kafka can each do eit
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
 
 SETTINGS: dict[str, str | int] = {
@@ -69,7 +70,7 @@ def fill(broker: BrokerProcess) -> None:
     """Create the topics, and write what makes their segments differ."""
     with RawConnection(broker.host, broker.port) as connection:
         for name, configs in TOPICS.items():
-            create_topic(connection, name, configs)
+            create_topic_over(connection, name, configs=configs)
         for number in range(BATCHES):
             rows = various_records(number)
             codec = CODECS[number % len(CODECS)]
@@ -92,14 +93,6 @@ def wait_for_checkpoint(data_dir: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while checkpoint.read().get(TopicPartition("trimmed", 0)) != TRIMMED_BELOW:
         assert time.monotonic() < deadline, "the log start offset is not written down"
-
-
-def create_topic(connection: RawConnection, name: str, configs: Mapping[str, str]) -> None:
-    message = API_TABLE[ApiKey.CREATE_TOPICS].request
-    rows = [message.row("topics.configs")(name=key, value=value) for key, value in configs.items()]
-    row = message.row("topics")(name=name, num_partitions=1, replication_factor=1, configs=rows)
-    (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
-    assert answer.error_code == 0
 
 
 def various_records(number: int) -> list[Record]:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.integration.clients import CLIENTS, LIBRARIES
 from tests.integration.conftest import GetClient, NewTopic
-from tests.integration.matrices import pairwise
 from tests.integration.records import CODECS_OF_TODAY, Record, numbered
+from tests.matrices import pairwise
 
 Write = Callable[[str, str], tuple[str, int, list[Record]]]
 REFERENCE_READER = "kafka-python-3.0"

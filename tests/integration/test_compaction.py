@@ -27,11 +27,11 @@ from tests.integration.conftest import StartMinibroker
 from tests.integration.data_directories import (
     EARLIEST,
     LATEST,
-    create_topic,
     fetch_all,
     offset_at,
     produce,
 )
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
 
@@ -83,11 +83,11 @@ def fill(broker: BrokerProcess) -> None:
     """Write the same records to whichever broker it is."""
     with RawConnection(broker.host, broker.port) as connection:
         for topic, (magic, codec) in TOPICS.items():
-            create_topic(connection, topic, {**COMPACTED, "message.format.version": FORMATS[magic]})
+            create_topic_over(connection, topic, configs={**COMPACTED, "message.format.version": FORMATS[magic]})
             for number in range(BATCHES):
                 for batch in batches_of(topic, number, magic, codec):
                     produce(connection, topic, batch, magic=magic)
-        create_topic(connection, TRANSACTIONS, COMPACTED)
+        create_topic_over(connection, TRANSACTIONS, configs=COMPACTED)
     fill_with_transactions(broker)
 
 
@@ -189,7 +189,7 @@ def broker(start_minibroker: StartMinibroker) -> Minibroker:
 def test_a_compacted_topic_is_read_as_the_newest_value_of_each_key(broker: Minibroker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "table", COMPACTED)
+        create_topic_over(connection, "table", configs=COMPACTED)
     newest: dict[bytes, bytes | None] = {}
     for number in range(3000):
         key, newest[key] = (pair := pair_of(number))
@@ -217,7 +217,7 @@ def test_killed_while_it_compacts_a_broker_loses_no_value(start_minibroker: Star
         broker = start_minibroker(settings={**SETTINGS, "log.cleaner.backoff.ms": 1}).wait_until_ready()
         if life == 0:
             with RawConnection(broker.host, broker.port) as connection:
-                create_topic(connection, "table", COMPACTED)
+                create_topic_over(connection, "table", configs=COMPACTED)
         elif life == 5:
             break
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
@@ -244,7 +244,7 @@ def test_committed_offsets_are_compacted_and_there_after_a_restart(start_minibro
     settings = {**SETTINGS, "offsets.topic.segment.bytes": 4000}
     broker = start_minibroker(settings=settings).wait_until_ready()
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "read", {})
+        create_topic_over(connection, "read", configs={})
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
     for offset in range(300):
         consumer.commit(offsets=[KafkaPartition("read", 0, offset)], asynchronous=False)

@@ -15,9 +15,9 @@ from minibroker.protocol.record_batch import build_batch
 from tests.integration.brokers import BrokerProcess
 from tests.integration.clients import CLIENTS
 from tests.integration.conftest import GetClient, NewTopic
-from tests.integration.matrices import pairwise
 from tests.integration.records import CODEC_IDS, CODECS, FIRST_TIMESTAMP_MS, Record, numbered
 from tests.integration.wire import RawConnection, fetch_body, produce_body, the_partition
+from tests.matrices import pairwise
 
 CORRUPT_MESSAGE = 2
 INVALID_TIMESTAMP = 32

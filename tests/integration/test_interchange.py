@@ -31,7 +31,6 @@ from tests.integration.data_directories import (
     TOPICS,
     TRIMMED_BELOW,
     Served,
-    create_topic,
     everything_served,
     fill,
     produce,
@@ -40,6 +39,7 @@ from tests.integration.data_directories import (
     wait_for_checkpoint,
 )
 from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection
 from tests.jvm import QUICK_JVM
 
@@ -122,7 +122,7 @@ def kafkas(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
 def fill_with_transactions(broker: Minibroker | ApacheKafka) -> None:
     """Transactions that were committed and aborted, in plain and compressed batches, in several segments."""
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "transactions", SMALL_SEGMENTS)
+        create_topic_over(connection, "transactions", configs=SMALL_SEGMENTS)
     for codec in ("none", "gzip"):
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{codec}", "compression.type": codec}
@@ -251,7 +251,7 @@ def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_pat
         ) as broker:
             with RawConnection(broker.host, broker.port) as connection:
                 if turn == 0:
-                    create_topic(connection, "t", SMALL_SEGMENTS)
+                    create_topic_over(connection, "t", configs=SMALL_SEGMENTS)
                 for number in range(15):
                     rows = [Record(i, 1_500_000_000_000, None, b"%d.%d.%d" % (turn, number, i) * 9) for i in range(3)]
                     assert produce(connection, "t", build_batch(rows)).base_offset == len(expected)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.integration.clients import OLD_CLIENTS, ClientError
 from tests.integration.conftest import GetClient, NewTopic
-from tests.integration.matrices import each_once
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
+from tests.matrices import each_once
 
 NEW_CLIENT = "java-3.9"
 REFERENCE_READER = "kafka-python-3.0"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.integration.clients import CLIENTS, LIBRARIES, ClientError
 from tests.integration.conftest import GetClient, NewTopic
-from tests.integration.matrices import pairwise
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, numbered
+from tests.matrices import pairwise
 
 COUNT = 50
 OFFSET_OUT_OF_RANGE = 1
