@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
 from tests.integration.clients import CLIENTS, OLD_CLIENTS, Client, UnavailableError
 from tests.integration.members import GroupMember
@@ -45,6 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def is_apache_kafka() -> bool:
     return apache_kafka_jars() is not None
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """The jars of Apache Kafka 2.0.1."""
+    try:
+        return kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +92,7 @@ class Drivers:
 
     def close(self) -> None:
         for client in self._started.values():
-            client.close()
+            client.kill()
         self._log.close()
 
 

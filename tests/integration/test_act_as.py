@@ -238,7 +238,7 @@ def java_client(kind: OldKind, bootstrap: str, log_path: Path) -> Iterator[Clien
         try:
             yield client
         finally:
-            client.close()
+            client.kill()
 
 
 @pytest.mark.parametrize(

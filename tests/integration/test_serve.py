@@ -16,7 +16,7 @@ from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.hostile_batches import valid
 from tests.integration.records import numbered
 from tests.integration.topics import create_topic
-from tests.integration.wire import RawConnection, fetch_body, produce_body, request_frame, the_partition
+from tests.integration.wire import RawConnection, fetch_body, produce_body, read, request_frame
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 PROMPTLY_SECONDS = 30.0  # on a busy machine: half of what the clients wait
@@ -71,7 +71,7 @@ def test_the_ready_file_has_the_address_and_requests_are_answered_then(start_min
 
     assert broker.ready_file.read_text() == f"127.0.0.1:{broker.port}\n"
     with RawConnection(broker.host, broker.port) as connection:
-        assert connection.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request()).error_code == 0
+        assert connection.ask_for_versions().error_code == 0
 
 
 def test_clients_are_sent_to_the_address_they_can_reach(start_minibroker: StartMinibroker) -> None:
@@ -264,7 +264,7 @@ def test_a_stop_does_not_wait_for_idle_or_waiting_clients(start_minibroker: Star
     waiting = fetch_body("quiet")._replace(max_wait_ms=60_000, min_bytes=1)
 
     with RawConnection(broker.host, broker.port) as idle, RawConnection(broker.host, broker.port) as parked:
-        idle.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
+        idle.ask_for_versions()
         parked.send(request_frame(ApiKey.FETCH, 4, waiting))
         started = time.monotonic()
         status = broker.terminate()
@@ -273,17 +273,14 @@ def test_a_stop_does_not_wait_for_idle_or_waiting_clients(start_minibroker: Star
     assert time.monotonic() - started < PROMPTLY_SECONDS
 
 
-def test_a_restart_keeps_topics_configs_and_records(
-    start_minibroker: StartMinibroker, drivers: Drivers, tmp_path: Path
-) -> None:
-    data_dir = str(tmp_path / "data")
-    first = start_minibroker("--data-dir", data_dir).wait_until_ready()
+def test_a_restart_keeps_topics_configs_and_records(start_minibroker: StartMinibroker, drivers: Drivers) -> None:
+    first = start_minibroker().wait_until_ready()
     create_topic(first, "kept", partitions=3, configs={"segment.bytes": "20000", "retention.ms": "-1"})
     records = numbered(200, size_bytes=500, first_timestamp_ms=1_500_000_000_000)
     written = drivers.get("kafka-python-3.0", first.bootstrap).produce("kept", records, partition=2, codec="gzip")
 
     assert first.terminate() == 0
-    second = start_minibroker("--data-dir", data_dir, name="two").wait_until_ready()
+    second = start_minibroker().wait_until_ready()
 
     client = drivers.get("kafka-python-3.0", second.bootstrap)
     assert client.consume("kept", 200, partitions=[2]) == written
@@ -295,16 +292,13 @@ def test_a_restart_keeps_topics_configs_and_records(
     assert acked.offset == 200
 
 
-def test_a_deleted_topic_stays_deleted_after_a_restart(
-    start_minibroker: StartMinibroker, drivers: Drivers, tmp_path: Path
-) -> None:
-    data_dir = str(tmp_path / "data")
-    first = start_minibroker("--data-dir", data_dir).wait_until_ready()
+def test_a_deleted_topic_stays_deleted_after_a_restart(start_minibroker: StartMinibroker, drivers: Drivers) -> None:
+    first = start_minibroker().wait_until_ready()
     create_topic(first, "gone")
     drivers.get("kafka-python-3.0", first.bootstrap).call("delete_topics", topics=["gone"])
     assert first.terminate() == 0
 
-    second = start_minibroker("--data-dir", data_dir, name="two").wait_until_ready()
+    second = start_minibroker().wait_until_ready()
 
     assert partitions_of(second, "gone") == -UNKNOWN_TOPIC_OR_PARTITION
 
@@ -316,7 +310,7 @@ def test_an_idle_connection_is_closed(start_minibroker: StartMinibroker) -> None
     broker = start_minibroker(settings={"connections.max.idle.ms": 300}).wait_until_ready()
 
     with RawConnection(broker.host, broker.port) as connection:
-        connection.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
+        connection.ask_for_versions()
         assert connection.receive_frame() is None
 
 
@@ -335,7 +329,7 @@ def test_memory_stays_bounded_under_a_quarter_gigabyte_and_readers_that_do_not_r
         for reader in readers:
             body = fetch_body("big", max_bytes=40_000_000)._replace(max_bytes=40_000_000)
             reader.send(request_frame(ApiKey.FETCH, 4, body))
-        row = the_partition(connection.call(ApiKey.FETCH, 4, fetch_body("big", max_bytes=1_000_000)))
+        row = read(connection, "big", max_bytes=1_000_000)
         grown = broker.resident_bytes() - before
         for reader in readers:
             reader.reset()

@@ -6,7 +6,6 @@ and a question whose answer depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import batch, by_name, create, create_all, delete_records, fetch, list_offsets, produce
@@ -249,17 +248,3 @@ def deleted_records() -> Script:
             call("DeleteRecords", version, topics=[(name, [])], timeout_ms=100),
         ]
     return script
-
-
-CHANGING: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        added_partitions,
-        replicas_that_are_not_there,
-        wrong_topics,
-        changed_topics,
-        changed_topics_at_work,
-        log_directories,
-        deleted_records,
-    )
-}

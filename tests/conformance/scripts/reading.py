@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import (
@@ -266,19 +265,3 @@ def sessions() -> Script:
         fetch(session=in_session("three", 6)),
     ]
     return script
-
-
-READING: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        limits,
-        offsets_and_errors,
-        readers,
-        waiting,
-        rolled_segments,
-        offsets_by_time,
-        deleted_records,
-        down_conversion,
-        sessions,
-    )
-}
