@@ -274,31 +274,25 @@ def sort_topics(answer: Plain, partition: str = "partition") -> None:
         topic.get("partitions", []).sort(key=lambda row: row[partition])
 
 
-MASKS: dict[str, Callable[[Plain], None]] = {
-    "Produce": sort_topics,
-    "ListOffsets": sort_topics,
-    "OffsetForLeaderEpoch": sort_topics,
+APIS_OF_TOPICS = """
+    Produce ListOffsets OffsetForLeaderEpoch DeleteTopics DeleteRecords OffsetCommit OffsetFetch
+    AddPartitionsToTxn TxnOffsetCommit AlterReplicaLogDirs
+""".split()
+MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_topics) | {
     "Metadata": mask_metadata,
     "ApiVersions": mask_api_versions,
     "CreateTopics": mask_create_topics,
-    "DeleteTopics": sort_topics,
-    "DeleteRecords": sort_topics,
     "JoinGroup": sorted_by("members", "member_id"),
-    "OffsetCommit": sort_topics,
-    "OffsetFetch": sort_topics,
     "DescribeGroups": mask_described_groups,
     "ListGroups": mask_listed_groups,
     "DeleteGroups": sorted_by("results", "group_id"),
     "InitProducerId": mask_producer_id,
     "FindCoordinator": mask_coordinator,
-    "AddPartitionsToTxn": sort_topics,
-    "TxnOffsetCommit": sort_topics,
     "WriteTxnMarkers": mask_markers,
     "DescribeConfigs": mask_describe_configs,
     "AlterConfigs": mask_alter_configs,
     "CreatePartitions": sorted_by("results", "name"),
     "DescribeLogDirs": mask_describe_log_dirs,
-    "AlterReplicaLogDirs": sort_topics,
 }
 
 

@@ -140,12 +140,7 @@ OLD_CLIENTS: dict[str, OldKind] = {
     for kind in (
         OldKind("java-0.10.2", lambda: java_driver("0.10.2.2", "OldJavaDriver")),
         OldKind("java-0.11", lambda: java_driver("0.11.0.3", "OldJavaDriver")),
-        OldKind(
-            "kafka-python-as-0.9",
-            old_kafka_python,
-            settings=(("api_version", "0.9"),),
-            reads_timestamps=False,
-        ),
+        OldKind("kafka-python-as-0.9", old_kafka_python, settings=(("api_version", "0.9"),), reads_timestamps=False),
         OldKind("kafka-python-as-0.10", old_kafka_python, settings=(("api_version", "0.10"),)),
         OldKind(
             "librdkafka-as-0.9",
@@ -160,6 +155,8 @@ OLD_CLIENTS: dict[str, OldKind] = {
         ),
     )
 }
+KINDS = {**CLIENTS, **OLD_CLIENTS, "java-1.1": OldKind("java-1.1", lambda: java_driver("1.1.1", "OldJavaDriver"))}
+JAVA_OF_RELEASES = {"0.10": "java-0.10.2", "0.11": "java-0.11", "1.1": "java-1.1"}
 LIBRARIES = tuple(name for name in CLIENTS if name != "kcat")
 ADMINS = ("kafka-python-3.0", "confluent-kafka", "java-3.9")
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
-from tests.integration.clients import CLIENTS, OLD_CLIENTS, Client, UnavailableError
+from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
 
@@ -85,7 +85,7 @@ class Drivers:
         if known is not None and known.is_running:
             return known
         try:
-            self._started[name, bootstrap] = Client({**CLIENTS, **OLD_CLIENTS}[name], bootstrap, self._log)
+            self._started[name, bootstrap] = Client(KINDS[name], bootstrap, self._log)
         except UnavailableError as error:
             pytest.skip(str(error))
         return self._started[name, bootstrap]

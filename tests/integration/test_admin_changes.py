@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.protocol.errors import ErrorCode
 from tests.integration.clients import ADMINS, Client, ClientError
 from tests.integration.conftest import Drivers, GetClient, NewTopic, StartMinibroker
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.records import Record, incompressible, numbered
 from tests.integration.topics import create_topic
-
-NONE = 0
-UNKNOWN_TOPIC_OR_PARTITION = 3
-MESSAGE_TOO_LARGE = 10
-INVALID_PARTITIONS = 37
 
 
 @pytest.fixture(params=ADMINS)
@@ -33,7 +29,7 @@ def values_of(admin: Client, kind: str, name: str, *keys: str) -> dict[str, tupl
 def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic) -> None:
     topic = new_topic("grown", partitions=1)
 
-    assert admin.call("create_partitions", topic=topic, count=3, validate_only=False) == NONE
+    assert admin.call("create_partitions", topic=topic, count=3, validate_only=False) == ErrorCode.NONE
 
     assert [row["partition"] for row in admin.call("describe_topic", topic=topic)["partitions"]] == [0, 1, 2]
     assert [record.offset for record in admin.produce(topic, numbered(2), partition=2)] == [0, 1]
@@ -42,11 +38,11 @@ def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic)
 def test_partitions_that_cannot_be_added_are_refused(admin: Client, new_topic: NewTopic) -> None:
     topic = new_topic("not-grown", partitions=2)
 
-    assert admin.call("create_partitions", topic=topic, count=1, validate_only=False) == INVALID_PARTITIONS
-    assert admin.call("create_partitions", topic=topic, count=5, validate_only=True) == NONE
+    assert admin.call("create_partitions", topic=topic, count=1, validate_only=False) == ErrorCode.INVALID_PARTITIONS
+    assert admin.call("create_partitions", topic=topic, count=5, validate_only=True) == ErrorCode.NONE
     code = admin.call("create_partitions", topic="absent", count=5, validate_only=False)
 
-    assert code == UNKNOWN_TOPIC_OR_PARTITION
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert len(admin.call("describe_topic", topic=topic)["partitions"]) == 2
 
 
@@ -63,7 +59,7 @@ def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> No
     }
     with pytest.raises(ClientError) as raised:
         admin.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
-    assert raised.value.code == MESSAGE_TOO_LARGE
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_single_configs_of_a_topic_are_changed(admin: Client, new_topic: NewTopic, is_apache_kafka: bool) -> None:
@@ -115,7 +111,7 @@ def test_a_brokers_settings_change_at_once_and_stay_after_a_kill(
     with pytest.raises(ClientError) as raised:
         admin.produce("t", [Record(b"key", incompressible(20_000))], linger_ms=1)
 
-    assert raised.value.code == MESSAGE_TOO_LARGE
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
     broker.kill()
     again = start_minibroker("--set", "broker.id=0").wait_until_ready()
     assert values_of(drivers.get(name, again.bootstrap), "topic", "t", "max.message.bytes", "retention.bytes") == {

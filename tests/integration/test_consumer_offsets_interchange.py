@@ -6,7 +6,6 @@ directory and asked, by the same requests, what it knows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,11 +140,15 @@ def described_group(connection: RawConnection, group: str) -> Any:
 
 def answered(ask: Callable[[], Any]) -> Any:
     """The answer, once the coordinator has loaded its groups."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (answer := ask()).error_code in NOT_YET and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    assert answer.error_code == ErrorCode.NONE, answer
-    return answer
+    answers: list[Any] = []
+
+    def is_loaded() -> bool:
+        answers.append(ask())
+        return answers[-1].error_code not in NOT_YET
+
+    wait_until(is_loaded, "the coordinator")
+    assert answers[-1].error_code == ErrorCode.NONE, answers[-1]
+    return answers[-1]
 
 
 def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[list[str]]:

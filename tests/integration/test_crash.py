@@ -15,9 +15,10 @@ from minibroker.protocol.record_batch import build_batch
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.clients import LIBRARIES
 from tests.integration.conftest import Drivers, StartMinibroker
+from tests.integration.members import wait_until
 from tests.integration.records import numbered
 from tests.integration.topics import create_topic, read_everything
-from tests.integration.wire import RawConnection, produce_body, read, request_frame, the_partition, write
+from tests.integration.wire import connection_to, produce_body, read, request_frame, the_partition, write
 
 ROUNDS = 5
 BATCHES_BEFORE_THE_KILL = 100
@@ -30,7 +31,7 @@ def write_until_it_dies(broker: Minibroker, round_number: int, acked: dict[tuple
     It is killed at any moment once some have arrived.
     """
     rng = random.Random(round_number)
-    with RawConnection(broker.host, broker.port) as connection:
+    with connection_to(broker.bootstrap) as connection:
         for i in range(1_000_000):
             if i == BATCHES_BEFORE_THE_KILL:
                 threading.Timer(0.2 * random.random(), broker.process.kill).start()
@@ -80,7 +81,8 @@ def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     client.produce("t", numbered(1), enable_idempotence=True)
 
     client.start_produce("t", numbered(30_000, size_bytes=100, first=1), enable_idempotence=True)
-    wait_until_written(broker, at_least=2_000)
+    with connection_to(broker.bootstrap) as connection:
+        wait_until(lambda: read(connection, "t").high_watermark >= 2_000, "records")
     broker.kill()
     again = start_minibroker(*listen).wait_until_ready()
     acked = client.finish_produce()
@@ -111,7 +113,7 @@ def test_the_last_five_batches_of_a_producer_are_known_after_a_crash(start_minib
 
 def offset_of(broker: BrokerProcess, batch: bytes) -> int:
     """Produce a batch; return its offset, or minus its error code."""
-    with RawConnection(broker.host, broker.port) as connection:
+    with connection_to(broker.bootstrap) as connection:
         row = write(connection, "t", batch)
     return int(row.base_offset) if row.error_code == 0 else -int(row.error_code)
 
@@ -141,9 +143,3 @@ def test_a_consumer_and_a_producer_live_on_over_a_restart(
     acked = producer.produce("t", numbered(10, first=10))
     assert [record.offset for record in acked] == list(range(10, 20))
     assert [record.offset for record in consumer.finish_next()] == list(range(10, 20))
-
-
-def wait_until_written(broker: BrokerProcess, *, at_least: int) -> None:
-    with RawConnection(broker.host, broker.port) as connection:
-        while read(connection, "t").high_watermark < at_least:
-            pass

@@ -229,22 +229,3 @@ def log_directories() -> Script:
         ]
         script += [call("AlterReplicaLogDirs", version, dirs=dirs) for dirs in moves]
     return script
-
-
-def deleted_records() -> Script:
-    script: Script = []
-    for version in range(2):
-        name = f"@{version}"
-        script += [
-            create(name, 2),
-            produce(name, batch(5)),
-            delete_records((name, 0, 2), (name, 1, 0), version=version),
-            delete_records((name, 0, 1), version=version),
-            delete_records((name, 0, 6), version=version),
-            delete_records((name, 0, -2), version=version),
-            delete_records((name, 0, -1), (name, 1, -1), (name, 2, -1), ("@nope", 0, 0), version=version),
-            list_offsets((name, 0, -2), (name, 0, -1)),
-            call("DeleteRecords", version, topics=[], timeout_ms=100),
-            call("DeleteRecords", version, topics=[(name, [])], timeout_ms=100),
-        ]
-    return script
