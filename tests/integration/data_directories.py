@@ -20,6 +20,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
+from tests.integration.members import wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
@@ -50,7 +51,6 @@ PACKED_DIFFERENTLY = "lz4"  # by Kafka's library, when records are packed anew f
 PRODUCE_VERSION = {0: 1, 1: 2, 2: 5}  # by magic
 NOT_YET = (3, 5, 6)  # error codes of a topic that has just been created
 WHOLE_SEGMENT_BYTES = 1 << 24
-START_SECONDS = 60.0
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 
@@ -90,9 +90,7 @@ def fill(broker: BrokerProcess) -> None:
 def wait_for_checkpoint(data_dir: Path) -> None:
     """Return once a crash would not undo what `fill` deleted: that is written down from time to time only."""
     checkpoint = OffsetCheckpointFile(data_dir / LOG_START_OFFSET_CHECKPOINT)
-    deadline = time.monotonic() + START_SECONDS
-    while checkpoint.read().get(TopicPartition("trimmed", 0)) != TRIMMED_BELOW:
-        assert time.monotonic() < deadline, "the log start offset is not written down"
+    wait_until(lambda: checkpoint.read().get(TopicPartition("trimmed", 0)) == TRIMMED_BELOW, "the log start offset")
 
 
 def various_records(number: int) -> list[Record]:
@@ -123,12 +121,14 @@ def produce(connection: RawConnection, topic: str, records: bytes | bytearray, *
 
 def when_led(connection: RawConnection, key: ApiKey, version: int, body: Any) -> Any:
     """The partition's row of the answer; Apache Kafka needs a moment until it leads."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        row = the_partition(connection.call(key, version, body))
-        if row.error_code not in NOT_YET:
-            return row
-        assert time.monotonic() < deadline, f"still no leader: {row}"
+    rows: list[Any] = []
+
+    def is_led() -> bool:
+        rows.append(the_partition(connection.call(key, version, body)))
+        return rows[-1].error_code not in NOT_YET
+
+    wait_until(is_led, f"the leader for {key.name}")
+    return rows[-1]
 
 
 def delete_records(connection: RawConnection, topic: str, before_offset: int) -> None:
