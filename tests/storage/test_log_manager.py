@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,19 +25,16 @@ RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-
 
 
 class TestDirectory:
-    def test_a_missing_directory_is_made(self, tmp_path: Path) -> None:
-        opened(tmp_path / "a" / "b")
-
-        assert (tmp_path / "a" / "b" / "meta.properties").exists()
-
-    def test_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
-        first = opened(tmp_path)
+    def test_a_missing_directory_is_made_and_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
+        directory = tmp_path / "a" / "b"
+        first = opened(directory)
+        assert (directory / "meta.properties").exists()
 
         with pytest.raises(LogDirectoryError, match="in use by another broker"):
-            opened(tmp_path)
+            opened(directory)
 
         first.close()
-        opened(tmp_path)
+        opened(directory)
 
     def test_the_lock_holds_against_another_process_that_locks_as_java_does(
         self, manager: LogManager, tmp_path: Path
@@ -107,28 +105,18 @@ class TestLogs:
         manager.close()
         assert values_of(opened(tmp_path).logs[ORDERS]) == ["a"]
 
-    def test_topics_have_their_settings(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, max_message_bytes="100")
-
-        assert log_in(manager).config.max_message_bytes == 100
-        assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
-
-    def test_new_settings_reach_open_logs(self, manager: LogManager) -> None:
+    def test_topics_have_their_settings_and_new_ones_reach_open_logs(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, max_message_bytes="300")
         log = log_in(manager)
+        assert log.config.max_message_bytes == 300
+        assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
         append(log, "x" * 200)
 
-        manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
-
-        assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
-
-    def test_settings_that_cannot_be_change_nothing(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, max_message_bytes="100")
-        log = log_in(manager)
-
         code = refusal_of(lambda: manager.set_topic_overrides("orders", {"segment.bytes": "1"}))
+        assert (code, log.config.max_message_bytes) == (ErrorCode.INVALID_CONFIG, 300)
 
-        assert code is ErrorCode.INVALID_CONFIG
-        assert log.config.max_message_bytes == 100
+        manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
+        assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
 
     def test_a_log_that_cannot_be_made_leaves_no_directory(self, manager: LogManager) -> None:
         with no_space_in("minibroker.storage.segment.log_segment.LogSegment.open"):
@@ -161,13 +149,6 @@ class TestDeletion:
 
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def test_a_log_of_the_same_name_starts_empty(self, manager: LogManager) -> None:
-        append(log_in(manager), "a")
-        manager.delete_log(ORDERS)
-
-        assert append(log_in(manager), "b").first_offset == 0
-        assert values_of(log_in(manager)) == ["b"]
 
     @pytest.mark.parametrize("is_late", [False, True])  # the thread that writes the checkpoints may be slow
     def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(
@@ -350,6 +331,20 @@ class TestUpkeep:
             assert manager.delete_check_interval_ms == interval_ms
 
 
+def no_space(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "no space")
+
+
+def fail_for_orders(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have a method of one of the two logs find the disk full."""
+    real = getattr(Log, name)
+
+    def fail(log: Log, *given: object) -> object:
+        return no_space() if log.topic_partition == ORDERS else real(log, *given)
+
+    monkeypatch.setattr(Log, name, fail)
+
+
 class TestFailingDisk:
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EFBIG])
     def test_a_full_disk_is_an_answer_and_passes(self, manager: LogManager, number: int) -> None:
@@ -380,29 +375,21 @@ class TestFailingDisk:
         manager.close()
         assert MARKER not in names_in(tmp_path)
 
-    def test_a_failed_fsync_takes_it_offline_even_if_the_disk_is_only_full(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_fsync_takes_it_offline_even_if_the_disk_is_only_full(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=0))
         log = log_in(manager)
         append(log, "a")
 
-        def full(fd: int) -> None:
-            raise OSError(errno.ENOSPC, "no space")
-
-        monkeypatch.setattr(os, "fdatasync", full)
-        manager.flush_dirty_logs(NOW_MS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fdatasync", no_space)
+            manager.flush_dirty_logs(NOW_MS)
 
         assert manager.is_offline
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_failed_flush_is_a_storage_error_with_its_reason(self, tmp_path: Path) -> None:
-        error = LogFlushError(errno.EIO, "fsync of somewhere")
-
+    def test_a_failed_flush_is_a_storage_error_with_its_reason_and_other_exceptions_pass_through(self) -> None:
         with pytest.raises(KafkaError, match="fsync of somewhere"), map_storage_errors():
-            raise error
-
-    def test_other_exceptions_pass_through(self) -> None:
+            raise LogFlushError(errno.EIO, "fsync of somewhere")
         with pytest.raises(ZeroDivisionError), map_storage_errors():
             raise ZeroDivisionError
         with pytest.raises(KafkaError, match="not this"), map_storage_errors():
@@ -415,14 +402,7 @@ class TestFailingDisk:
         for key in (ORDERS, OTHERS):
             append(log_in(manager, key), "a")
             log_in(manager, key).update_high_watermark(1)
-        real = Log.delete_old_segments
-
-        def full(log: Log, now_ms: int) -> int:
-            if log.topic_partition == ORDERS:
-                raise OSError(errno.ENOSPC, "no space")
-            return real(log, now_ms)
-
-        monkeypatch.setattr(Log, "delete_old_segments", full)
+        fail_for_orders(monkeypatch, "delete_old_segments")
 
         assert manager.cleanup_logs(NOW_MS + 1000) == 1
 
@@ -451,14 +431,8 @@ class TestFailingDisk:
     ) -> None:
         for key in (ORDERS, OTHERS):
             append(log_in(manager, key), "a")
-        real = Log.close
 
-        def full(log: Log) -> None:
-            if log.topic_partition == ORDERS:
-                raise OSError(errno.ENOSPC, "no space")
-            real(log)
-
-        monkeypatch.setattr(Log, "close", full)
+        fail_for_orders(monkeypatch, "close")
         with pytest.raises(OSError, match="no space"):
             manager.close()
         monkeypatch.undo()
