@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,32 +128,25 @@ class TestFollowing:
 
 
 class TestReading:
-    def test_a_read_gives_the_file_and_where(self, log: Log) -> None:
+    def test_a_read_gives_the_file_and_where_and_nothing_at_the_end_of_the_log(self, log: Log) -> None:
         append(log, "a")
         append(log, "b")
 
-        found = log.read(1, 10_000)
+        found, end = log.read(1, 10_000), log.read(2, 100)
 
         assert isinstance(found.records, FileSlice)
         size = found.records.size_bytes
         assert found.offset_metadata == (1, 0, size)
         assert found.records.position == size
+        assert (end.records, end.offset_metadata) == (b"", log.log_end_offset_metadata)
+        for outside in (3, -1):
+            assert refusal_of(partial(log.read, outside, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_the_end_of_the_log_is_no_error_and_one_further_is(self, log: Log) -> None:
-        append(log, "a")
-
-        assert log.read(1, 100).records == b""
-        assert log.read(1, 100).offset_metadata == log.log_end_offset_metadata
-        assert refusal_of(lambda: log.read(2, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
-        assert refusal_of(lambda: log.read(-1, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
-
-    def test_a_read_ends_with_its_segment(self, rolled: Log) -> None:
-        assert [batch.base_offset for batch in batches_of(rolled)] == list(range(9))
-        assert rolled.read(0, 10_000).size_bytes == rolled.segments.first.size_bytes
-
-    def test_nothing_is_read_from_max_offset_on(self, rolled: Log) -> None:
+    def test_a_read_ends_with_its_segment_or_before_max_offset(self, rolled: Log) -> None:
         one = len(read_bytes(rolled, 0)) // 3
 
+        assert [batch.base_offset for batch in batches_of(rolled)] == list(range(9))
+        assert rolled.read(0, 10_000).size_bytes == rolled.segments.first.size_bytes
         assert rolled.read(0, 10_000, max_offset=2).size_bytes == 2 * one
         assert rolled.read(1, 10_000, max_offset=1).size_bytes == 0
         assert rolled.read(1, 10_000, max_offset=9).size_bytes == 2 * one
@@ -176,15 +170,13 @@ class TestReading:
 
 
 class TestOffsetsByTime:
-    def test_the_first_record_not_older_is_found_in_any_segment(self, rolled: Log) -> None:
+    def test_the_first_record_not_older_is_found_in_any_segment_from_the_log_start_offset_on(self, rolled: Log) -> None:
         for number in range(9):
             assert rolled.fetch_offset_by_timestamp(NOW_MS + number) == (NOW_MS + number, number)
         assert rolled.fetch_offset_by_timestamp(NOW_MS - 5) == (NOW_MS, 0)
         assert rolled.fetch_offset_by_timestamp(NOW_MS + 9) is None
 
-    def test_nothing_below_the_log_start_offset_is_found_and_its_ends_have_no_timestamp(self, rolled: Log) -> None:
         rolled.maybe_increment_log_start_offset(4)
-
         assert rolled.fetch_offset_by_timestamp(NOW_MS) == (NOW_MS + 4, 4)
         assert rolled.fetch_offset_by_timestamp(-2) == (-1, 4)
         assert rolled.fetch_offset_by_timestamp(-1) == (-1, 9)

@@ -126,15 +126,18 @@ class TestChoice:
         cleaner.done(others)
         assert cleaner.grab_filthiest_log(NOW_MS) is not None
 
-    @pytest.mark.parametrize(("ratio", "is_chosen"), [(0.49, True), (0.5, False), (0.51, False)])
-    def test_only_a_log_dirtier_than_its_ratio_is_chosen(
-        self, manager: LogManager, ratio: float, is_chosen: bool
+    @pytest.mark.parametrize(
+        ("ratio", "policy", "is_chosen"),
+        [(0.49, "compact", True), (0.5, "compact", False), (0.51, "compact", False), (0.49, "delete", False)],
+    )
+    def test_only_a_log_dirtier_than_its_ratio_is_chosen_and_none_that_is_only_deleted_from(
+        self, manager: LogManager, ratio: float, policy: str, is_chosen: bool
     ) -> None:
         log = log_in(manager)
         put_segment(log)
         clean(log)
         put_segment(log)
-        log.update_config(config_of(min_cleanable_dirty_ratio=ratio))
+        log.update_config(config_of(min_cleanable_dirty_ratio=ratio, cleanup_policy=(policy,)))
 
         assert (LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is not None) == is_chosen
 
@@ -146,12 +149,6 @@ class TestChoice:
 
         assert cleaner.grab_filthiest_log(NOW_MS + 1000) is None
         assert cleaner.grab_filthiest_log(NOW_MS + 1001) is not None
-
-    def test_topics_that_are_only_deleted_from_are_not(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, config_of(cleanup_policy=("delete",)))
-        put_segment(log_in(manager))
-
-        assert LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is None
 
     def test_one_that_failed_is_left_alone_and_named_once(
         self, manager: LogManager, caplog: pytest.LogCaptureFixture

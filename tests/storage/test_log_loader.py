@@ -88,15 +88,15 @@ class TestCleanStop:
         reopen(tmp_path)
         assert recovered == []
 
-    def test_a_damaged_end_is_found_though_the_stop_was_clean(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("is_after_clean_stop", [True, False])
+    def test_a_damaged_end_is_cut_off_though_the_stop_was_clean(
+        self, tmp_path: Path, is_after_clean_stop: bool
+    ) -> None:
         closed_log(tmp_path)
         path = tmp_path / f"{THIRD}.log"
-        path.write_bytes(path.read_bytes() + bytes(100))
+        path.write_bytes(path.read_bytes() + bytes(100))  # also what preallocation leaves
 
-        log = reopen(tmp_path)
-
-        assert values_of(log) == NINE
-        assert append(log, "more").first_offset == 9
+        assert_whole(reopen(tmp_path, is_after_clean_stop=is_after_clean_stop, recovery_point=6))
 
     def test_the_log_start_offset_is_kept_and_beyond_the_end_the_log_begins_anew(self, tmp_path: Path) -> None:
         closed_log(tmp_path)
@@ -190,17 +190,6 @@ class TestCrash:
         reopen(tmp_path, is_after_clean_stop=False, recovery_point=4)
 
         assert recovered == [3, 6]
-
-    def test_a_preallocated_tail_is_cut_off(self, tmp_path: Path) -> None:
-        config = replace(SMALL, preallocate=True)
-        log = open_log(tmp_path, config)
-        append(log, "a")
-        assert (tmp_path / f"{FIRST}.log").stat().st_size == config.segment_bytes
-
-        reopened = open_log(tmp_path, config)
-
-        assert values_of(reopened) == ["a"]
-        assert append(reopened, "b").first_offset == 1
 
     def test_segments_behind_damage_are_set_aside_not_deleted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -94,20 +94,12 @@ class TestDirectory:
 
 
 class TestLogs:
-    def test_a_log_is_made_once_and_found_again(self, manager: LogManager, tmp_path: Path) -> None:
+    def test_a_log_is_made_once_with_the_settings_of_its_topic_and_new_ones_reach_it(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, max_message_bytes="300")
         assert manager.get_log(ORDERS) is None
-
         log = log_in(manager)
-        append(log, "a")
-
         assert log_in(manager) is log is manager.get_log(ORDERS)
         assert manager.partitions_on_disk() == [ORDERS]
-        manager.close()
-        assert values_of(opened(tmp_path).logs[ORDERS]) == ["a"]
-
-    def test_topics_have_their_settings_and_new_ones_reach_open_logs(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, max_message_bytes="300")
-        log = log_in(manager)
         assert log.config.max_message_bytes == 300
         assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
         append(log, "x" * 200)
@@ -127,28 +119,24 @@ class TestLogs:
 
 
 class TestDeletion:
-    def test_the_directory_is_renamed_at_once_and_removed_later(self, manager: LogManager, tmp_path: Path) -> None:
-        append(log_in(manager), "a")
+    def test_the_directory_is_renamed_at_once_and_removed_later_and_the_log_refuses(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
+        log = log_in(manager)
+        append(log, "a")
 
         manager.delete_log(ORDERS)
 
         (renamed,) = (name for name in names_in(tmp_path) if name.endswith("-delete"))
         assert renamed.startswith("orders-0.")
         assert manager.get_log(ORDERS) is None
+        for action in (lambda: append(log, "b"), lambda: log.read(0, 100)):
+            assert refusal_of(action) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         remove_deleted(manager, NOW_MS)
         assert remove_deleted(manager, NOW_MS + 999) == 0
         assert renamed in names_in(tmp_path)
         assert remove_deleted(manager, NOW_MS + 1000) == 1
         assert renamed not in names_in(tmp_path)
-
-    def test_who_still_holds_the_log_is_told_that_it_is_gone(self, manager: LogManager) -> None:
-        log = log_in(manager)
-        append(log, "a")
-
-        manager.delete_log(ORDERS)
-
-        assert refusal_of(lambda: append(log, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize("is_late", [False, True])  # the thread that writes the checkpoints may be slow
     def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(
@@ -200,28 +188,24 @@ class TestDeletion:
 
 
 class TestStops:
-    def test_the_marker_is_there_only_between_a_stop_and_a_start(self, manager: LogManager, tmp_path: Path) -> None:
-        append(log_in(manager), "a")
-        assert MARKER not in names_in(tmp_path)
-        manager.close()
-        assert MARKER in names_in(tmp_path)
-
-        again = opened(tmp_path)
-
-        assert MARKER not in names_in(tmp_path)
-        assert values_of(again.logs[ORDERS]) == ["a"]
-
-    def test_a_stop_writes_down_how_far_everything_is(self, manager: LogManager, tmp_path: Path) -> None:
+    def test_a_stop_writes_down_how_far_everything_is_with_a_marker_until_the_next_start(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.update_high_watermark(6)
         log.delete_records(2)
         append(log_in(manager, OTHERS), "a")
+        assert MARKER not in names_in(tmp_path)
 
         manager.close()
 
+        assert MARKER in names_in(tmp_path)
         assert OffsetCheckpointFile(tmp_path / RECOVERY_POINTS).read() == {ORDERS: 6, OTHERS: 1}
         assert OffsetCheckpointFile(tmp_path / START_OFFSETS).read() == {ORDERS: 2}
+        again = opened(tmp_path)
+        assert MARKER not in names_in(tmp_path)
+        assert (again.logs[ORDERS].log_start_offset, values_of(again.logs[ORDERS])) == (2, [*"abcdef"])
 
     def test_the_high_watermark_is_kept_but_never_beyond_the_end(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), *"abc")
@@ -288,7 +272,7 @@ class TestUpkeep:
 
         assert dict(log_in(manager).producer_state.producers) == {}
 
-    def test_flush_ms_forces_what_is_old_enough(self, tmp_path: Path) -> None:
+    def test_flush_ms_forces_what_is_old_enough_and_a_rolled_segment_needs_no_asking(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=1000))
         log = log_in(manager)
         append(log, "a")
@@ -298,15 +282,11 @@ class TestUpkeep:
         manager.flush_dirty_logs(NOW_MS + 1000)
         assert log.unflushed_messages == 0
 
-    def test_a_rolled_segment_is_forced_without_being_asked(self, manager: LogManager) -> None:
-        log = log_in(manager)
-        append(log, "a")
-        log.roll(NOW_MS)
         append(log, "b")
-
+        log.roll(NOW_MS)
+        append(log, "c")
         manager.flush_dirty_logs(NOW_MS)
-
-        assert log.recovery_point == 1
+        assert log.recovery_point == 2
 
     def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, manager: LogManager) -> None:
         log = log_in(manager)

@@ -115,21 +115,15 @@ class TestFlushing:
         rolled.flush()
         assert (rolled.recovery_point, rolled.unflushed_messages) == (9, 0)
 
-    def test_flush_messages_asks_for_a_flush_before_the_ack(self, tmp_path: Path) -> None:
+    def test_flush_messages_asks_for_a_flush_before_the_ack_of_a_duplicate_too(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LogConfig(flush_messages=3))
-
-        assert [append(log, "a").needs_flush for _ in range(4)] == [False, False, True, True]
-        log.flush()
-        assert not append(log, "a").needs_flush
-
-    def test_a_duplicate_waits_for_the_flush_of_the_first_time(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig(flush_messages=1))
         batch = batch_of(["a"], producer_id=1, sequence=0)
-        send(log, bytearray(batch))
 
-        assert send(log, bytearray(batch)).needs_flush
+        assert [append(log, "a").needs_flush for _ in range(2)] == [False, False]
+        assert [send(log, bytearray(batch)).needs_flush for _ in range(2)] == [True, True]
         log.flush()
         assert not send(log, bytearray(batch)).needs_flush
+        assert not append(log, "a").needs_flush
 
     def test_only_files_with_something_new_are_forced_and_none_stays_open(
         self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -355,23 +349,15 @@ class TestRetention:
         assert log.delete_old_segments(NOW_MS) == 1
         assert segment_bases(log) == [3, 6]
 
-    def test_when_all_go_an_empty_segment_takes_their_place(self, tmp_path: Path) -> None:
+    def test_when_all_go_an_empty_segment_takes_their_place_and_files_stay_for_the_delay(self, tmp_path: Path) -> None:
         log = roll_three(tmp_path, replace(SMALL, retention_ms=0))
         log.update_high_watermark(9)
 
-        assert log.delete_old_segments(NOW_MS + 10_000) == 3
+        assert [log.delete_old_segments(NOW_MS + passed_ms) for passed_ms in (10_000, 20_000)] == [3, 0]
         assert (segment_bases(log), log.log_start_offset, log.log_end_offset) == ([9], 9, 9)
-        assert log.delete_old_segments(NOW_MS + 20_000) == 0
         assert append(log, "a").first_offset == 9
-
-    def test_files_stay_for_the_delay(self, rolled: Log, tmp_path: Path) -> None:
-        rolled.update_high_watermark(9)
-        rolled.maybe_increment_log_start_offset(3)
-        rolled.delete_old_segments(NOW_MS)
-
         assert "00000000000000000000.log.deleted" in names_in(tmp_path)
-        assert remove_deleted(rolled, NOW_MS + 999) == 0
-        assert remove_deleted(rolled, NOW_MS + 1000) == 1
+        assert [remove_deleted(log, NOW_MS + passed_ms) for passed_ms in (10_999, 11_000)] == [0, 3]
         assert not [name for name in names_in(tmp_path) if name.endswith(".deleted")]
 
     def test_producers_of_deleted_records_are_forgotten(self, tmp_path: Path) -> None:
