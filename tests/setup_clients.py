@@ -92,15 +92,8 @@ def prepare_java_client(version: str) -> str:
         work.mkdir(parents=True)
         jars = (f"org.apache.kafka:kafka-clients:{version}", *JAVA_DRIVER_JARS)
         (work / "pom.xml").write_text(POM.format(dependencies="".join(map(dependency, jars))))
-        run(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(work / "pom.xml"),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={work}",
-        )
+        copying = ("dependency:copy-dependencies", f"-DoutputDirectory={work}")
+        run("mvn", "-q", "-B", "-f", str(work / "pom.xml"), *copying)
         work.rename(folder)
     need("java", "install a JDK (Debian: default-jdk-headless)")
     return str(folder)
