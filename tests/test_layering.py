@@ -18,10 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TOOLKIT = "src/minibroker"  # what users touch; beside it in `src` are links to the other packages
-PARTS = ("protocol", "storage", "purgatory", "transcript", "broker", "spark_jobs")
-PACKAGES = (*PARTS, TOOLKIT)
+from tests.sources import PACKAGES, PARTS, ROOT, TOOLKIT, source_files
+
 FRONT_DOOR = ROOT / TOOLKIT / "__main__.py"
 
 # What a package may import of ours, besides itself. The demo is a program of its own, on top of the rest.
@@ -88,10 +86,6 @@ class Import(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} imports {self.module}"
-
-
-def source_files(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 def files_of(package: str) -> list[Path]:
