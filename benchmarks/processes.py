@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
-STOP_SECONDS = 20.0
-LOG_SECONDS = 10.0
+STOP_SECONDS = 60.0
+LOG_SECONDS = 60.0
 LOG_POLL_SECONDS = 0.01
 PORTS_TO_GIVE = range(10_000, 20_000)
 PORT_ATTEMPTS = 100
@@ -118,7 +118,7 @@ class ServerProcess:
         return self.wait_for_exit()
 
     def wait_for_exit(self, seconds: float = STOP_SECONDS) -> int:
-        """Its exit status. Raises ProcessError when it goes on."""
+        """Wait for its end; return the exit status. Raises ProcessError if it goes on."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

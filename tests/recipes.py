@@ -24,8 +24,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 RECIPES = ROOT / "docs" / "recipes"
 SHELL = "/bin/bash"
-COMMAND_SECONDS = 120
-END_SECONDS = 20
+COMMAND_SECONDS = 240
+END_SECONDS = 30
 BLOCK = re.compile(r"^```(\S+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = "console"
 PROMPT = "$ "

@@ -10,6 +10,7 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/franz-go              the client of Go, and the driver that is built with it
     .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
+    .deps/kafka-2.0.1 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -54,6 +56,16 @@ FRANZ_GO = DEPS / "franz-go"
 FRANZ_GO_SOURCE = DRIVERS / "franz_go"
 COMPILE_SECONDS = 120.0
 GO_BUILD_SECONDS = 300.0
+# Each has its place in the code that uses it.
+FETCH_APACHE_KAFKA = """
+from benchmarks.apache_kafka import kafka_jars
+from minibroker.broker.config.profiles import RELEASES
+print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.values()))
+"""
+FETCH_CONNECTOR = """
+from minibroker.spark_jobs.session import connector_jars
+print(connector_jars()[0].parent)
+"""
 HOW_TO_PREPARE = "run `python tests/setup_clients.py`"
 
 
@@ -80,15 +92,8 @@ def prepare_java_client(version: str) -> str:
         work.mkdir(parents=True)
         jars = (f"org.apache.kafka:kafka-clients:{version}", *JAVA_DRIVER_JARS)
         (work / "pom.xml").write_text(POM.format(dependencies="".join(map(dependency, jars))))
-        run(
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(work / "pom.xml"),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={work}",
-        )
+        copying = ("dependency:copy-dependencies", f"-DoutputDirectory={work}")
+        run("mvn", "-q", "-B", "-f", str(work / "pom.xml"), *copying)
         work.rename(folder)
     need("java", "install a JDK (Debian: default-jdk-headless)")
     return str(folder)
@@ -183,6 +188,14 @@ def franz_go_driver(*, is_online: bool) -> Path:
     return compiled_once("franz-go/driver", sources, build_into) / "driver"
 
 
+def prepare_by(program: str) -> str:
+    """What a program of this project fetches. Raises RuntimeError with its last line, which says why it did not."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+    return done.stdout.strip()
+
+
 def prepare_kcat() -> str:
     if shutil.which("kcat") is None:
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -209,20 +222,33 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
+Parts = dict[str, Callable[[], str]]
+
+
+def prepare(parts: Parts) -> None:
+    for name, part in parts.items():
+        try:
+            print(f"{name}: {part()}", flush=True)
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            print(f"{name}: not available, its tests will be skipped: {error}", flush=True)
+
+
 def main() -> int:
-    parts: dict[str, Callable[[], str]] = {
-        "kafka-python 2.3": prepare_old_kafka_python,
+    through_maven: Parts = {  # one after the other: they share its repository
         **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
         "Java drivers": prepare_java_drivers,
-        "kafkajs": prepare_kafkajs,
-        "franz-go": prepare_franz_go,
-        "kcat": prepare_kcat,
+        "Apache Kafka": partial(prepare_by, FETCH_APACHE_KAFKA),
     }
-    for name, prepare in parts.items():
-        try:
-            print(f"{name}: {prepare()}")
-        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
-            print(f"{name}: not available, its tests will be skipped: {error}")
+    lines: list[Parts] = [
+        through_maven,
+        {"kafka-python 2.3": prepare_old_kafka_python},
+        {"Spark's connector": partial(prepare_by, FETCH_CONNECTOR)},
+        {"kafkajs": prepare_kafkajs},
+        {"franz-go": prepare_franz_go},
+        {"kcat": prepare_kcat},
+    ]
+    with ThreadPoolExecutor(len(lines)) as pool:
+        list(pool.map(prepare, lines))
     return 0
 
 

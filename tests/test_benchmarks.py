@@ -19,8 +19,10 @@ def measured(metric: str, now: list[float], before: list[float]) -> Change | Non
     return Measurement("case", metric, "text", "", {MINIBROKER: now, BEFORE: before}).change(MINIBROKER, BEFORE)
 
 
-def test_what_is_better_in_one_round_and_worse_in_another_has_not_changed() -> None:
+def test_nothing_is_said_of_rounds_that_disagree_or_are_few_or_of_one_contender_alone() -> None:
     assert measured("fetches_per_s", [100, 104, 99, 100, 100], [101, 100, 98, 100, 100]) is None
+    assert measured("fetches_per_s", [50, 50, 50, 50], [100, 100, 100, 100]) is None
+    assert Measurement("case", "metric", "text", "", {MINIBROKER: [1.0]}).change(MINIBROKER, BEFORE) is None
 
 
 def test_a_rate_that_is_lower_in_every_round_is_worse() -> None:
@@ -35,14 +37,6 @@ def test_a_time_that_is_lower_in_every_round_is_better() -> None:
 
     assert change == Change(Spread(0.5, 0.5, 0.5), is_worse=False, is_apart=True)
     assert change.text == "better beyond the spread"
-
-
-def test_nothing_is_said_after_few_rounds() -> None:
-    assert measured("fetches_per_s", [50, 50, 50, 50], [100, 100, 100, 100]) is None
-
-
-def test_nothing_is_said_of_what_only_one_contender_has() -> None:
-    assert Measurement("case", "metric", "text", "", {MINIBROKER: [1.0]}).change(MINIBROKER, BEFORE) is None
 
 
 def test_contenders_take_turns_at_being_first_and_warm_ups_are_not_kept() -> None:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-TOOLKIT = "src/minibroker"  # what users touch; beside it in `src` are links to the other packages
-PARTS = ("protocol", "storage", "purgatory", "transcript", "broker", "spark_jobs")
-PACKAGES = (*PARTS, TOOLKIT)
+from tests.sources import PACKAGES, PARTS, ROOT, TOOLKIT, source_files
+
 FRONT_DOOR = ROOT / TOOLKIT / "__main__.py"
 
 # What a package may import of ours, besides itself. The demo is a program of its own, on top of the rest.
@@ -89,10 +88,6 @@ class Import(NamedTuple):
         return f"{self.path}:{self.line} imports {self.module}"
 
 
-def source_files(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-
-
 def files_of(package: str) -> list[Path]:
     """The source files of a package, without those of a package inside it that has rules of its own."""
     inner = {path for each in OURS if each.startswith(f"{package}/") for path in source_files(each)}
@@ -140,16 +135,18 @@ def fail_if(broken: list[str], what_to_do: str) -> None:
         pytest.fail("\n".join([*dict.fromkeys(broken), "", f"What to do: {what_to_do}"]), pytrace=False)
 
 
+def broken_imports(paths: list[Path], is_wrong: Callable[[Path, str], bool]) -> list[str]:
+    """The imports in these files of modules that are wrong there."""
+    return [str(each) for path in paths for each in imports_of(path) if is_wrong(path, each.module)]
+
+
 @pytest.mark.parametrize("package", OURS)
 def test_a_package_imports_only_what_is_below_it(package: str) -> None:
-    allowed = OURS[package] | {package}
+    allowed = OURS[package] | {package, None}
 
-    broken = [
-        str(each)
-        for path in files_of(package)
-        for each in imports_of(path)
-        if (target := package_of(each.module)) is not None and target not in allowed and path != FRONT_DOOR
-    ]
+    broken = broken_imports(
+        files_of(package), lambda path, module: path != FRONT_DOOR and package_of(module) not in allowed
+    )
 
     fail_if(
         broken,
@@ -159,18 +156,13 @@ def test_a_package_imports_only_what_is_below_it(package: str) -> None:
 
 
 def test_only_the_front_door_leads_to_the_broker() -> None:
-    broken = [
-        str(each)
-        for path in source_files(TOOLKIT)
-        for each in imports_of(path)
-        if package_of(each.module) == "broker" and path != FRONT_DOOR
-    ]
-    front_door = [each.module for each in imports_of(FRONT_DOOR)]
-    broken += [
-        f"{TOOLKIT}/__main__.py imports {module}"
-        for module in front_door
-        if package_of(module) == "broker" and not module.startswith("minibroker.broker.__main__")
-    ]
+    broken = broken_imports(
+        source_files(TOOLKIT),
+        lambda path, module: (
+            package_of(module) == "broker"
+            and not (path == FRONT_DOOR and module.startswith("minibroker.broker.__main__"))
+        ),
+    )
 
     fail_if(
         broken,
@@ -183,9 +175,7 @@ def test_only_the_front_door_leads_to_the_broker() -> None:
 def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
     allowed = OTHERS[package] | {"minibroker", "_typeshed"} | set(sys.stdlib_module_names)
 
-    broken = [
-        str(each) for path in files_of(package) for each in imports_of(path) if each.module.split(".")[0] not in allowed
-    ]
+    broken = broken_imports(files_of(package), lambda path, module: module.split(".")[0] not in allowed)
 
     fail_if(
         broken,
@@ -195,31 +185,28 @@ def test_a_package_uses_only_the_libraries_it_is_meant_to(package: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("library", "home"), [("construct", {"protocol"}), ("trio", {"broker"})])
-def test_a_library_that_shapes_code_stays_at_home(library: str, home: set[str]) -> None:
-    broken = [
-        str(each)
-        for path in source_files(*PACKAGES)
-        for each in imports_of(path)
-        if each.module.split(".")[0] == library and path.relative_to(ROOT).parts[0] not in home
-    ]
+@pytest.mark.parametrize(
+    ("library", "home"),
+    [
+        ("construct", "protocol"),
+        ("trio", "broker"),
+        # An installation without pytest works: only pytest itself loads the plugin.
+        ("pytest", f"{TOOLKIT}/pytest_plugin.py"),
+    ],
+)
+def test_a_library_that_shapes_code_stays_at_home(library: str, home: str) -> None:
+    broken = broken_imports(
+        source_files(*PACKAGES),
+        lambda path, module: (
+            module.split(".")[0].lstrip("_") == library and not path.relative_to(ROOT).is_relative_to(home)
+        ),
+    )
 
     fail_if(
         broken,
-        f"{library} belongs in {' and '.join(home)}/ (and in tests). Have that package offer what you need in"
-        " plain Python: bytes in and objects out, a deadline in milliseconds, a function to call.",
+        f"{library} belongs in {home} (and in tests). Have that package offer what you need in plain Python:"
+        " bytes in and objects out, a deadline in milliseconds, a function to call.",
     )
-
-
-def test_pytest_is_needed_by_its_plugin_only() -> None:
-    broken = [
-        str(each)
-        for path in source_files(*PACKAGES)
-        for each in imports_of(path)
-        if each.module.split(".")[0] in {"pytest", "_pytest"} and path != ROOT / TOOLKIT / "pytest_plugin.py"
-    ]
-
-    fail_if(broken, "an installation without pytest works: only pytest itself loads pytest_plugin.py.")
 
 
 def part_of(package: str, module_or_path: str) -> str:
@@ -280,12 +267,9 @@ def test_importing_a_package_runs_next_to_nothing() -> None:
 
 
 def test_no_test_imports_from_another_test() -> None:
-    broken = [
-        str(each)
-        for path in source_files("tests")
-        for each in imports_of(path)
-        if each.module.startswith("tests.") and ".test_" in each.module
-    ]
+    broken = broken_imports(
+        source_files("tests"), lambda path, module: module.startswith("tests.") and ".test_" in module
+    )
 
     fail_if(broken, "move what both need into a module beside them, named after what is in it.")
 
@@ -308,18 +292,7 @@ def test_the_broker_listens_before_the_heavy_imports() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
-    heavy = {
-        "trio",
-        "construct",
-        "crc32c",
-        "lz4",
-        "cramjam",
-        "kafka",
-        "typer",
-        "rich",
-        "dataclasses",
-        "asyncio",
-    }
+    heavy = {"trio", "construct", "crc32c", "lz4", "cramjam", "kafka", "typer", "rich", "dataclasses", "asyncio"}
     fail_if(
         sorted(f"imported before listening: {name}" for name in heavy & set(loaded.stdout.split())),
         "import it in the function that needs it, after listening (see broker/__main__.py), or not at all.",
@@ -368,6 +341,30 @@ def test_the_tree_in_architecture_md_is_the_tree() -> None:
         + [f"in ARCHITECTURE.md, but no file: {name}" for name in sorted(listed - real)],
         "write the tree in ARCHITECTURE.md as it is: one line a file, with what it is for, under its folder.",
     )
+
+
+def test_the_diagram_is_drawn_from_what_is_there() -> None:
+    drawing = runpy.run_path(str(ROOT / "docs" / "diagrams" / "architecture.py"))
+    picture = (ROOT / "docs" / "diagrams" / "architecture.svg").read_text(encoding="utf-8")
+
+    missing = [
+        f"{part.folder} {file}"
+        for part in drawing["PARTS"]
+        for file, _ in part.files
+        if not any((ROOT / folder / file).is_file() for folder in folders_drawn(part.folder))
+    ]
+
+    fail_if(missing, "these files are drawn and are not there: correct docs/diagrams/architecture.py.")
+    fail_if(
+        [] if picture == drawing["picture"]() + "\n" else ["architecture.svg is not what its script draws"],
+        "python docs/diagrams/architecture.py > docs/diagrams/architecture.svg",
+    )
+
+
+def folders_drawn(title: str) -> list[str]:
+    """The folders that a part's title names, and the one they are in: `broker/group/, transaction/` in `broker/`."""
+    first = title.split(",")[0]
+    return [first, first.split("/")[0]]
 
 
 def test_the_tree_is_read_as_it_is_written() -> None:

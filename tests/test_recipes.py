@@ -121,14 +121,24 @@ def serve_of(start: str) -> str:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "program", "printed"),
+    [
+        pytest.param(0, "pytest -q", "1 passed", id="pytest"),
+        pytest.param(1, "python", "hello", marks=pytest.mark.spark, id="spark"),
+    ],
+)
+def test_the_readmes_first_screen_does_what_it_says(tmp_path: Path, number: int, program: str, printed: str) -> None:
+    if program == "python":
+        skip_what_cannot_run("spark")
     address = f"127.0.0.1:{free_port()}"
-    commands, (of_pytest, _) = first_screen(address)
+    commands, programs = first_screen(address)
+    assert len(programs) == 2
 
     with shell(tmp_path, address) as started:
         follow(started, commands)
-        started.write({"test_first.py": of_pytest})
-        started.run(Command("pytest -q test_first.py", ["1 passed"]))
+        started.write({"test_first.py": programs[number]})
+        started.run(Command(f"{program} test_first.py", [printed]))
 
 
 @pytest.mark.integration
@@ -148,33 +158,14 @@ def test_the_readmes_six_lines_of_a_client_do_what_they_say(tmp_path: Path, numb
     assert len(programs) == 2
 
 
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.spark
-def test_the_readmes_spark_lines_do_what_they_say(tmp_path: Path) -> None:
-    skip_what_cannot_run("spark")
-    address = f"127.0.0.1:{free_port()}"
-    commands, (_, of_spark) = first_screen(address)
-
-    with shell(tmp_path, address) as started:
-        follow(started, commands)
-        started.write({"first_look.py": of_spark})
-        started.run(Command("python first_look.py", ["hello"]))
-
-
-def test_a_recipe_is_read_as_it_is_written() -> None:
+def test_a_recipe_and_a_ci_job_are_read_as_they_are_written() -> None:
     text = "# Title\n```\npip install x\n```\n```python a.py\nprint(1)\n```\n```console\n$ python a.py\n1 ... 2\n```\n"
-
-    assert files_of(text) == {"a.py": "print(1)\n"}
-    assert commands_of(text) == [Command("python a.py", ["1 ... 2"])]
-
-
-def test_a_ci_job_is_read_as_it_is_written() -> None:
     github = "steps:\n  - uses: x\n  - run: pip install x\n  - run: a b\n  - run: |\n      c |\n        d\n    if: e\n"
     gitlab = "before_script:\n  - a\nscript:\n  - b\n  - c\nartifacts:\n  - d\n"
 
-    assert script_of(github) == "a b\nc |\nd"
-    assert script_of(gitlab) == "a\nb\nc"
+    assert files_of(text) == {"a.py": "print(1)\n"}
+    assert commands_of(text) == [Command("python a.py", ["1 ... 2"])]
+    assert (script_of(github), script_of(gitlab)) == ("a b\nc |\nd", "a\nb\nc")
 
 
 @pytest.mark.parametrize(
@@ -185,23 +176,16 @@ def test_expected_lines_come_in_order(output: str, missing: str | None) -> None:
 
 
 @pytest.mark.slow
-def test_a_background_command_is_waited_for_and_ends_with_the_recipe(tmp_path: Path) -> None:
-    with shell(tmp_path) as started:
-        started.run(Command("sh -c 'echo $$ > pid; sleep 0.1; echo ready; sleep 60' &", ["ready"]))
-        assert is_running(tmp_path / "pid")
-
-    assert not is_running(tmp_path / "pid")
-
-
-@pytest.mark.slow
-def test_a_background_command_is_killed_by_its_number(tmp_path: Path) -> None:
+def test_background_commands_are_waited_for_killed_by_their_number_and_end_with_the_recipe(tmp_path: Path) -> None:
     with shell(tmp_path) as started:
         for name in ("one", "two"):
-            started.run(Command(f"sh -c 'echo $$ > {name}; echo ready; sleep 60' &", ["ready"]))
+            started.run(Command(f"sh -c 'echo $$ > {name}; sleep 0.1; echo ready; sleep 60' &", ["ready"]))
+            assert is_running(tmp_path / name)
 
         started.run(Command("kill %1", []))
 
         assert (is_running(tmp_path / "one"), is_running(tmp_path / "two")) == (False, True)
+    assert not is_running(tmp_path / "two")
 
 
 @pytest.mark.slow

@@ -1,18 +1,19 @@
-"""What transactional producers ask, what other coordinators ask, and what is told of producers and transactions.
+"""The APIs of transactional producers, and WriteTxnMarkers of other coordinators.
 
 InitProducerId v0-v4 · AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v3 · WriteTxnMarkers v0-v1.
-Behavior: as kafka 2.0.1 KafkaApis; one partition that is not there keeps AddPartitionsToTxn from adding any.
-Version notes: InitProducerId v3 knows who the producer was (KIP-360), v4 PRODUCER_FENCED, which the others know from
-v2; TxnOffsetCommit v3 knows the member that read what is committed (KIP-447).
+Behavior: as kafka 2.0.1 KafkaApis; AddPartitionsToTxn adds none if one of the partitions does not exist.
+Version notes: InitProducerId v3 has the producer's previous identity (KIP-360), v4 knows PRODUCER_FENCED, which the
+others know from v2; TxnOffsetCommit v3 has the group member that consumed the records (KIP-447).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
@@ -21,21 +22,17 @@ from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
 from minibroker.broker.transaction.transaction import NO_EPOCH, NO_PRODUCER_ID, ProducerIdentity
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.transactions import (
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
-    EndTxnResponse,
     InitProducerIdResponse,
     TxnOffsetCommitResponse,
     WriteTxnMarkersResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
 
-FIRST_INIT_WITH_PRODUCER_FENCED = 4
-FIRST_WITH_PRODUCER_FENCED = 2
 NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 Body = Any
@@ -43,7 +40,7 @@ MarkersOfProducer = dict[int, Errors]
 
 
 class TransactionApis:
-    """Handlers of what changes a transaction."""
+    """Handlers of the APIs that change a transaction."""
 
     def __init__(
         self,
@@ -79,7 +76,7 @@ class TransactionApis:
 
         def answer(result: Initialized) -> Body:
             producer_id, epoch = result.producer
-            error = fenced_for_version(result.error, request.api_version, FIRST_INIT_WITH_PRODUCER_FENCED)
+            error = known_code(ApiKey.INIT_PRODUCER_ID, request.api_version, result.error)
             return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)
 
         outcome = self._coordinator.initialize(body.transactional_id, body.transaction_timeout_ms, expected)
@@ -95,7 +92,7 @@ class TransactionApis:
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), partitions.keys())
 
         def answer(error: ErrorCode) -> Body:
-            error = fenced_for_version(error, request.api_version, FIRST_WITH_PRODUCER_FENCED)
+            error = known_code(ApiKey.ADD_PARTITIONS_TO_TXN, request.api_version, error)
             return AddPartitionsToTxnResponse(topics=rows_of(dict.fromkeys(partitions, error)))
 
         return then(outcome, answer)
@@ -110,19 +107,19 @@ class TransactionApis:
         return topic is not None and topic_partition.partition in topic.partitions
 
     def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """The offsets of a group are a partition of the transaction: the one of `__consumer_offsets` they live in."""
+        """Add the group's partition of `__consumer_offsets` to the transaction."""
         body = request.body
         partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
-        return then(outcome, partial(answer_with, AddOffsetsToTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, request))
 
     def end_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         outcome = self._coordinator.end(body.transactional_id, producer_of(body), is_commit=body.is_commit)
-        return then(outcome, partial(answer_with, EndTxnResponse, request.api_version))
+        return then(outcome, partial(answer_with, request))
 
     def txn_offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Offsets that count when the transaction is committed; those of partitions there are not, are refused."""
+        """Commit offsets that count once the transaction commits; refuse those of unknown partitions."""
         body = request.body
         now_ms = self._clock.wall_ms()
         commits = {
@@ -153,12 +150,12 @@ class TransactionApis:
         return then(outcome, answer)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """The markers of another coordinator, one after the other; answered by producer id, as Kafka does.
+        """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.
 
-        Raises KafkaError(UNKNOWN_SERVER_ERROR) for a producer there cannot be.
+        Raises KafkaError(UNKNOWN_SERVER_ERROR) for a negative producer id or epoch.
         """
         if any(row.producer_id < 0 or row.producer_epoch < 0 for row in request.body.markers):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker of no producer")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker has a negative producer id or epoch")
         outcome: MarkersOfProducer | Pending[MarkersOfProducer] = {}
         for row in request.body.markers:
             partitions = frozenset(partitions_of(row.topics))
@@ -175,15 +172,10 @@ class TransactionApis:
         return then(self._markers.write(marker), add)
 
 
-def fenced_for_version(error: ErrorCode, version: int, first_that_knows: int) -> ErrorCode:
-    """Older clients know a producer that was shut out by its epoch only."""
-    if error is ErrorCode.PRODUCER_FENCED and version < first_that_knows:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error
-
-
-def answer_with(make_response: Callable[..., Body], version: int, error: ErrorCode) -> Body:
-    return make_response(error_code=fenced_for_version(error, version, FIRST_WITH_PRODUCER_FENCED))
+def answer_with(request: Request, error: ErrorCode) -> Body:
+    """The answer of an API that has an error code and nothing else."""
+    code = known_code(request.api_key, request.api_version, error)
+    return API_TABLE[request.api_key].response(error_code=code)
 
 
 def producer_of(body: Body) -> ProducerIdentity:
@@ -191,12 +183,12 @@ def producer_of(body: Body) -> ProducerIdentity:
 
 
 def partitions_of(topics: Iterable[Any]) -> dict[TopicPartition, None]:
-    """Each partition once, in the order of the request."""
+    """The partitions, each once, in the order of the request."""
     return {TopicPartition(name, partition): None for name, partitions in topics for partition in partitions}
 
 
 def rows_of(errors: Errors) -> list[Any]:
-    """Errors as responses have them: under each topic, the partitions and their errors."""
+    """Group errors by topic, for a response: the partitions of each topic and their errors."""
     topics: dict[str, list[Any]] = {}
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append((partition, error))

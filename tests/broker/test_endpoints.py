@@ -42,7 +42,7 @@ TWO_PROTOCOLS = "A:PLAINTEXT,B:PLAINTEXT"
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"listeners": ""}, "at least one listener"),
+        ({"listeners": ""}, "no listener is given"),
         ({"listeners": "foo"}, "Unable to parse foo to a broker endpoint"),
         ({"listeners": "PLAINTEXT://h:65536"}, "Unable to parse"),
         ({"listeners": "FOO://h:1"}, "No security protocol defined for listener FOO"),

@@ -196,7 +196,7 @@ async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -
     broker = make_broker(profile=profile_of("0.10"))
     faulty = Faulty(broker)
 
-    with pytest.raises(ValueError, match=r"Apache Kafka 0\.10\.2\.2, as which this broker acts, has no KAFKA_STORAGE"):
+    with pytest.raises(ValueError, match=r"Apache Kafka 0\.10\.2\.2, which this broker acts as, has no KAFKA_STORAGE"):
         faulty.add("error", error="KAFKA_STORAGE_ERROR", api="produce")
     with pytest.raises(ValueError, match="this broker offers no API 'delete_groups'"):
         faulty.add("delay", seconds=1, api="delete_groups")
@@ -372,12 +372,12 @@ async def test_there_is_an_end_to_how_many_faults_can_be(faulty: Faulty) -> None
     for _ in range(1000):
         faulty.add("delay", seconds=1)
 
-    with pytest.raises(ValueError, match="there are 1000 faults; lift some"):
+    with pytest.raises(ValueError, match="1000 faults are active; lift some"):
         faulty.add("delay", seconds=1)
 
 
 async def test_a_fault_of_the_process_before_is_lifted_already(faulty: Faulty) -> None:
     faulty.injector.lift(3)
 
-    with pytest.raises(ValueError, match="there is no fault 3: faults go with the broker's process"):
+    with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)

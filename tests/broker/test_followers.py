@@ -525,3 +525,14 @@ async def test_which_records_are_not_deleted(broker: InMemoryBroker) -> None:
     assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
     assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]  # whatever the policy
     assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]
+
+
+async def test_row_59_a_produce_waits_for_its_last_record(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await broker.produce("t", [b"a"])
+    await follow(broker, "t", 1)
+    producing = await broker.park(broker.produce, "t", [b"b"], acks=-1)
+
+    await follow(broker, "t", 2)
+
+    assert (await producing.seen()).error_code == ErrorCode.NONE

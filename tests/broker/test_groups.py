@@ -154,9 +154,11 @@ async def test_a_sync_that_is_refused(client: GroupClient, body: dict[str, Any],
         ("joined", "sync", {"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ("joined", "sync", {"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ("joined", "sync", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ("joined", "sync", {"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
         ("joined", "heartbeat", {}, ErrorCode.REBALANCE_IN_PROGRESS),
         ("stable", "heartbeat", {"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ("stable", "heartbeat", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
+        ("stable", "heartbeat", {"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
 async def test_what_is_refused_in_which_state(
@@ -252,7 +254,9 @@ async def test_groups_are_listed_by_state_from_v4(client: GroupClient) -> None:
     assert [row[:2] for row in old.groups] == [("group", "consumer"), ("offsets", "")]
 
 
-async def test_a_group_with_members_cannot_be_deleted(client: GroupClient) -> None:
+async def test_a_group_with_members_cannot_be_deleted_not_even_while_it_rebalances(client: GroupClient) -> None:
+    await client.join()
+    assert await delete(client, "group") == [("group", ErrorCode.NON_EMPTY_GROUP)]
     await client.stable()
 
     assert await delete(client, "group", "nowhere") == [

@@ -15,11 +15,19 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.__main__ import STOP_SIGNALS, StartFailed, banner, listen_on, prepare_ready_file, run
+from minibroker.broker.__main__ import (
+    STOP_SIGNALS,
+    StartFailed,
+    banner,
+    listen_on,
+    parse_arguments,
+    prepare_ready_file,
+    run,
+)
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.serve_options import ServeOptions
 
-ENDED_SECONDS = 20
+ENDED_SECONDS = 60
 
 Serve = Callable[..., subprocess.Popen[str]]
 
@@ -117,8 +125,8 @@ def test_a_broker_whose_parent_has_ended_already_stops_in_order(serve: Serve) ->
     [
         ([], ["the data directory {}/data failed: .*"]),
         (["--set", "num.partitions=0", "--set", "log.segment.bytes=many"], ["Invalid value .*", "Invalid value .*"]),
-        (["--control", "{}/" + "x" * 120], ["cannot make the control socket {}/x+: .*too long; .* --control PATH"]),
-        (["--control", "{}/no/c"], ["cannot make the control socket {}/no/c: .*No such file.*; .* --control PATH"]),
+        (["--control", "{}/" + "x" * 120], ["cannot create the control socket {}/x+: .*too long; .* --control PATH"]),
+        (["--control", "{}/no/c"], ["cannot create the control socket {}/no/c: .*No such file.*; .* --control PATH"]),
     ],
 )
 def test_what_keeps_it_from_starting_has_a_line(
@@ -267,3 +275,14 @@ def test_a_ready_file_that_cannot_be_made_is_refused(tmp_path: Path, name: str) 
 )
 def test_the_banner_names_an_address_one_can_connect_to(host: str, bootstrap: str) -> None:
     assert f"bootstrap.servers   {bootstrap}\n" in banner(host, 9092, Path("/data"))
+
+
+@pytest.mark.parametrize(("port", "is_one"), [("0", True), ("65535", True), ("65536", False), ("x", False)])
+def test_an_address_to_listen_on_has_a_port_that_there_is(port: str, is_one: bool) -> None:
+    arguments = ["--listen", f"127.0.0.1:{port}"]
+
+    if is_one:
+        assert parse_arguments(arguments).listen == arguments[1]
+    else:
+        with pytest.raises(SystemExit):
+            parse_arguments(arguments)

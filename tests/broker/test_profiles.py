@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.known_errors import Places, error_places
+from minibroker.broker.apis.known_errors import CAME_WITH, Places, error_places, known_code
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.profiles import (
@@ -198,7 +198,7 @@ def test_a_setting_that_came_after_the_release_has_no_effect_and_a_warning() -> 
     config = KafkaConfig({name: "777"}, profile=profile_of("0.10"))
 
     assert config.group_initial_rebalance_delay_ms == 0
-    assert config.warnings == [f"{name} is no setting of Kafka 0.10, which this broker acts as"]
+    assert config.warnings == [f"{name} is not a setting of Kafka 0.10, which this broker acts as"]
 
 
 def test_a_default_of_the_release_is_overruled_as_any_other() -> None:
@@ -280,7 +280,7 @@ async def test_a_config_that_came_after_the_release_is_not_described(make_broker
     ],
 )
 def test_a_code_that_came_after_the_release_is_said_otherwise(name: str, code: ErrorCode, said: ErrorCode) -> None:
-    assert profile_of(name).error_said(code) == said
+    assert profile_of(name).error_code_for(code) == said
 
 
 @pytest.mark.parametrize(
@@ -312,6 +312,30 @@ async def test_a_partitions_code_is_said_otherwise_and_the_rest_stays(make_broke
         ("other", ErrorCode.OFFSET_OUT_OF_RANGE),
         ("topic", ErrorCode.NONE),
     ]
+
+
+STORAGE_ERROR, NOT_LEADER = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_FOR_PARTITION
+FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "code", "before"),
+    [
+        (ApiKey.PRODUCE, 4, STORAGE_ERROR, NOT_LEADER),
+        (ApiKey.FETCH, 6, STORAGE_ERROR, NOT_LEADER),
+        (ApiKey.INIT_PRODUCER_ID, 4, FENCED, OLD_EPOCH),
+        (ApiKey.ADD_PARTITIONS_TO_TXN, 2, FENCED, OLD_EPOCH),
+        (ApiKey.ADD_OFFSETS_TO_TXN, 2, FENCED, OLD_EPOCH),
+        (ApiKey.END_TXN, 2, FENCED, OLD_EPOCH),
+    ],
+)
+def test_a_code_that_came_with_a_version_is_not_given_to_older_ones(
+    key: ApiKey, first: int, code: ErrorCode, before: ErrorCode
+) -> None:
+    assert (known_code(key, first - 1, code), known_code(key, first, code)) == (before, code)
+    assert known_code(key, 0, ErrorCode.UNKNOWN_SERVER_ERROR) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert known_code(key, 0, ErrorCode.NONE) is ErrorCode.NONE
+    assert len(CAME_WITH) == 6
 
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)

@@ -64,6 +64,10 @@ async def test_a_request_that_cannot_be_met_creates_nothing(
     assert [topic.name for topic in answer.topics] == ["x.y"]
 
 
+async def test_the_longest_legal_name_is_taken(broker: InMemoryBroker) -> None:
+    assert (await create(broker, "x" * 249)).error_code == ErrorCode.NONE
+
+
 async def test_defaults_are_the_brokers_from_v4(make_broker: MakeBroker) -> None:
     broker = make_broker(num_partitions=3)
 

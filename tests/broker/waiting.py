@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import trio
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 
 
 async def until(is_so: Callable[[], bool]) -> None:

@@ -244,10 +244,6 @@ def mask_alter_configs(answer: Plain) -> None:
             row["error_code"] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def mask_create_partitions(answer: Plain) -> None:
-    answer["results"].sort(key=lambda row: row["name"])
-
-
 def mask_describe_log_dirs(answer: Plain) -> None:
     for directory in answer["results"]:
         directory["log_dir"] = "directory"
@@ -255,23 +251,20 @@ def mask_describe_log_dirs(answer: Plain) -> None:
         sort_topics(directory)
 
 
-def sort_members(answer: Plain) -> None:
-    answer["members"].sort(key=lambda member: member["member_id"])
+def sorted_by(rows: str, field: str) -> Callable[[Plain], None]:
+    """A mask of an answer whose rows come in the order of Kafka's hash maps."""
+    return lambda answer: answer[rows].sort(key=lambda row: row[field])
 
 
 def mask_described_groups(answer: Plain) -> None:
     answer["groups"].sort(key=lambda group: group["group_id"])
     for group in answer["groups"]:
-        sort_members(group)
+        group["members"].sort(key=lambda member: member["member_id"])
 
 
 def mask_listed_groups(answer: Plain) -> None:
     groups = [group for group in answer["groups"] if PREFIX_MARK in group["group_id"]]
     answer["groups"] = sorted(groups, key=lambda group: str(group["group_id"]))
-
-
-def mask_deleted_groups(answer: Plain) -> None:
-    answer["results"].sort(key=lambda row: row["group_id"])
 
 
 def sort_topics(answer: Plain, partition: str = "partition") -> None:
@@ -281,31 +274,25 @@ def sort_topics(answer: Plain, partition: str = "partition") -> None:
         topic.get("partitions", []).sort(key=lambda row: row[partition])
 
 
-MASKS: dict[str, Callable[[Plain], None]] = {
-    "Produce": sort_topics,
-    "ListOffsets": sort_topics,
-    "OffsetForLeaderEpoch": sort_topics,
+APIS_OF_TOPICS = """
+    Produce ListOffsets OffsetForLeaderEpoch DeleteTopics DeleteRecords OffsetCommit OffsetFetch
+    AddPartitionsToTxn TxnOffsetCommit AlterReplicaLogDirs
+""".split()
+MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_topics) | {
     "Metadata": mask_metadata,
     "ApiVersions": mask_api_versions,
     "CreateTopics": mask_create_topics,
-    "DeleteTopics": sort_topics,
-    "DeleteRecords": sort_topics,
-    "JoinGroup": sort_members,
-    "OffsetCommit": sort_topics,
-    "OffsetFetch": sort_topics,
+    "JoinGroup": sorted_by("members", "member_id"),
     "DescribeGroups": mask_described_groups,
     "ListGroups": mask_listed_groups,
-    "DeleteGroups": mask_deleted_groups,
+    "DeleteGroups": sorted_by("results", "group_id"),
     "InitProducerId": mask_producer_id,
     "FindCoordinator": mask_coordinator,
-    "AddPartitionsToTxn": sort_topics,
-    "TxnOffsetCommit": sort_topics,
     "WriteTxnMarkers": mask_markers,
     "DescribeConfigs": mask_describe_configs,
     "AlterConfigs": mask_alter_configs,
-    "CreatePartitions": mask_create_partitions,
+    "CreatePartitions": sorted_by("results", "name"),
     "DescribeLogDirs": mask_describe_log_dirs,
-    "AlterReplicaLogDirs": sort_topics,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
@@ -19,11 +20,12 @@ def create(name: str, partitions: int = 1, **configs: object) -> Step:
 
 
 def create_all(*topics: tuple[str, int, dict[str, Any]]) -> Step:
-    rows: list[Row] = [
-        (name, partitions, 1, [], [(key.replace("_", "."), str(value)) for key, value in configs.items()])
-        for name, partitions, configs in topics
-    ]
+    rows: list[Row] = [(name, partitions, 1, [], config_rows(configs)) for name, partitions, configs in topics]
     return call("CreateTopics", 2, topics=rows, timeout_ms=20_000)
+
+
+def config_rows(configs: dict[str, Any]) -> list[Row]:
+    return [(key.replace("_", "."), str(value)) for key, value in configs.items()]
 
 
 def records(count: int = 3, size: int = 20, *, time_ms: int = TIME_MS, key: bytes | None = b"key") -> tuple[Row, ...]:
@@ -49,26 +51,19 @@ def produce_old(topic: str, what: Any, partition: int = 0, **options: Any) -> St
 
 def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forget: Any = (), **options: Any) -> Step:
     """Rows of (topic, partition, offset, and perhaps max_bytes and a follower's log start offset)."""
-    topics = [
-        (
-            topic,
-            [
-                (row[1], -1, row[2], -1, row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20)
-                for row in group
-            ],
-        )
-        for topic, group in groupby(rows, key=lambda row: row[0])
-    ]
+
+    def partition_row(row: Row) -> Row:
+        return (row[1], -1, row[2], -1, row[4] if len(row) > 4 else -1, row[3] if len(row) > 3 else 1 << 20)
+
+    of_session = {"session_id": session[0], "session_epoch": session[1]}
+    asked: dict[str, Any] = {"topics": by_topic(rows, partition_row), "forgotten_topics": list(forget)}
     given = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **options}
-    return call(
-        "Fetch",
-        version,
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=topics,
-        forgotten_topics=list(forget),
-        **given,
-    )
+    return call("Fetch", version, **of_session, **asked, **given)
+
+
+def by_topic(rows: tuple[Row, ...], partition_row: Callable[[Row], Row]) -> list[Row]:
+    """What is asked of each partition, by its topic; rows begin with the topic."""
+    return [(topic, [*map(partition_row, group)]) for topic, group in groupby(rows, key=lambda row: row[0])]
 
 
 def by_name(*names: str) -> list[Row]:
@@ -82,17 +77,13 @@ def in_session(begun_by: str, epoch: int) -> tuple[SessionOf, int]:
 
 def list_offsets(*rows: Row, version: int = 3, replica_id: int = -1, **options: Any) -> Step:
     """Rows of (topic, partition, timestamp, and perhaps max_num_offsets)."""
-    topics = [
-        (topic, [(row[1], -1, row[2], row[3] if len(row) > 3 else 1) for row in group])
-        for topic, group in groupby(rows, key=lambda row: row[0])
-    ]
+    topics = by_topic(rows, lambda row: (row[1], -1, row[2], row[3] if len(row) > 3 else 1))
     return call("ListOffsets", version, replica_id=replica_id, topics=topics, **options)
 
 
 def delete_records(*rows: Row, version: int = 1) -> Step:
     """Rows of (topic, partition, offset)."""
-    topics = [(topic, [row[1:] for row in group]) for topic, group in groupby(rows, key=lambda row: row[0])]
-    return call("DeleteRecords", version, topics=topics, timeout_ms=5000)
+    return call("DeleteRecords", version, topics=by_topic(rows, lambda row: row[1:]), timeout_ms=5000)
 
 
 def just_now(count: int = 2, delta_ms: int = 0) -> tuple[Row, ...]:

@@ -7,8 +7,6 @@ answered on another connection, one that was not answered is waiting.
 
 from __future__ import annotations
 
-import select
-import socket
 import time
 from typing import Any
 
@@ -16,6 +14,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from tests.conformance.answers import Masks, Plain
 from tests.conformance.steps import CORRELATION_ID, Script, Step, Told
+from tests.integration.wire import RawConnection
 
 CLOSED = "closed"
 WAITS = "waits"
@@ -23,7 +22,6 @@ SILENT = "silent"
 NO_ANSWER = "no answer"
 ANSWER_SECONDS = 30.0
 CORRELATION_BYTES = 4
-SIZE_BYTES = 4
 SETTLE_SECONDS = 0.005  # for the last bytes of an answer that is on its way
 SYNC_VERSION = 0
 RETRY_SECONDS = 0.01
@@ -88,7 +86,7 @@ class SocketPeer:
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
-        self._sockets: dict[str, socket.socket] = {}
+        self._connections: dict[str, RawConnection] = {}
         self._parked: dict[str, Step] = {}
 
     def hold(self, script: Script, prefix: str) -> list[Plain]:
@@ -98,13 +96,13 @@ class SocketPeer:
             for step in script:
                 self._move(step, transcript)
         finally:
-            for name in list(self._sockets):
+            for name in list(self._connections):
                 if name != "main":
                     self.drop(name)
         return transcript.answers
 
     def close(self) -> None:
-        for name in list(self._sockets):
+        for name in list(self._connections):
             self.drop(name)
 
     def _move(self, step: Step, transcript: Transcript) -> None:
@@ -136,7 +134,7 @@ class SocketPeer:
     def _seen(self, name: str) -> bytes | str:
         self._sync("sync")
         self._sync("sync")
-        if not select.select([self._socket(name)], [], [], SETTLE_SECONDS)[0]:
+        if not self._connection(name).has_answer(within_seconds=SETTLE_SECONDS):
             return WAITS
         self._parked.pop(name)
         return self._receive(name)
@@ -147,30 +145,24 @@ class SocketPeer:
         self._send(name, encode_request(ApiKey.API_VERSIONS, SYNC_VERSION, CORRELATION_ID, "sync", body))
         return self._receive(name) != CLOSED
 
-    def _socket(self, name: str) -> socket.socket:
-        if name not in self._sockets:
-            opened = socket.create_connection(self._address, timeout=ANSWER_SECONDS)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets[name] = opened
+    def _connection(self, name: str) -> RawConnection:
+        if name not in self._connections:
+            self._connections[name] = RawConnection(*self._address, answer_seconds=ANSWER_SECONDS)
             self._sync(name)  # or requests on older connections might overtake
-        return self._sockets[name]
+        return self._connections[name]
 
     def drop(self, name: str) -> None:
         self._parked.pop(name, None)
-        opened = self._sockets.pop(name, None)
+        opened = self._connections.pop(name, None)
         if opened is not None:
             opened.close()
 
     def _send(self, name: str, data: bytes) -> None:
-        try:
-            self._socket(name).sendall(data)
-        except (BrokenPipeError, ConnectionResetError):
-            return  # receiving tells
+        self._connection(name).send(data)
 
     def _receive(self, name: str) -> bytes | str:
         try:
-            size = self._exactly(name, SIZE_BYTES)
-            data = size and self._exactly(name, int.from_bytes(size, "big"))
+            data = self._connection(name).receive_frame()
         except TimeoutError:
             self.drop(name)
             return NO_ANSWER
@@ -178,15 +170,3 @@ class SocketPeer:
             self.drop(name)
             return CLOSED
         return data
-
-    def _exactly(self, name: str, size: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < size:
-            try:
-                more = self._socket(name).recv(size - len(data))
-            except ConnectionResetError:
-                return None
-            if not more:
-                return None
-            data += more
-        return bytes(data)

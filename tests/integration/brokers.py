@@ -17,7 +17,7 @@ from benchmarks.processes import LOG_SECONDS, ROOT, ServerProcess
 from benchmarks.processes import free_port as free_port
 
 JARS_VARIABLE = "MINIBROKER_TEST_KAFKA"
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 READY_POLL_SECONDS = 0.01
 
 

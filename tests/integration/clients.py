@@ -16,7 +16,7 @@ from tests.integration.drivers.kcat import HEADERS_AS_TEXT
 from tests.integration.records import (
     Record,
     every_shape,
-    record_from_json,
+    records_of,
     shapes_for_a_command_line,
     with_null_header,
     with_null_header_and_nothing,
@@ -25,8 +25,8 @@ from tests.jvm import QUICK_JVM
 from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, compiled_java_driver, java_client
 
 DRIVERS = "tests.integration.drivers"
-PATIENCE_SECONDS = 20.0
-HANG_SECONDS = 45.0
+PATIENCE_SECONDS = 60.0
+HANG_SECONDS = 120.0
 JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
 
@@ -48,6 +48,10 @@ def python_driver(module: str, python: Path = Path(sys.executable)) -> list[str]
     if not python.exists():
         raise UnavailableError(f"no {python}: {HOW_TO_PREPARE}")
     return [str(python), "-m", f"{DRIVERS}.{module}"]
+
+
+def old_kafka_python() -> list[str]:
+    return python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python")
 
 
 def kcat_driver() -> list[str]:
@@ -119,7 +123,7 @@ CLIENTS: dict[str, ClientKind] = {
     kind.name: kind
     for kind in (
         ClientKind("kafka-python-3.0", lambda: python_driver("kafka_python")),
-        ClientKind("kafka-python-2.3", lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python")),
+        ClientKind("kafka-python-2.3", old_kafka_python),
         ClientKind(
             "confluent-kafka",
             lambda: python_driver("confluent"),
@@ -136,17 +140,8 @@ OLD_CLIENTS: dict[str, OldKind] = {
     for kind in (
         OldKind("java-0.10.2", lambda: java_driver("0.10.2.2", "OldJavaDriver")),
         OldKind("java-0.11", lambda: java_driver("0.11.0.3", "OldJavaDriver")),
-        OldKind(
-            "kafka-python-as-0.9",
-            lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python"),
-            settings=(("api_version", "0.9"),),
-            reads_timestamps=False,
-        ),
-        OldKind(
-            "kafka-python-as-0.10",
-            lambda: python_driver("kafka_python", OLD_KAFKA_PYTHON / "bin" / "python"),
-            settings=(("api_version", "0.10"),),
-        ),
+        OldKind("kafka-python-as-0.9", old_kafka_python, settings=(("api_version", "0.9"),), reads_timestamps=False),
+        OldKind("kafka-python-as-0.10", old_kafka_python, settings=(("api_version", "0.10"),)),
         OldKind(
             "librdkafka-as-0.9",
             lambda: python_driver("confluent"),
@@ -160,32 +155,68 @@ OLD_CLIENTS: dict[str, OldKind] = {
         ),
     )
 }
+KINDS = {**CLIENTS, **OLD_CLIENTS, "java-1.1": OldKind("java-1.1", lambda: java_driver("1.1.1", "OldJavaDriver"))}
+JAVA_OF_RELEASES = {"0.10": "java-0.10.2", "0.11": "java-0.11", "1.1": "java-1.1"}
 LIBRARIES = tuple(name for name in CLIENTS if name != "kcat")
 ADMINS = ("kafka-python-3.0", "confluent-kafka", "java-3.9")
 
 
-class Client:
-    """A driver process, and the operations every driver has. Raises ClientError for what that raises."""
+class DriverProcess:
+    """A driver in a process of its own, asked line by line. Raises ClientError for what the library raises."""
 
-    def __init__(self, kind: ClientKind, bootstrap: str, log: IO[bytes]) -> None:
-        self.kind = kind
-        self.name = kind.name
-        self._process = subprocess.Popen(
-            [*kind.command(), bootstrap], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT
-        )
+    def __init__(self, name: str, command: Sequence[str], log: IO[bytes]) -> None:
+        self.name = name
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
 
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    def call(self, operation: str, **arguments: Any) -> Any:
+        self.send(operation, **arguments)
+        return self.receive()
+
+    def send(self, operation: str, **arguments: Any) -> None:
+        """Ask, while the test does something else; `receive` returns the answer."""
+        self._stdin.write(json.dumps({"op": operation, "arguments": arguments}).encode() + b"\n")
+        self._stdin.flush()
+
+    def receive(self) -> Any:
+        if not self.has_answered(within_seconds=HANG_SECONDS):
+            self._process.kill()  # the next test gets a new one
+            raise AssertionError(f"the driver of {self.name} did not answer in {HANG_SECONDS} s")
+        line = self._stdout.readline()
+        if not line:
+            raise AssertionError(f"the driver of {self.name} ended with status {self._process.wait()}")
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ClientError(self.name, reply["error"])
+        return reply["result"]
+
+    def has_answered(self, *, within_seconds: float) -> bool:
+        """True once an answer that was started is there."""
+        ready, _, _ = select.select([self._stdout], [], [], within_seconds)
+        return bool(ready)
+
+    def kill(self) -> None:
+        """kill -9. One that is dead stays so."""
+        self._process.kill()
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+
+
+class Client(DriverProcess):
+    """A driver of a client library, with the operations that every driver has."""
+
+    def __init__(self, kind: ClientKind, bootstrap: str, log: IO[bytes]) -> None:
+        super().__init__(kind.name, [*kind.command(), bootstrap], log)
+        self.kind = kind
+
     def produce(
-        self,
-        topic: str,
-        records: Sequence[Record],
-        *,
-        partition: int | None = 0,
-        codec: str = "none",
-        **settings: Any,
+        self, topic: str, records: Sequence[Record], *, partition: int | None = 0, codec: str = "none", **settings: Any
     ) -> list[Record]:
         """Write records and wait for every ack; return them with partition, offset and timestamp as acked."""
         rows = [record.as_json() for record in records]
@@ -199,10 +230,10 @@ class Client:
     def start_produce(self, topic: str, records: Sequence[Record], **settings: Any) -> None:
         """Begin to write to partition 0 while the test does something else; `finish_produce` counts the acks."""
         rows = [record.as_json() for record in records]
-        self._send("produce", topic=topic, partition=0, records=rows, codec="none", settings=settings)
+        self.send("produce", topic=topic, partition=0, records=rows, codec="none", settings=settings)
 
     def finish_produce(self) -> int:
-        return len(self._receive())
+        return len(self.receive())
 
     def consume(
         self,
@@ -215,24 +246,17 @@ class Client:
         **settings: Any,
     ) -> list[Record]:
         """Read `count` records from an offset, the beginning or the end of each partition."""
-        rows = self.call(
-            "consume",
-            topic=topic,
-            partitions=list(partitions),
-            start=start,
-            count=count,
-            seconds=seconds,
-            settings={"fetch_max_wait_ms": SHORT_WAIT_MS} | dict(self.kind.settings) | settings,
-        )
-        return [record_from_json(row) for row in rows]
+        settings = {"fetch_max_wait_ms": SHORT_WAIT_MS} | dict(self.kind.settings) | settings
+        where = {"topic": topic, "partitions": list(partitions), "start": start}
+        return records_of(self.call("consume", **where, count=count, seconds=seconds, settings=settings))
 
     def consume_in_group(
         self, topic: str, group: str, count: int, *, seconds: float = PATIENCE_SECONDS, **settings: Any
     ) -> list[Record]:
         """Read on from where the group is, or from the beginning, and commit what was read (old clients)."""
         settings = {"fetch_max_wait_ms": SHORT_WAIT_MS} | dict(self.kind.settings) | settings
-        rows = self.call("consume_in_group", topic=topic, group=group, count=count, seconds=seconds, settings=settings)
-        return [record_from_json(row) for row in rows]
+        where = {"topic": topic, "group": group}
+        return records_of(self.call("consume_in_group", **where, count=count, seconds=seconds, settings=settings))
 
     def follow(self, topic: str, *, partition: int = 0, **settings: Any) -> int:
         """Take a position at the end of a partition, and return it; `next` goes on from there."""
@@ -240,10 +264,10 @@ class Client:
 
     def start_next(self, count: int, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Let the client wait for records while the test does something else; `finish_next` returns them."""
-        self._send("next", count=count, seconds=seconds)
+        self.send("next", count=count, seconds=seconds)
 
     def finish_next(self) -> list[Record]:
-        return [record_from_json(row) for row in self._receive()]
+        return records_of(self.receive())
 
     def offsets_for_times(self, topic: str, timestamps_ms: Sequence[int], *, partition: int = 0) -> list[Any]:
         """Return [offset, timestamp or None], or None, for each timestamp."""
@@ -253,38 +277,3 @@ class Client:
     def watermarks(self, topic: str, *, partition: int = 0) -> list[int]:
         """Return the first offset of a partition and the next to be written."""
         return cast(list[int], self.call("watermarks", topic=topic, partition=partition))
-
-    def call(self, operation: str, **arguments: Any) -> Any:
-        self._send(operation, **arguments)
-        return self._receive()
-
-    def has_answered(self, *, within_seconds: float) -> bool:
-        """True once an answer that was started is there."""
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], within_seconds)
-        return bool(ready)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-    def _send(self, operation: str, **arguments: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"op": operation, "arguments": arguments}).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def _receive(self) -> Any:
-        assert self._process.stdout is not None
-        if not self.has_answered(within_seconds=HANG_SECONDS):
-            self._process.kill()  # the next test gets a new one
-            raise AssertionError(f"the driver of {self.name} did not answer in {HANG_SECONDS} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise AssertionError(f"the driver of {self.name} ended with status {self._process.wait()}")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ClientError(self.name, reply["error"])
-        return reply["result"]

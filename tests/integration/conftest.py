@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
-from tests.integration.clients import CLIENTS, OLD_CLIENTS, Client, UnavailableError
+from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
 
@@ -48,6 +48,15 @@ def is_apache_kafka() -> bool:
 
 
 @pytest.fixture(scope="session")
+def jars() -> Path:
+    """The jars of Apache Kafka 2.0.1."""
+    try:
+        return kafka_jars()
+    except KafkaUnavailable as error:
+        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The session's broker."""
     directory = tmp_path_factory.mktemp("broker")
@@ -76,14 +85,14 @@ class Drivers:
         if known is not None and known.is_running:
             return known
         try:
-            self._started[name, bootstrap] = Client({**CLIENTS, **OLD_CLIENTS}[name], bootstrap, self._log)
+            self._started[name, bootstrap] = Client(KINDS[name], bootstrap, self._log)
         except UnavailableError as error:
             pytest.skip(str(error))
         return self._started[name, bootstrap]
 
     def close(self) -> None:
         for client in self._started.values():
-            client.close()
+            client.kill()
         self._log.close()
 
 

@@ -6,7 +6,7 @@ Both are done over the wire, so that minibroker and Apache Kafka can each do eit
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,9 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
+from tests.integration.members import wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
 
 SETTINGS: dict[str, str | int] = {
@@ -49,7 +51,6 @@ PACKED_DIFFERENTLY = "lz4"  # by Kafka's library, when records are packed anew f
 PRODUCE_VERSION = {0: 1, 1: 2, 2: 5}  # by magic
 NOT_YET = (3, 5, 6)  # error codes of a topic that has just been created
 WHOLE_SEGMENT_BYTES = 1 << 24
-START_SECONDS = 20.0
 EARLIEST, LATEST = -2, -1
 READ_COMMITTED = 1
 
@@ -69,7 +70,7 @@ def fill(broker: BrokerProcess) -> None:
     """Create the topics, and write what makes their segments differ."""
     with RawConnection(broker.host, broker.port) as connection:
         for name, configs in TOPICS.items():
-            create_topic(connection, name, configs)
+            create_topic_over(connection, name, configs=configs)
         for number in range(BATCHES):
             rows = various_records(number)
             codec = CODECS[number % len(CODECS)]
@@ -89,17 +90,7 @@ def fill(broker: BrokerProcess) -> None:
 def wait_for_checkpoint(data_dir: Path) -> None:
     """Return once a crash would not undo what `fill` deleted: that is written down from time to time only."""
     checkpoint = OffsetCheckpointFile(data_dir / LOG_START_OFFSET_CHECKPOINT)
-    deadline = time.monotonic() + START_SECONDS
-    while checkpoint.read().get(TopicPartition("trimmed", 0)) != TRIMMED_BELOW:
-        assert time.monotonic() < deadline, "the log start offset is not written down"
-
-
-def create_topic(connection: RawConnection, name: str, configs: Mapping[str, str]) -> None:
-    message = API_TABLE[ApiKey.CREATE_TOPICS].request
-    rows = [message.row("topics.configs")(name=key, value=value) for key, value in configs.items()]
-    row = message.row("topics")(name=name, num_partitions=1, replication_factor=1, configs=rows)
-    (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
-    assert answer.error_code == 0
+    wait_until(lambda: checkpoint.read().get(TopicPartition("trimmed", 0)) == TRIMMED_BELOW, "the log start offset")
 
 
 def various_records(number: int) -> list[Record]:
@@ -130,12 +121,14 @@ def produce(connection: RawConnection, topic: str, records: bytes | bytearray, *
 
 def when_led(connection: RawConnection, key: ApiKey, version: int, body: Any) -> Any:
     """The partition's row of the answer; Apache Kafka needs a moment until it leads."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        row = the_partition(connection.call(key, version, body))
-        if row.error_code not in NOT_YET:
-            return row
-        assert time.monotonic() < deadline, f"still no leader: {row}"
+    rows: list[Any] = []
+
+    def is_led() -> bool:
+        rows.append(the_partition(connection.call(key, version, body)))
+        return rows[-1].error_code not in NOT_YET
+
+    wait_until(is_led, f"the leader for {key.name}")
+    return rows[-1]
 
 
 def delete_records(connection: RawConnection, topic: str, before_offset: int) -> None:

@@ -16,7 +16,6 @@ The other way round needs nothing: minibroker reads topics off the folders.
 from __future__ import annotations
 
 import json
-import socket
 import struct
 import time
 from collections import defaultdict
@@ -32,7 +31,7 @@ from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
-from tests.integration.wire import RawConnection
+from tests.integration.wire import RawConnection, framed
 
 TOPIC_STORE = "minibroker.json"
 READY_POLL_SECONDS = 0.05
@@ -144,20 +143,22 @@ class ZooKeeper:
 
     def _connect(self, port: int) -> bool:
         """Open a session; False while ZooKeeper hangs up or is silent, as it is until it runs."""
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
+        self._connection = RawConnection("127.0.0.1", port, answer_seconds=ANSWER_SECONDS)
+        # protocol version, last zxid, session timeout in ms, session id, password
+        hello = struct.pack(">iqiq", 0, 0, SESSION_TIMEOUT_MS, 0) + framed(bytes(16))
         try:
-            # protocol version, last zxid, session timeout in ms, session id, password
-            self._exchange(struct.pack(">iqiq", 0, 0, SESSION_TIMEOUT_MS, 0) + counted(bytes(16)))
-        except (ConnectionError, TimeoutError):
-            self._socket.close()
-            return False
-        return True
+            is_open = self._connection.exchange(framed(hello)) is not None
+        except TimeoutError:
+            is_open = False
+        if not is_open:
+            self._connection.close()
+        return is_open
 
     def __enter__(self) -> ZooKeeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._connection.close()
 
     def create(self, path: str, document: Any) -> None:
         """Create a node that stays, with a JSON document in it, and the nodes above it."""
@@ -168,27 +169,10 @@ class ZooKeeper:
         if above and above not in self._known:
             self._create(above, b"null")
         self._transaction_id += 1
-        world = struct.pack(">ii", 1, ALL_PERMISSIONS) + counted(b"world") + counted(b"anyone")
-        request = struct.pack(">ii", self._transaction_id, CREATE) + counted(path.encode()) + counted(data) + world
-        answer = self._exchange(request + struct.pack(">i", 0))
+        world = struct.pack(">ii", 1, ALL_PERMISSIONS) + framed(b"world") + framed(b"anyone")
+        request = struct.pack(">ii", self._transaction_id, CREATE) + framed(path.encode()) + framed(data) + world
+        answer = self._connection.exchange(framed(request + struct.pack(">i", 0)))
+        assert answer is not None, "ZooKeeper hung up"
         _, _, error = struct.unpack_from(">iqi", answer)
         assert error in (0, NODE_EXISTS), f"ZooKeeper answers {error} to the creation of {path}"
         self._known.add(path)
-
-    def _exchange(self, request: bytes) -> bytes:
-        self._socket.sendall(counted(request))
-        (size,) = struct.unpack(">i", self._receive(4))
-        return self._receive(size)
-
-    def _receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            if not more:
-                raise ConnectionResetError("ZooKeeper hung up")
-            data += more
-        return data
-
-
-def counted(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, cast
 
-from tests.integration.clients import ClientError
+from tests.integration.clients import DriverProcess
 from tests.integration.driver_programs import go_program, java_program, node_program, python_program
 from tests.integration.drivers.line_protocol import Deadline
-from tests.setup_clients import ROOT
 
 PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "kafka-python": partial(python_program, "group_member", "kafka-python"),
@@ -24,37 +22,27 @@ PROGRAMS: dict[str, Callable[[], list[str]]] = {
     "franz-go": partial(go_program, "member"),
 }
 LIBRARIES = tuple(PROGRAMS)
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 0.05
 
 
-class GroupMember:
+class GroupMember(DriverProcess):
     """A consumer that polls without end in a process of its own (drivers/group_member.py). Raises UnavailableError."""
 
     def __init__(self, library: str, bootstrap: str, group: str, topic: str, log: IO[bytes], **settings: Any) -> None:
-        self.library = library
-        self._process = subprocess.Popen(
-            [*PROGRAMS[library](), bootstrap, group, topic, json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=ROOT,
-        )
+        super().__init__(library, [*PROGRAMS[library](), bootstrap, group, topic, json.dumps(settings)], log)
 
     def assignment(self) -> list[int]:
         """The partitions it has now."""
-        found: list[int] = self.call("assignment")
-        return found
+        return cast(list[int], self.call("assignment"))
 
     def lost(self) -> list[int]:
         """Every partition that was taken from it so far, in order."""
-        found: list[int] = self.call("lost")
-        return found
+        return cast(list[int], self.call("lost"))
 
     def failure(self) -> dict[str, Any] | None:
         """What ended its polling, if anything did: kind, Kafka's code where the library says it, message."""
-        found: dict[str, Any] | None = self.call("failure")
-        return found
+        return cast(dict[str, Any] | None, self.call("failure"))
 
     def values(self) -> list[str]:
         """Everything it has read, in order."""
@@ -64,31 +52,11 @@ class GroupMember:
         self.call("commit")
 
     def committed(self, partition: int) -> int | None:
-        offset: int | None = self.call("committed", partition=partition)
-        return offset
+        return cast(int | None, self.call("committed", partition=partition))
 
     def close(self) -> None:
         """Leave the group; the process stays."""
         self.call("close")
-
-    def kill(self) -> None:
-        """kill -9. One that is dead stays so."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-
-    def call(self, operation: str, **arguments: Any) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"op": operation, "arguments": arguments}).encode() + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the member ended with status {self._process.wait()}"
-        reply = json.loads(line)
-        if "error" in reply:
-            raise ClientError(self.library, reply["error"])
-        return reply["result"]
 
 
 def wait_until(claim: Callable[[], bool], waiting_for: str, *, seconds: float = PATIENCE_SECONDS) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import random
 from dataclasses import dataclass, replace
 from typing import Any
+
+from tests.integration.drivers.line_protocol import to_bytes, to_text
 
 Headers = tuple[tuple[str, bytes | None], ...]
 CODECS = ("none", "gzip", "snappy", "lz4")
@@ -29,9 +30,9 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "key": encode(self.key),
-            "value": encode(self.value),
-            "headers": [[name, encode(value)] for name, value in self.headers],
+            "key": to_text(self.key),
+            "value": to_text(self.value),
+            "headers": [[name, to_text(value)] for name, value in self.headers],
             "timestamp_ms": self.timestamp_ms,
         }
 
@@ -39,23 +40,19 @@ class Record:
         return replace(self, partition=partition, offset=offset, timestamp_ms=timestamp_ms)
 
 
-def record_from_json(row: dict[str, Any]) -> Record:
-    return Record(
-        key=decode(row["key"]),
-        value=decode(row["value"]),
-        headers=tuple((name, decode(value)) for name, value in row["headers"]),
-        timestamp_ms=row["timestamp_ms"],
-        partition=row["partition"],
-        offset=row["offset"],
-    )
-
-
-def encode(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode("ascii")
-
-
-def decode(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+def records_of(rows: list[dict[str, Any]]) -> list[Record]:
+    """What a driver has read."""
+    return [
+        Record(
+            key=to_bytes(row["key"]),
+            value=to_bytes(row["value"]),
+            headers=tuple((name, to_bytes(value)) for name, value in row["headers"]),
+            timestamp_ms=row["timestamp_ms"],
+            partition=row["partition"],
+            offset=row["offset"],
+        )
+        for row in rows
+    ]
 
 
 def incompressible(size_bytes: int, seed: int = 1) -> bytes:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,16 +21,15 @@ from tests.conformance.scripts.groups import commit, committed, describe
 from tests.conformance.scripts.groups import join as join_group
 from tests.conformance.steps import Script, Step, call
 from tests.integration.brokers import BrokerProcess, Minibroker
-from tests.integration.clients import Client, ClientError, OldKind, UnavailableError, java_driver
+from tests.integration.clients import JAVA_OF_RELEASES, Client, ClientError
 from tests.integration.conftest import Drivers, Join, StartMinibroker
 from tests.integration.members import wait_until_read
 from tests.integration.records import Record, numbered
-from tests.integration.wire import RawConnection
+from tests.integration.wire import connection_to
 
 PROFILES = tuple(RELEASES)
 CLIENTS = ("kafka-python-3.0", "confluent-kafka", "aiokafka")
 GROUP_LIBRARIES = ("kafka-python", "confluent-kafka", "aiokafka")
-CLIENTS_OF_RELEASES = {"0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1"}
 ZSTD = 4
 
 # APIs that Apache Kafka has and minibroker has not (docs/differences.md): between brokers, SASL, ACLs, tokens.
@@ -107,10 +105,8 @@ def test_a_broker_of_the_test_api_acts_as_a_release() -> None:
 
 
 def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
-    host, _, port = bootstrap.rpartition(":")
-    with RawConnection(host, int(port)) as connection:
-        answer = connection.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
-    return {key: (first, last) for key, first, last in answer.api_keys}
+    with connection_to(bootstrap) as connection:
+        return {key: (first, last) for key, first, last in connection.ask_for_versions().api_keys}
 
 
 def test_both_hang_up_on_what_came_after_the_release(pair: Pair) -> None:
@@ -215,30 +211,14 @@ def test_members_of_groups_read(name: str, acting: Any, drivers: Drivers, join: 
         assert member.committed(0) == len(values)
 
 
-@pytest.mark.parametrize("name", CLIENTS_OF_RELEASES)
-def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, acting: Any, tmp_path: Path) -> None:
-    broker = acting(name)
-    version = CLIENTS_OF_RELEASES[name]
-    kind = OldKind(f"java-{version}", lambda: java_driver(version, "OldJavaDriver"))
+@pytest.mark.parametrize("name", JAVA_OF_RELEASES)
+def test_the_java_client_of_the_release_writes_and_reads_in_a_group(name: str, acting: Any, drivers: Drivers) -> None:
+    client = drivers.get(JAVA_OF_RELEASES[name], acting(name).bootstrap)
 
-    with java_client(kind, broker.bootstrap, tmp_path / "java.log") as client:
-        written = client.produce("topic", numbered(20), codec="lz4")
-        read = client.consume_in_group("topic", "group", len(written))
+    written = client.produce("topic", numbered(20), codec="lz4")
+    read = client.consume_in_group("topic", "group", len(written))
 
     assert [each.value for each in written] == [each.value for each in read]
-
-
-@contextmanager
-def java_client(kind: OldKind, bootstrap: str, log_path: Path) -> Iterator[Client]:
-    with log_path.open("wb") as log:
-        try:
-            client = Client(kind, bootstrap, log)
-        except UnavailableError as error:
-            pytest.skip(str(error))
-        try:
-            yield client
-        finally:
-            client.close()
 
 
 @pytest.mark.parametrize(

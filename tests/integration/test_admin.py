@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
+from minibroker.protocol.errors import ErrorCode
 from tests.integration.clients import ADMINS, CLIENTS, Client, ClientError
 from tests.integration.conftest import GetClient, NewTopic
+from tests.integration.members import wait_until
 from tests.integration.records import Record, incompressible, numbered
 
-UNKNOWN_SERVER_ERROR = -1
-NONE = 0
-UNKNOWN_TOPIC_OR_PARTITION = 3
-MESSAGE_TOO_LARGE = 10
-INVALID_TOPIC = 17
-TOPIC_ALREADY_EXISTS = 36
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-INVALID_CONFIG = 40
-DEADLINE_SECONDS = 10
-
-TOPIC_CONFIG_NAMES = {
-    "cleanup.policy",
-    "compression.type",
-    "delete.retention.ms",
-    "file.delete.delay.ms",
-    "flush.messages",
-    "flush.ms",
-    "follower.replication.throttled.replicas",
-    "index.interval.bytes",
-    "leader.replication.throttled.replicas",
-    "max.message.bytes",
-    "message.downconversion.enable",
-    "message.format.version",
-    "message.timestamp.difference.max.ms",
-    "message.timestamp.type",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "min.insync.replicas",
-    "preallocate",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.index.bytes",
-    "segment.jitter.ms",
-    "segment.ms",
-    "unclean.leader.election.enable",
-}
+TOPIC_CONFIG_NAMES = set(
+    """
+    cleanup.policy compression.type delete.retention.ms file.delete.delay.ms flush.messages flush.ms
+    follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
+    max.message.bytes message.downconversion.enable message.format.version message.timestamp.difference.max.ms
+    message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
+    retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+    unclean.leader.election.enable
+    """.split()
+)
 
 
 @pytest.fixture(params=ADMINS)
@@ -55,39 +30,29 @@ def admin(client: GetClient, request: pytest.FixtureRequest) -> Client:
     return client(request.param)
 
 
-def create(
-    admin: Client,
-    topic: str,
-    *,
-    partitions: int = 1,
-    replication: int = 1,
-    configs: dict[str, str] | None = None,
-    validate_only: bool = False,
-) -> int:
+def create(admin: Client, topic: str, *, validate_only: bool = False, partitions: int = 1, **options: Any) -> int:
     """Create a topic; return the error code."""
-    options = {"num_partitions": partitions, "replication_factor": replication, "configs": configs or {}}
+    options = {"num_partitions": partitions, "replication_factor": 1, **options}
     codes: dict[str, int] = admin.call("create_topics", topics={topic: options}, validate_only=validate_only)
     return codes[topic]
 
 
 def wait_until_absent(admin: Client, topic: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while topic in admin.call("list_topics"):
-        assert time.monotonic() < deadline, f"{topic} is still listed"
+    wait_until(lambda: topic not in admin.call("list_topics"), f"the end of {topic}")
 
 
 def test_a_topic_is_created_listed_described_and_deleted(admin: Client) -> None:
     topic = f"made-by-{admin.name}"
     (node_id, _, _), *_ = admin.call("cluster")["nodes"]
 
-    assert create(admin, topic, partitions=3) == NONE
+    assert create(admin, topic, partitions=3) == ErrorCode.NONE
 
     assert topic in admin.call("list_topics")
     described = admin.call("describe_topic", topic=topic)
     assert [{"partition": partition, "leader": node_id, "replicas": [node_id]} for partition in range(3)] == described[
         "partitions"
     ]
-    assert {topic: NONE} == admin.call("delete_topics", topics=[topic])
+    assert {topic: ErrorCode.NONE} == admin.call("delete_topics", topics=[topic])
     wait_until_absent(admin, topic)
 
 
@@ -100,19 +65,22 @@ def test_several_topics_are_answered_one_by_one(admin: Client, new_topic: NewTop
         "create_topics", topics=dict.fromkeys([existing, fresh, "in valid"], options), validate_only=False
     )
 
-    assert {existing: TOPIC_ALREADY_EXISTS, fresh: NONE, "in valid": INVALID_TOPIC} == codes
-    assert {fresh: NONE, "absent": UNKNOWN_TOPIC_OR_PARTITION} == admin.call("delete_topics", topics=[fresh, "absent"])
+    deleted = admin.call("delete_topics", topics=[fresh, "absent"])
+
+    none, invalid = ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert {existing: ErrorCode.TOPIC_ALREADY_EXISTS, fresh: none, "in valid": invalid} == codes
+    assert {fresh: none, "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} == deleted
 
 
 @pytest.mark.parametrize("name", [".", "..", "a b", "a/b", "ключ", "a" * 250, "semi;colon"])
 def test_an_invalid_name_is_refused(admin: Client, name: str) -> None:
-    assert create(admin, name) == INVALID_TOPIC
+    assert create(admin, name) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_the_longest_name_is_accepted(admin: Client) -> None:
     name = f"{admin.name}-".ljust(249, "x")
 
-    assert create(admin, name) == NONE
+    assert create(admin, name) == ErrorCode.NONE
 
     assert [record.offset for record in admin.produce(name, numbered(1))] == [0]
 
@@ -121,33 +89,33 @@ def test_a_topic_with_the_longest_name_is_deleted(admin: Client, is_apache_kafka
     if is_apache_kafka:
         pytest.skip("ends Apache Kafka 2.0.1: the folder's name gets longer when it is deleted")
     name = f"deleted-{admin.name}-".ljust(249, "x")
-    assert create(admin, name) == NONE
+    assert create(admin, name) == ErrorCode.NONE
 
-    assert admin.call("delete_topics", topics=[name]) == {name: NONE}
+    assert admin.call("delete_topics", topics=[name]) == {name: ErrorCode.NONE}
 
     wait_until_absent(admin, name)
 
 
 def test_names_that_differ_only_in_dot_and_underscore_collide(admin: Client) -> None:
-    assert create(admin, f"collides.{admin.name}") == NONE
+    assert create(admin, f"collides.{admin.name}") == ErrorCode.NONE
 
-    assert create(admin, f"collides_{admin.name}") == INVALID_TOPIC
+    assert create(admin, f"collides_{admin.name}") == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_a_replication_factor_above_the_number_of_brokers_is_refused(admin: Client) -> None:
-    assert create(admin, "replicated", replication=2) == INVALID_REPLICATION_FACTOR
+    assert create(admin, "replicated", replication_factor=2) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @pytest.mark.parametrize("name", ["kafka-python-3.0", "java-3.9"])
 def test_no_partitions_are_refused(client: GetClient, name: str) -> None:
     """librdkafka refuses by itself."""
-    assert create(client(name), "no-partitions", partitions=0) == INVALID_PARTITIONS
+    assert create(client(name), "no-partitions", partitions=0) == ErrorCode.INVALID_PARTITIONS
 
 
 def test_an_unknown_config_is_refused_and_nothing_is_created(admin: Client) -> None:
     topic = f"unknown-config-{admin.name}"
 
-    assert create(admin, topic, configs={"no.such.config": "1"}) == INVALID_CONFIG
+    assert create(admin, topic, configs={"no.such.config": "1"}) == ErrorCode.INVALID_CONFIG
 
     assert topic not in admin.call("list_topics")
 
@@ -167,36 +135,38 @@ def test_an_unknown_config_is_refused_and_nothing_is_created(admin: Client) -> N
 def test_a_wrong_value_is_refused_and_nothing_is_created(
     admin: Client, is_apache_kafka: bool, key: str, value: str
 ) -> None:
-    """Apache Kafka says INVALID_CONFIG too, but not yet in 2.0.1."""
+    """Apache Kafka says ErrorCode.INVALID_CONFIG too, but not yet in 2.0.1."""
     topic = f"wrong-config-{admin.name}"
 
     code = create(admin, topic, configs={key: value})
 
-    assert code == (UNKNOWN_SERVER_ERROR if is_apache_kafka else INVALID_CONFIG)
+    assert code == (ErrorCode.UNKNOWN_SERVER_ERROR if is_apache_kafka else ErrorCode.INVALID_CONFIG)
     assert topic not in admin.call("list_topics")
 
 
 def test_validation_alone_creates_nothing(admin: Client) -> None:
     topic = f"validated-{admin.name}"
 
-    assert create(admin, topic, validate_only=True) == NONE
-    assert create(admin, "in valid", validate_only=True) == INVALID_TOPIC
+    assert create(admin, topic, validate_only=True) == ErrorCode.NONE
+    assert create(admin, "in valid", validate_only=True) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     assert topic not in admin.call("list_topics")
 
 
 def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
     topic = f"again-{admin.name}"
-    assert create(admin, topic) == NONE
+    assert create(admin, topic) == ErrorCode.NONE
     admin.produce(topic, numbered(5))
 
     admin.call("delete_topics", topics=[topic])
     wait_until_absent(admin, topic)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while (code := create(admin, topic, partitions=2)) != NONE:
-        assert code == TOPIC_ALREADY_EXISTS, "anything but a deletion that goes on"
-        assert time.monotonic() < deadline
 
+    def is_made_again() -> bool:
+        code = create(admin, topic, partitions=2)
+        assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), "anything but a deletion that goes on"
+        return code == ErrorCode.NONE
+
+    wait_until(is_made_again, "the deletion's end")
     assert admin.watermarks(topic) == [0, 0]
     acked = admin.produce(topic, numbered(1), enable_idempotence=False)  # others are told UNKNOWN_PRODUCER_ID
     assert [record.offset for record in acked] == [0]
@@ -248,7 +218,7 @@ def test_configs_of_an_unknown_topic_are_an_error(client: GetClient, name: str) 
     with pytest.raises(ClientError) as raised:
         client(name).call("describe_configs", kind="topic", name="absent", keys=[])
 
-    assert raised.value.code == UNKNOWN_TOPIC_OR_PARTITION
+    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
@@ -268,7 +238,7 @@ def test_a_record_over_the_topics_limit_is_refused(client: GetClient, new_topic:
     with pytest.raises(ClientError) as raised:
         producer.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
 
-    assert raised.value.code == MESSAGE_TOO_LARGE
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
     acked = producer.produce(topic, [Record(b"key", b"small")], enable_idempotence=False)
     assert [record.offset for record in acked] == [0]
 

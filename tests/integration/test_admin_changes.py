@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable, kafka_jars
+from minibroker.protocol.errors import ErrorCode
 from tests.integration.clients import ADMINS, Client, ClientError
 from tests.integration.conftest import Drivers, GetClient, NewTopic, StartMinibroker
+from tests.integration.kafka_tools import kafka_tool
 from tests.integration.records import Record, incompressible, numbered
-
-NONE = 0
-UNKNOWN_TOPIC_OR_PARTITION = 3
-MESSAGE_TOO_LARGE = 10
-INVALID_PARTITIONS = 37
-TOOL_SECONDS = 60
-
-JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+from tests.integration.topics import create_topic
 
 
 @pytest.fixture(params=ADMINS)
@@ -34,7 +29,7 @@ def values_of(admin: Client, kind: str, name: str, *keys: str) -> dict[str, tupl
 def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic) -> None:
     topic = new_topic("grown", partitions=1)
 
-    assert admin.call("create_partitions", topic=topic, count=3, validate_only=False) == NONE
+    assert admin.call("create_partitions", topic=topic, count=3, validate_only=False) == ErrorCode.NONE
 
     assert [row["partition"] for row in admin.call("describe_topic", topic=topic)["partitions"]] == [0, 1, 2]
     assert [record.offset for record in admin.produce(topic, numbered(2), partition=2)] == [0, 1]
@@ -43,11 +38,11 @@ def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic)
 def test_partitions_that_cannot_be_added_are_refused(admin: Client, new_topic: NewTopic) -> None:
     topic = new_topic("not-grown", partitions=2)
 
-    assert admin.call("create_partitions", topic=topic, count=1, validate_only=False) == INVALID_PARTITIONS
-    assert admin.call("create_partitions", topic=topic, count=5, validate_only=True) == NONE
+    assert admin.call("create_partitions", topic=topic, count=1, validate_only=False) == ErrorCode.INVALID_PARTITIONS
+    assert admin.call("create_partitions", topic=topic, count=5, validate_only=True) == ErrorCode.NONE
     code = admin.call("create_partitions", topic="absent", count=5, validate_only=False)
 
-    assert code == UNKNOWN_TOPIC_OR_PARTITION
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert len(admin.call("describe_topic", topic=topic)["partitions"]) == 2
 
 
@@ -64,7 +59,7 @@ def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> No
     }
     with pytest.raises(ClientError) as raised:
         admin.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
-    assert raised.value.code == MESSAGE_TOO_LARGE
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_single_configs_of_a_topic_are_changed(admin: Client, new_topic: NewTopic, is_apache_kafka: bool) -> None:
@@ -107,66 +102,48 @@ def test_the_sizes_of_logs_are_described(client: GetClient, new_topic: NewTopic,
 def test_a_brokers_settings_change_at_once_and_stay_after_a_kill(
     start_minibroker: StartMinibroker, drivers: Drivers, name: str
 ) -> None:
-    broker = start_minibroker("--set", "broker.id=0")
-    broker.wait_until_ready()
+    broker = start_minibroker("--set", "broker.id=0").wait_until_ready()
     admin = drivers.get(name, broker.bootstrap)
-    assert admin.call(
-        "create_topics", topics={"t": {"num_partitions": 1, "replication_factor": 1}}, validate_only=False
-    ) == {"t": NONE}
+    create_topic(broker, "t")
 
     admin.call("alter_configs", kind="broker", name="0", configs={"message.max.bytes": "5000"})
     admin.call("change_configs", kind="broker", name="0", changes={"log.retention.bytes": "77"})
     with pytest.raises(ClientError) as raised:
         admin.produce("t", [Record(b"key", incompressible(20_000))], linger_ms=1)
 
-    assert raised.value.code == MESSAGE_TOO_LARGE
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
     broker.kill()
-    again = start_minibroker("--set", "broker.id=0")
-    again.wait_until_ready()
+    again = start_minibroker("--set", "broker.id=0").wait_until_ready()
     assert values_of(drivers.get(name, again.bootstrap), "topic", "t", "max.message.bytes", "retention.bytes") == {
         "max.message.bytes": ("5000", "DYNAMIC_BROKER_CONFIG"),
         "retention.bytes": ("77", "DYNAMIC_BROKER_CONFIG"),
     }
 
 
-def config_command(bootstrap: str, *arguments: str) -> str:
-    """What Kafka 2.0.1's own tool prints. Skips the test where it cannot be had."""
-    try:
-        jars = kafka_jars()
-    except KafkaUnavailable as reason:
-        pytest.skip(f"Kafka's tools: {reason}")
-    command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap]
-    done = subprocess.run(
-        [*command, "--entity-type", "brokers", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=TOOL_SECONDS,
-        check=False,
-    )
-    return done.stdout + done.stderr
+@pytest.fixture
+def config_command(start_minibroker: StartMinibroker, jars: Path) -> Callable[..., str]:
+    """Kafka 2.0.1's own tool on a broker of its own; what it prints."""
+    to = ("--bootstrap-server", start_minibroker("--set", "broker.id=0").wait_until_ready().bootstrap)
+    what = ("kafka.admin.ConfigCommand", *to, "--entity-type", "brokers")
+    return lambda *arguments: kafka_tool(jars, *what, *arguments, shows_errors=True, may_fail=True)
 
 
-def test_kafkas_config_command_changes_and_describes_brokers(start_minibroker: StartMinibroker) -> None:
-    broker = start_minibroker("--set", "broker.id=0")
-    broker.wait_until_ready()
+def test_kafkas_config_command_changes_and_describes_brokers(config_command: Callable[..., str]) -> None:
     this = ("--entity-name", "0")
 
     for entity, value in ((this, "7000"), (("--entity-default",), "8000")):
-        said = config_command(broker.bootstrap, *entity, "--alter", "--add-config", f"message.max.bytes={value}")
+        said = config_command(*entity, "--alter", "--add-config", f"message.max.bytes={value}")
         assert "Completed updating" in said, said
-    described = config_command(broker.bootstrap, *this, "--describe")
+    described = config_command(*this, "--describe")
     assert "message.max.bytes=7000" in described, described
     assert "DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=8000" in described, described
 
-    said = config_command(broker.bootstrap, *this, "--alter", "--delete-config", "message.max.bytes")
+    said = config_command(*this, "--alter", "--delete-config", "message.max.bytes")
     assert "Completed updating config" in said, said
-    assert "message.max.bytes=7000" not in config_command(broker.bootstrap, *this, "--describe")
+    assert "message.max.bytes=7000" not in config_command(*this, "--describe")
 
 
-def test_kafkas_config_command_is_told_what_may_not_be_changed(start_minibroker: StartMinibroker) -> None:
-    broker = start_minibroker("--set", "broker.id=0")
-    broker.wait_until_ready()
-
-    said = config_command(broker.bootstrap, "--entity-name", "0", "--alter", "--add-config", "num.partitions=5")
+def test_kafkas_config_command_is_told_what_may_not_be_changed(config_command: Callable[..., str]) -> None:
+    said = config_command("--entity-name", "0", "--alter", "--add-config", "num.partitions=5")
 
     assert "Cannot update these configs dynamically: Set(num.partitions)" in said, said

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.clients import CLIENTS, LIBRARIES
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODECS_OF_TODAY, Record, numbered
+from tests.matrices import pairwise
 
 Write = Callable[[str, str], tuple[str, int, list[Record]]]
 REFERENCE_READER = "kafka-python-3.0"
@@ -54,9 +55,7 @@ def test_acked_offsets_are_dense_from_zero(write: Write, writer: str, codec: str
     assert [(partition, i) for i in range(len(records))] == [(row.partition, row.offset) for row in records]
 
 
-@pytest.mark.parametrize("codec", CODECS_OF_TODAY)
-@pytest.mark.parametrize("reader", CLIENTS)
-@pytest.mark.parametrize("writer", CLIENTS)
+@pytest.mark.parametrize(("writer", "reader", "codec"), pairwise(CLIENTS, CLIENTS, CODECS_OF_TODAY))
 def test_records_of_one_client_are_read_by_another(
     client: GetClient, write: Write, writer: str, reader: str, codec: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from benchmarks.apache_kafka import FIRST_ON_THE_CLASS_PATH, ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
@@ -24,16 +23,12 @@ from minibroker.storage.files.file_names import CLEANER_OFFSET_CHECKPOINT
 from minibroker.storage.producers.producer_state import GROUP_METADATA_TOPIC
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.conftest import StartMinibroker
-from tests.integration.data_directories import (
-    EARLIEST,
-    LATEST,
-    create_topic,
-    fetch_all,
-    offset_at,
-    produce,
-)
+from tests.integration.data_directories import EARLIEST, LATEST, fetch_all, offset_at, produce
+from tests.integration.kafka_tools import dump_log_segments
+from tests.integration.librdkafka import consumer_of
+from tests.integration.members import wait_until
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection
-from tests.jvm import QUICK_JVM
 
 SETTINGS: dict[str, str | int] = {
     "log.cleaner.backoff.ms": 100,
@@ -66,28 +61,20 @@ FORMATS = {0: "0.9.0", 1: "0.10.2", 2: "2.0"}
 TRANSACTIONS = "transactions"
 BATCHES, RECORDS_A_BATCH, KEYS = 120, 5, 37
 FIRST_MS = 1_500_000_000_000
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 
 Rows = list[tuple[int, bytes | None, bytes | None, int]]
-
-
-@pytest.fixture(scope="module")
-def jars() -> Path:
-    try:
-        return kafka_jars()
-    except KafkaUnavailable as error:
-        pytest.skip(f"{error}: Apache Kafka is whom this compares with")
 
 
 def fill(broker: BrokerProcess) -> None:
     """Write the same records to whichever broker it is."""
     with RawConnection(broker.host, broker.port) as connection:
         for topic, (magic, codec) in TOPICS.items():
-            create_topic(connection, topic, {**COMPACTED, "message.format.version": FORMATS[magic]})
+            create_topic_over(connection, topic, configs={**COMPACTED, "message.format.version": FORMATS[magic]})
             for number in range(BATCHES):
                 for batch in batches_of(topic, number, magic, codec):
                     produce(connection, topic, batch, magic=magic)
-        create_topic(connection, TRANSACTIONS, COMPACTED)
+        create_topic_over(connection, TRANSACTIONS, configs=COMPACTED)
     fill_with_transactions(broker)
 
 
@@ -128,15 +115,13 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
 def wait_until_compacted(data_dir: Path, topics: list[str], *, least_offset: int | None = None) -> None:
     """Return once everything but the active segments, or up to an offset, is compacted, as the checkpoint says."""
     checkpoint = OffsetCheckpointFile(data_dir / CLEANER_OFFSET_CHECKPOINT)
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while True:
+
+    def is_compacted() -> bool:
         offsets = checkpoint.read() if checkpoint.path.exists() and checkpoint.path.stat().st_size else {}
         due = {topic: active_base(data_dir, topic) if least_offset is None else least_offset for topic in topics}
-        dirty = [topic for topic in topics if offsets.get(TopicPartition(topic, 0), -1) < due[topic]]
-        if not dirty:
-            return
-        assert time.monotonic() < deadline, f"not compacted: {dirty}, {offsets}"
-        time.sleep(0.05)
+        return all(offsets.get(TopicPartition(topic, 0), -1) >= offset for topic, offset in due.items())
+
+    wait_until(is_compacted, f"{topics} compacted", seconds=DEADLINE_SECONDS)
 
 
 def active_base(data_dir: Path, topic: str) -> int:
@@ -157,30 +142,6 @@ def served(broker: BrokerProcess, topic: str) -> Rows:
         return found
 
 
-def dump(jars: Path, files: list[Path]) -> str:
-    """What Apache Kafka's own tool says of log segments and indexes."""
-    class_path = [str(jars / jar) for jar in FIRST_ON_THE_CLASS_PATH] + [f"{jars}/*"]
-    names = ",".join(map(str, files))
-    done = subprocess.run(
-        [
-            "java",
-            *QUICK_JVM,
-            "-cp",
-            ":".join(class_path),
-            "kafka.tools.DumpLogSegments",
-            "--deep-iteration",
-            "--files",
-            names,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture
 def broker(start_minibroker: StartMinibroker) -> Minibroker:
     return start_minibroker(settings=SETTINGS).wait_until_ready()
@@ -189,7 +150,7 @@ def broker(start_minibroker: StartMinibroker) -> Minibroker:
 def test_a_compacted_topic_is_read_as_the_newest_value_of_each_key(broker: Minibroker) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "table", COMPACTED)
+        create_topic_over(connection, "table", configs=COMPACTED)
     newest: dict[bytes, bytes | None] = {}
     for number in range(3000):
         key, newest[key] = (pair := pair_of(number))
@@ -217,7 +178,7 @@ def test_killed_while_it_compacts_a_broker_loses_no_value(start_minibroker: Star
         broker = start_minibroker(settings={**SETTINGS, "log.cleaner.backoff.ms": 1}).wait_until_ready()
         if life == 0:
             with RawConnection(broker.host, broker.port) as connection:
-                create_topic(connection, "table", COMPACTED)
+                create_topic_over(connection, "table", configs=COMPACTED)
         elif life == 5:
             break
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 1})
@@ -244,8 +205,8 @@ def test_committed_offsets_are_compacted_and_there_after_a_restart(start_minibro
     settings = {**SETTINGS, "offsets.topic.segment.bytes": 4000}
     broker = start_minibroker(settings=settings).wait_until_ready()
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "read", {})
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "readers", "enable.auto.commit": False})
+        create_topic_over(connection, "read", configs={})
+    consumer = consumer_of(broker.bootstrap, "readers")
     for offset in range(300):
         consumer.commit(offsets=[KafkaPartition("read", 0, offset)], asynchronous=False)
 
@@ -255,7 +216,7 @@ def test_committed_offsets_are_compacted_and_there_after_a_restart(start_minibro
     consumer.close()
     assert broker.terminate() == 0
     again = start_minibroker(settings=settings).wait_until_ready()
-    consumer = Consumer({"bootstrap.servers": again.bootstrap, "group.id": "readers"})
+    consumer = consumer_of(again.bootstrap, "readers")
 
     (committed,) = consumer.committed([KafkaPartition("read", 0)], timeout=20)
 
@@ -263,7 +224,9 @@ def test_committed_offsets_are_compacted_and_there_after_a_restart(start_minibro
     consumer.close()
 
 
-def test_apache_kafka_compacts_the_same_records_to_the_same(jars: Path, tmp_path: Path, broker: Minibroker) -> None:
+def test_apache_kafka_compacts_the_same_records_to_the_same_and_its_tool_accepts_every_file(
+    jars: Path, tmp_path: Path, broker: Minibroker
+) -> None:
     everything = [*TOPICS, TRANSACTIONS]
     fill(broker)
     wait_until_compacted(broker.data_dir, everything)
@@ -282,22 +245,15 @@ def test_apache_kafka_compacts_the_same_records_to_the_same(jars: Path, tmp_path
         theirs = served(kafka, TRANSACTIONS)
         assert {key: (value, time_ms) for _, key, value, time_ms in theirs} == newest_of_ours
 
-
-def test_apache_kafkas_tool_accepts_every_file(jars: Path, broker: Minibroker) -> None:
-    everything = [*TOPICS, TRANSACTIONS]
-    fill(broker)
-    wait_until_compacted(broker.data_dir, everything)
-    expected = sum(len(served(broker, topic)) for topic in everything)
     assert broker.terminate() == 0
-
     folders = [broker.data_dir / f"{topic}-0" for topic in everything]
     logs = [path for folder in folders for path in sorted(folder.glob("*.log"))]
-    said = dump(jars, logs)
+    said = dump_log_segments(jars, logs, "--deep-iteration")
     indexes = [path for folder in folders for kind in ("index", "timeindex") for path in folder.glob(f"*.{kind}")]
-    said_of_indexes = dump(jars, indexes)
+    said_of_indexes = dump_log_segments(jars, indexes, "--deep-iteration")
 
     assert "isvalid: false" not in said
     records = [line for line in said.splitlines() if "isvalid: true" in line and "endTxnMarker" not in line]
-    assert len(records) == expected
+    assert len(records) == sum(map(len, ours.values()))
     for complaint in ("Mismatches", "Index timestamp mismatch", "does not", "Exception", "Non-consecutive"):
         assert complaint not in said_of_indexes

@@ -12,17 +12,18 @@ import re
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.processes import ROOT, free_port
+from tests.integration.librdkafka import consumer_of
+from tests.integration.members import wait_until
 
 pytestmark = pytest.mark.timeout(600)  # of which building the images from nothing takes 60 to 120 s
 
@@ -226,16 +227,8 @@ def test_a_compose_file_for_apache_kafka_starts_the_broker_with_its_settings(in_
 
 def test_a_broker_is_healthy_whatever_it_tells_clients_and_writes_nothing_but_its_volume(stack: Stack) -> None:
     advertised = "KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://nowhere.invalid:9092"
-    run = (
-        "docker",
-        "run",
-        "--detach",
-        "--read-only",
-        "--env",
-        advertised,
-        "--env",
-        "KAFKA_LISTENERS=PLAINTEXT://:9099",
-    )
+    variables = ("--env", advertised, "--env", "KAFKA_LISTENERS=PLAINTEXT://:9099")
+    run = ("docker", "run", "--detach", "--read-only", *variables)
     container = stack.run(*run, "minibroker").strip()
     try:
         assert health(stack, container) == "healthy"
@@ -245,16 +238,17 @@ def test_a_broker_is_healthy_whatever_it_tells_clients_and_writes_nothing_but_it
 
 def health(stack: Stack, container: str) -> str:
     """The container's health, once it is known."""
-    deadline = time.monotonic() + SECONDS
-    while (status := stack.run("docker", "inspect", "-f", "{{.State.Health.Status}}", container).strip()) == "starting":
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return status
+
+    def status() -> str:
+        return stack.run("docker", "inspect", "-f", "{{.State.Health.Status}}", container).strip()
+
+    wait_until(lambda: status() != "starting", "the container's health")
+    return status()
 
 
 def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     """The first so many values of partition 0, and those that came with them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "log_level": 0})
+    consumer = consumer_of(bootstrap)
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0), SECONDS)[1]

@@ -6,8 +6,6 @@ directory and asked, by the same requests, what it knows.
 
 from __future__ import annotations
 
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,20 +13,21 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
 from tests.integration.foreign_directory import apache_kafka_on
-from tests.integration.wire import RawConnection
-from tests.jvm import QUICK_JVM
+from tests.integration.kafka_tools import kafka_tool
+from tests.integration.librdkafka import consumer_of
+from tests.integration.members import wait_until
+from tests.integration.topics import create_topic_over
+from tests.integration.wire import RawConnection, connection_to
 
 TOPIC = "flights"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
 SETTINGS: dict[str, str | int] = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
 MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING = "with-member", "with-static", "simple", "transactional", "expiring"
@@ -46,24 +45,15 @@ class SeenGroup(NamedTuple):
     offsets: dict[tuple[str, int], tuple[int, str]]
 
 
-@pytest.fixture(scope="module")
-def jars() -> Path:
-    try:
-        return kafka_jars()
-    except KafkaUnavailable as error:
-        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
-
-
 # -- what is written ------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def groups_in_use(bootstrap: str) -> Iterator[None]:
     """Commit in every way there is; inside the block two groups have a member that lives."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for created in admin.create_topics([NewTopic(TOPIC, 2, 1)]).values():
-        created.result()
-    members = [joined(bootstrap, MEMBER), joined(bootstrap, STATIC, **{"group.instance.id": "gate"})]
+    with connection_to(bootstrap) as connection:
+        create_topic_over(connection, TOPIC, 2)
+    members = [joined(bootstrap, MEMBER), joined(bootstrap, STATIC, group_instance_id="gate")]
     members[0].commit(offsets=[TopicPartition(TOPIC, 0, 6), TopicPartition(TOPIC, 1, 7)], asynchronous=False)
     members[1].commit(offsets=[TopicPartition(TOPIC, 0, 8)], asynchronous=False)
     commit(bootstrap, SIMPLE, 3)
@@ -75,18 +65,15 @@ def groups_in_use(bootstrap: str) -> Iterator[None]:
 
 
 def joined(bootstrap: str, group: str, **settings: str) -> Consumer:
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "client.id": f"{group}-client", "log_level": 0, **settings}
-        | {"enable.auto.commit": False, "session.timeout.ms": 120_000}
-    )
+    consumer = consumer_of(bootstrap, group, client_id=f"{group}-client", session_timeout_ms=120_000, **settings)
     consumer.subscribe([TOPIC])
-    wait_until(lambda: consumer.poll(POLL_SECONDS) is None and bool(consumer.assignment()))
+    wait_until(lambda: consumer.poll(POLL_SECONDS) is None and bool(consumer.assignment()), "partitions")
     return consumer
 
 
 def commit(bootstrap: str, group: str, offset: int) -> None:
     """Commit without being a member."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer = consumer_of(bootstrap, group)
     consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
     consumer.close()
 
@@ -94,7 +81,7 @@ def commit(bootstrap: str, group: str, offset: int) -> None:
 def commit_in_transactions(bootstrap: str) -> None:
     """Offset 100 is committed, 200 aborted, and 300 left in a transaction that stays open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "exactly-once", "log_level": 0})
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": TRANSACTIONAL})
+    reader = consumer_of(bootstrap, TRANSACTIONAL)
     producer.init_transactions()
     for offset, end in ((100, producer.commit_transaction), (200, producer.abort_transaction), (300, None)):
         producer.begin_transaction()
@@ -106,14 +93,13 @@ def commit_in_transactions(bootstrap: str) -> None:
 
 def commit_until(bootstrap: str, group: str) -> None:
     """Commit with a retention time, as clients up to OffsetCommit v4 may ask for."""
-    host, _, port = bootstrap.rpartition(":")
     request = API_TABLE[ApiKey.OFFSET_COMMIT].request(
         group_id=group,
         generation_id=-1,
         retention_time_ms=3_600_000,
         topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])],
     )
-    with RawConnection(host, int(port)) as connection:
+    with connection_to(bootstrap) as connection:
         answer = connection.call(ApiKey.OFFSET_COMMIT, 2, request)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -123,8 +109,7 @@ def commit_until(bootstrap: str, group: str) -> None:
 
 def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
     """What the broker knows of GROUPS, in terms of requests that Kafka 2.0.1 and minibroker both answer."""
-    host, _, port = bootstrap.rpartition(":")
-    with RawConnection(host, int(port)) as connection:
+    with connection_to(bootstrap) as connection:
         return {group: seen_group(connection, group) for group in GROUPS}
 
 
@@ -155,26 +140,23 @@ def described_group(connection: RawConnection, group: str) -> Any:
 
 def answered(ask: Callable[[], Any]) -> Any:
     """The answer, once the coordinator has loaded its groups."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while (answer := ask()).error_code in NOT_YET and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    assert answer.error_code == ErrorCode.NONE, answer
-    return answer
+    answers: list[Any] = []
 
+    def is_loaded() -> bool:
+        answers.append(ask())
+        return answers[-1].error_code not in NOT_YET
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "nothing came of it in time"
+    wait_until(is_loaded, "the coordinator")
+    assert answers[-1].error_code == ErrorCode.NONE, answers[-1]
+    return answers[-1]
 
 
 def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[list[str]]:
     """The rows of `kafka-consumer-groups.sh --describe`, as words."""
-    command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.admin.ConsumerGroupCommand"]
-    command += ["--bootstrap-server", bootstrap, "--describe", "--group", group]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(TOPIC)]
-    assert rows, done.stdout + done.stderr
+    options = ("--bootstrap-server", bootstrap, "--describe", "--group", group)
+    printed = kafka_tool(jars, "kafka.admin.ConsumerGroupCommand", *options, shows_errors=True)
+    rows = [line.split() for line in printed.splitlines() if line.startswith(TOPIC)]
+    assert rows, printed
     return rows
 
 
@@ -195,7 +177,7 @@ def test_apache_kafka_sees_the_groups_that_minibroker_stored(
         rows = described_by_kafkas_tool(jars, kafka.bootstrap, MEMBER)
         commit(kafka.bootstrap, SIMPLE, 5)
         kafka.stop()
-    again = start_minibroker("--data-dir", str(minibroker.data_dir), settings=SETTINGS).wait_until_ready()
+    again = start_minibroker(settings=SETTINGS).wait_until_ready()
 
     assert found == stored
     check_what_was_written(stored)
@@ -226,7 +208,7 @@ def test_what_minibroker_restarts_with_is_what_it_had(start_minibroker: StartMin
         stored, static = seen_groups(minibroker.bootstrap), static_member_of(minibroker)
         minibroker.kill()
 
-    again = start_minibroker("--data-dir", str(minibroker.data_dir), settings=SETTINGS).wait_until_ready()
+    again = start_minibroker(settings=SETTINGS).wait_until_ready()
 
     assert seen_groups(again.bootstrap) == stored
     assert static == static_member_of(again) == "gate"
@@ -234,7 +216,7 @@ def test_what_minibroker_restarts_with_is_what_it_had(start_minibroker: StartMin
 
 def static_member_of(minibroker: Minibroker) -> str | None:
     request = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[STATIC])
-    with RawConnection(minibroker.host, minibroker.port) as connection:
+    with connection_to(minibroker.bootstrap) as connection:
         (group,) = connection.call(ApiKey.DESCRIBE_GROUPS, 4, request).groups
     (member,) = group.members
     instance_id: str | None = member.group_instance_id

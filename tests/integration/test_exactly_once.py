@@ -19,16 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.integration.brokers import Minibroker, free_port
 from tests.integration.clients import UnavailableError
 from tests.integration.conftest import StartMinibroker
 from tests.integration.driver_programs import go_program, java_program, node_program, python_program
 from tests.integration.drivers.line_protocol import Deadline
+from tests.integration.librdkafka import consumer_of, value_of
 from tests.integration.topics import create_topic
 from tests.setup_clients import ROOT
 
@@ -122,33 +123,20 @@ class RestartedBroker:
         self._start = start
         self._listen = ("--listen", f"127.0.0.1:{free_port()}")
         self._process: Minibroker = start(*self._listen, settings=SETTINGS).wait_until_ready()
-        self._data_dir = self._process.data_dir
         self.bootstrap = self._process.bootstrap
         self.kills = 0
         for topic in (SOURCE, TARGET):
             create_topic(self._process, topic, partitions=PARTITIONS)
 
     def kill_and_start(self) -> None:
-        self._process.process.kill()
-        self._process.wait_for_exit()
+        self._process.kill()
         self.kills += 1
-        arguments = (*self._listen, "--data-dir", str(self._data_dir))
-        self._process = self._start(*arguments, name=f"after-{self.kills}", settings=SETTINGS).wait_until_ready()
+        self._process = self._start(*self._listen, settings=SETTINGS).wait_until_ready()
 
 
-def committed_reader(bootstrap: str, **settings: bool) -> Consumer:
+def committed_reader(bootstrap: str, **settings: Any) -> Consumer:
     """A consumer of what is committed, assigned to every partition of the target from its beginning."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "nobody",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "reconnect.backoff.max.ms": 200,
-            "log_level": 0,
-        }
-        | {name.replace("_", "."): value for name, value in settings.items()}
-    )
+    consumer = consumer_of(bootstrap, isolation_level="read_committed", reconnect_backoff_max_ms=200, **settings)
     consumer.assign([TopicPartition(TARGET, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
     return consumer
 
@@ -180,13 +168,12 @@ def read_all(bootstrap: str) -> list[list[bytes]]:
     while len(at_end) < PARTITIONS:
         deadline.seconds_left("the ends of the partitions")
         for message in consumer.consume(1000, 0.1):
-            error, partition, value = message.error(), message.partition(), message.value()
+            partition, value = message.partition(), value_of(message)
             assert partition is not None
-            if error is None:
-                assert value is not None
-                values[partition].append(value)
-            elif error.code() == KafkaError._PARTITION_EOF:
+            if value is None:
                 at_end.add(partition)
+            else:
+                values[partition].append(value)
     consumer.close()
     return values
 

@@ -1,27 +1,139 @@
-"""`broker.faults` over real sockets: several at once, with a release to act as, and to the end of the process."""
+"""`broker.faults` over real sockets: what clients of today make of a broker that does wrong on purpose.
+
+What goes over the wire, byte for byte, is in tests/broker/test_fault*.py.
+"""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
+import confluent_kafka
 import pytest
 
 from minibroker import Broker, BrokerError
 from minibroker.protocol.api import ApiKey
-from tests.integration.faulty_broker import (
-    RECORDS,
-    WRITERS,
-    broker,
-    connection_to,
-    started,
-    values_in,
-)
-from tests.integration.wire import list_offsets_body, request_frame
+from tests.integration.kafka_python import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from tests.integration.librdkafka import consumer_of, value_of
+from tests.integration.wire import connection_to, list_offsets_body, request_frame
 
-__all__ = ["broker", "started"]
+RECORDS = 200
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "auto.create.topics.enable": False,  # a client of a test before would make its topic again
+}
+PATIENCE_SECONDS = 60.0
+POLL_MS = 1000  # kafka-python 3.0.12 forgets a rebalance that ends between two calls: none shall
+STOP_SECONDS = 30.0  # on a busy machine: far less than a fault holds
+ASK = request_frame(ApiKey.LIST_OFFSETS, 2, list_offsets_body("orders"))
 
-pytestmark = pytest.mark.timeout(90)
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Broker]:
+    with Broker(control=True, settings=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(started: Broker) -> Iterator[Broker]:
+    """Without the faults, topics and groups of tests before."""
+    started.faults.lift_all()
+    started.reset()
+    started.create_topic("orders", partitions=1)
+    yield started
+    started.faults.lift_all()
+
+
+def kafka_python_writes(broker: Broker, count: int = RECORDS, **settings: Any) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers, retry_backoff_ms=20, reconnect_backoff_ms=20, **settings
+    )
+    try:
+        for future in [producer.send("orders", b"%d" % number, partition=0) for number in range(count)]:
+            future.get(PATIENCE_SECONDS)
+    finally:
+        producer.close()
+
+
+def confluent_writes(broker: Broker, count: int = RECORDS, **settings: Any) -> None:
+    failed: list[Any] = []
+    config = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": 20, "reconnect.backoff.ms": 20}
+    producer = confluent_kafka.Producer(config | settings)
+    for number in range(count):
+        producer.produce(
+            "orders", b"%d" % number, partition=0, on_delivery=lambda error, _: failed.append(error) if error else None
+        )
+        if number % 20 == 0:
+            producer.flush(PATIENCE_SECONDS)  # batches of their own
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert failed == []
+
+
+WRITERS = {
+    "kafka-python": lambda broker: kafka_python_writes(broker, enable_idempotence=True, linger_ms=1, batch_size=100),
+    "confluent-kafka": lambda broker: confluent_writes(broker, **{"enable.idempotence": True}),
+}
+
+
+def values_in(broker: Broker, topic: str = "orders") -> list[int]:
+    """All there is in its partition 0."""
+    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+    partition = TopicPartition(topic, 0)
+    consumer.assign([partition])
+    end = consumer.end_offsets([partition])[partition]
+    values: list[int] = []
+    while consumer.position(partition) < end:
+        values += [int(record.value) for records in consumer.poll(500).values() for record in records]
+    consumer.close()
+    return values
+
+
+def kafka_python_consumer(broker: Broker, **settings: Any) -> KafkaConsumer:
+    return KafkaConsumer(
+        "orders",
+        bootstrap_servers=broker.bootstrap_servers,
+        auto_offset_reset="earliest",
+        retry_backoff_ms=20,
+        reconnect_backoff_ms=20,
+        **settings,
+    )
+
+
+def confluent_consumer(broker: Broker, **settings: Any) -> confluent_kafka.Consumer:
+    quick = {"fetch_wait_max_ms": 50, "heartbeat_interval_ms": 100, "session_timeout_ms": 1500}
+    ours = {"auto_offset_reset": "earliest", "enable_auto_commit": True, **quick}
+    consumer = consumer_of(broker.bootstrap_servers, "confluent", **ours, **settings)
+    consumer.subscribe(["orders"])
+    return consumer
+
+
+def read(consumer: KafkaConsumer, count: int, *, patience_seconds: float = PATIENCE_SECONDS) -> list[int]:
+    def poll() -> list[int]:
+        return [int(record.value) for records in consumer.poll(POLL_MS).values() for record in records]
+
+    return read_by(poll, count, patience_seconds)
+
+
+def confluent_reads(
+    consumer: confluent_kafka.Consumer, count: int, *, patience_seconds: float = PATIENCE_SECONDS
+) -> list[int]:
+    def poll() -> list[int]:
+        message = consumer.poll(0.2)
+        return [] if message is None else [int(value_of(message) or b"")]
+
+    return read_by(poll, count, patience_seconds)
+
+
+def read_by(poll: Callable[[], list[int]], count: int, patience_seconds: float) -> list[int]:
+    values: list[int] = []
+    deadline = time.monotonic() + patience_seconds
+    while len(values) < count and time.monotonic() < deadline:
+        values += poll()
+    return values
 
 
 def test_two_faults_at_once_are_both_met(broker: Broker) -> None:
@@ -62,31 +174,31 @@ def test_faults_go_with_the_process(broker: Broker) -> None:
         own.start()
 
         assert own.faults.active() == []
-        with pytest.raises(BrokerError, match="faults go with the broker's process"):
+        with pytest.raises(BrokerError, match="faults end with the broker's process"):
             _ = fault.count
 
 
 def test_a_broker_that_is_held_by_faults_stops_at_once() -> None:
-    with Broker(control=True) as own, connection_to(own) as connection:
+    with Broker(control=True) as own, connection_to(own.bootstrap_servers) as connection:
         fault = own.faults.delay(3600)
-        connection.send(request_frame(ApiKey.LIST_OFFSETS, 2, list_offsets_body("orders")))
+        connection.send(ASK)
         fault.wait()
         began = time.monotonic()
 
         assert own.stop() == 0
 
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < STOP_SECONDS
 
 
 def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
-    with connection_to(broker) as connection:
-        connection.exchange(request_frame(ApiKey.LIST_OFFSETS, 2, list_offsets_body("orders")))
+    with connection_to(broker.bootstrap_servers) as connection:
+        connection.exchange(ASK)
 
         mine = [each for each in broker.faults.connections() if each.address == connection.address]
 
         assert [each.client_id for each in mine] == ["wire-test"]
         broker.faults.disconnect(connection=mine[0].number)
-        assert connection.exchange(request_frame(ApiKey.LIST_OFFSETS, 2, list_offsets_body("orders"))) is None
+        assert connection.exchange(ASK) is None
 
 
 def test_a_fault_that_does_not_strike_is_an_error_for_who_waits(broker: Broker) -> None:
@@ -101,3 +213,206 @@ def test_a_broker_without_control_says_how_to_have_faults() -> None:
     with pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
         _ = broker.faults
     broker.close()
+
+
+# -- producers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", WRITERS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplicates(
+    broker: Broker, client: str, when: Any
+) -> None:
+    fault = broker.faults.disconnect(api="produce", when=when, skip=1, times=3)
+
+    WRITERS[client](broker)
+
+    assert fault.count == 3
+    assert values_in(broker) == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("client", WRITERS)
+def test_an_idempotent_producer_that_was_told_an_error_after_the_append_makes_no_duplicate(
+    broker: Broker, client: str
+) -> None:
+    fault = broker.faults.error("REQUEST_TIMED_OUT", api="produce", topic="orders", when="after", skip=1, times=2)
+
+    WRITERS[client](broker)
+
+    assert fault.count == 2
+    assert values_in(broker) == list(range(RECORDS))
+
+
+def test_a_producer_that_is_not_idempotent_writes_twice_what_it_was_not_told_of(broker: Broker) -> None:
+    broker.faults.disconnect(api="produce", when="after", times=1)
+
+    kafka_python_writes(broker, 1, enable_idempotence=False, retries=5)
+
+    assert values_in(broker) == [0, 0]
+
+
+@pytest.mark.parametrize("client", WRITERS)
+def test_not_leader_makes_a_producer_look_for_the_leader_and_go_on(broker: Broker, client: str) -> None:
+    looked_up = broker.faults.delay(0.001, api="metadata")  # counts them
+    fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0, times=1, skip=1)
+
+    WRITERS[client](broker)
+
+    assert fault.count == 1
+    assert looked_up.count >= 2, "once at the start, once for the fault"
+    assert values_in(broker) == list(range(RECORDS))
+
+
+def test_a_delay_holds_the_answer_back_until_its_end(broker: Broker) -> None:
+    began = time.monotonic()
+    with broker.faults.delay(0.3, api="produce", client_id="slow") as fault:
+        kafka_python_writes(broker, 1, client_id="slow")
+        took_seconds = time.monotonic() - began
+
+    kafka_python_writes(broker, 1, client_id="slow")
+
+    assert took_seconds >= 0.3
+    assert (fault.count, fault.is_active) == (1, False)
+
+
+def test_the_brokers_clock_ends_a_delay(broker: Broker) -> None:
+    fault = broker.faults.delay(300, api="list_offsets")  # not so long that connections.max.idle.ms ends it too
+    with connection_to(broker.bootstrap_servers) as connection:
+        connection.send(ASK)
+        fault.wait()
+
+        broker.clock.advance(300)
+
+        assert connection.receive_frame() is not None
+
+
+# -- consumers, and members of groups ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ["NOT_LEADER_FOR_PARTITION", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"])
+def test_a_consumer_goes_on_after_errors_of_its_partition(broker: Broker, error: str) -> None:
+    kafka_python_writes(broker)
+    fault = broker.faults.error(error, api="fetch", topic="orders", partition=0, times=3)
+
+    consumer = kafka_python_consumer(broker)
+    values = read(consumer, RECORDS)
+    consumer.close()
+
+    assert fault.count == 3
+    assert values == list(range(RECORDS))
+
+
+def test_a_consumer_of_confluent_goes_on_when_its_fetch_session_is_struck(broker: Broker) -> None:
+    consumer = confluent_consumer(broker)
+    confluent_writes(broker, 10)
+    first = confluent_reads(consumer, 10)
+    fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=0, times=2)
+    fault.wait(2)
+
+    confluent_writes(broker, 10)
+    second = confluent_reads(consumer, 10)
+    consumer.close()
+
+    assert (first, second) == (list(range(10)), list(range(10)))
+
+
+def test_a_wrong_crc_is_kafka_pythons_error_and_right_when_it_is_lifted(broker: Broker) -> None:
+    kafka_python_writes(broker, 10)
+    consumer = kafka_python_consumer(broker)
+
+    with (
+        broker.faults.wrong_crc(topic="orders") as fault,
+        pytest.raises(Exception, match=r"CorruptRecordError: .*failed crc check"),
+    ):
+        read(consumer, 10)
+    consumer.close()
+
+    assert fault.count >= 1
+    assert values_in(broker) == list(range(10)), "the log was not touched"
+
+
+def test_a_wrong_crc_is_confluents_error(broker: Broker) -> None:
+    confluent_writes(broker, 10)
+    broker.faults.wrong_crc(topic="orders", partition=0)
+    consumer = confluent_consumer(broker, check_crcs=True)
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    message = None
+    while message is None and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+    consumer.close()
+
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert error.code() == confluent_kafka.KafkaError._BAD_MSG
+
+
+def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
+    kafka_python_writes(broker)
+    fault = broker.faults.torn_frame(api="fetch", times=2)
+
+    kafka_python = kafka_python_consumer(broker)
+    confluent = confluent_consumer(broker)
+    values = [read(kafka_python, RECORDS), confluent_reads(confluent, RECORDS)]
+    kafka_python.close()
+    confluent.close()
+
+    assert fault.count == 2
+    assert values == [list(range(RECORDS))] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "apis"),
+    [
+        ("NOT_COORDINATOR", ["heartbeat"]),
+        ("COORDINATOR_NOT_AVAILABLE", ["find_coordinator"]),
+        ("COORDINATOR_LOAD_IN_PROGRESS", ["join_group", "sync_group"]),
+        ("NOT_COORDINATOR", ["join_group"]),
+        ("UNKNOWN_MEMBER_ID", ["heartbeat"]),
+        ("REBALANCE_IN_PROGRESS", ["heartbeat"]),
+        ("COORDINATOR_LOAD_IN_PROGRESS", ["offset_fetch"]),
+    ],
+)
+@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str, apis: list[str], client: str) -> None:
+    # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
+    while_joining = [api for api in apis if api != "heartbeat"]
+    faults = [broker.faults.error(error, api=api, times=1) for api in while_joining]
+    kafka_python_writes(broker, 10)
+
+    if client == "kafka-python":
+        consumer = kafka_python_consumer(broker, group_id="members", heartbeat_interval_ms=100, session_timeout_ms=1500)
+        reads = partial(read, consumer)
+    else:
+        consumer = confluent_consumer(broker)
+        reads = partial(confluent_reads, consumer)
+    first = reads(10)
+    faults += [broker.faults.error(error, api=api, times=1) for api in apis if api not in while_joining]
+    while any(fault.is_active for fault in faults):
+        reads(1, patience_seconds=0.1)
+    kafka_python_writes(broker, 10)
+    second = reads(10)
+    consumer.close()
+
+    assert first == list(range(10))
+    assert set(second) == set(range(10)), "some of them twice, if it was put out before it committed"
+
+
+def test_a_commit_that_is_struck_for_one_partition_is_kept_for_the_other(broker: Broker) -> None:
+    broker.create_topic("payments", partitions=2)
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="g", enable_auto_commit=False, retry_backoff_ms=20
+    )
+    partitions = [TopicPartition("payments", number) for number in (0, 1)]
+    consumer.assign(partitions)
+    fault = broker.faults.error("COORDINATOR_LOAD_IN_PROGRESS", api="offset_commit", topic="payments", partition=0)
+    consumer.commit_async({each: OffsetAndMetadata(7, "", -1) for each in partitions})
+    while not fault.count:
+        consumer.poll(20)
+    fault.lift()
+
+    committed = consumer.committed(partitions[1])
+    consumer.close(autocommit=False)
+
+    assert committed == 7

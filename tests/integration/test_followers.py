@@ -1,14 +1,12 @@
 """A follower that speaks real FETCH to a started broker: acks=all, the in-sync replicas, a copy equal to the byte.
 
-Rows 52 to 59 of kafka 2.0.1's fetch path, over real sockets; tests/broker/ has each of them with the time jumped.
+Rows 52 to 59 of kafka 2.0.1's fetch path, over real sockets and a real kill -9; tests/broker/ has each of them with the
+time jumped, tests/conformance/scripts/followers.py what Apache Kafka answered.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey
@@ -17,79 +15,62 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch, read_header
 from tests.integration.brokers import Minibroker
 from tests.integration.conftest import StartMinibroker
-from tests.integration.wire import RawConnection
+from tests.integration.members import wait_until
+from tests.integration.wire import RawConnection, connection_to, list_offsets_body, the_partition
 
 FOLLOWER = 1
-LAG_MS = 1000
 SETTINGS: dict[str, str | int] = {
-    "replica.lag.time.max.ms": LAG_MS,
+    "broker.id": 0,
+    "replica.lag.time.max.ms": 60_000,
     "replica.high.watermark.checkpoint.interval.ms": 50,
     "log.retention.ms": -1,
 }
+SHORT_LAG: dict[str, str | int] = {"replica.lag.time.max.ms": 5000}  # and yet longer than a look takes
 WAIT_MS = 100
-PATIENCE_SECONDS = 10.0
-TIMESTAMP_MS = 1_500_000_000_000
 
 
-def request(key: ApiKey, **body: Any) -> Any:
-    return API_TABLE[key].request(**body)
+class Leader:
+    """What a client asks of the broker about topic t."""
 
-
-class Broker:
-    """What a client asks of the broker."""
-
-    def __init__(self, process: Minibroker, connection: RawConnection) -> None:
+    def __init__(self, process: Minibroker) -> None:
         self.process = process
-        self._connection = connection
 
-    def assign(self, topic: str, *replicas: list[int], **configs: str) -> None:
-        rows = [(name.replace("_", "."), value) for name, value in configs.items()]
-        topics = [(topic, -1, -1, list(enumerate(replicas)), rows)]
-        body = request(ApiKey.CREATE_TOPICS, topics=topics, timeout_ms=5000)
-        answer = self._connection.call(ApiKey.CREATE_TOPICS, 2, body)
-        assert answer.topics[0].error_code == ErrorCode.NONE
+    def call(self, key: ApiKey, version: int, **body: Any) -> Any:
+        with connection_to(self.process.bootstrap) as connection:
+            return connection.call(key, version, API_TABLE[key].request(**body))
 
-    def produce(self, topic: str, *values: bytes, timeout_ms: int = 10_000) -> tuple[int, int]:
+    def create(self) -> None:
+        topic = ("t", -1, -1, [(0, [0, FOLLOWER])], [("min.insync.replicas", "2")])
+        assert self.call(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=5000).topics[0].error_code == 0
+
+    def produce(self, *values: bytes, timeout_ms: int = 10_000) -> tuple[int, int]:
         """With acks=all; the error and the base offset."""
-        batch = build_batch([Record(number, TIMESTAMP_MS, None, value, ()) for number, value in enumerate(values)])
-        body = request(ApiKey.PRODUCE, acks=-1, timeout_ms=timeout_ms, topics=[(topic, [(0, batch)])])
-        row = self._connection.call(ApiKey.PRODUCE, 5, body).topics[0].partitions[0]
+        batch = build_batch([Record(number, 1, None, value, ()) for number, value in enumerate(values)])
+        topics = [("t", [(0, batch)])]
+        row = the_partition(self.call(ApiKey.PRODUCE, 5, acks=-1, timeout_ms=timeout_ms, topics=topics))
         return row.error_code, row.base_offset
 
-    def in_sync(self, topic: str) -> list[int]:
-        rows = [API_TABLE[ApiKey.METADATA].request.row("topics")(name=topic)]
-        body = request(ApiKey.METADATA, topics=rows, allow_auto_topic_creation=False)
-        return list(self._connection.call(ApiKey.METADATA, 5, body).topics[0].partitions[0].isr_nodes)
+    def in_sync(self) -> list[int]:
+        topics = [API_TABLE[ApiKey.METADATA].request.row("topics")(name="t")]
+        answer = self.call(ApiKey.METADATA, 5, topics=topics, allow_auto_topic_creation=False)
+        return list(the_partition(answer).isr_nodes)
 
-    def high_watermark(self, topic: str) -> int:
-        rows = request(ApiKey.LIST_OFFSETS, replica_id=-1, topics=[(topic, [list_latest()])])
-        offset: int = self._connection.call(ApiKey.LIST_OFFSETS, 2, rows).topics[0].partitions[0].offset
-        return offset
-
-
-def list_latest() -> Any:
-    return API_TABLE[ApiKey.LIST_OFFSETS].request.row("topics.partitions")(partition=0, timestamp=-1)
+    def high_watermark(self) -> int:
+        with connection_to(self.process.bootstrap) as connection:
+            return int(the_partition(connection.call(ApiKey.LIST_OFFSETS, 2, list_offsets_body("t"))).offset)
 
 
 class Follower(threading.Thread):
-    """Copies partition 0 of a topic, in a fetch session as a real one's, until it is stopped."""
+    """Copies the partition, in a fetch session as a real one's, until it is stopped."""
 
-    def __init__(self, broker: Minibroker, topic: str) -> None:
+    def __init__(self, broker: Minibroker) -> None:
         super().__init__(daemon=True)
-        self._broker = broker
-        self._topic = topic
+        self._bootstrap = broker.bootstrap
         self._has_to_stop = threading.Event()
         self.copy = bytearray()
         self.end_offset = 0
         self.high_watermark = -1
         self.failure: BaseException | None = None
-
-    def __enter__(self) -> Follower:
-        self.start()
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         self._has_to_stop.set()
@@ -98,38 +79,26 @@ class Follower(threading.Thread):
 
     def run(self) -> None:
         try:
-            with RawConnection(self._broker.host, self._broker.port) as connection:
+            with connection_to(self._bootstrap) as connection:
                 self._follow(connection)
         except BaseException as failure:
             self.failure = failure
 
     def _follow(self, connection: RawConnection) -> None:
+        message = API_TABLE[ApiKey.FETCH].request
         session_id, epoch, asked = 0, 0, -1
         while not self._has_to_stop.is_set():
-            topics = [] if asked == self.end_offset else [(self._topic, [self._row()])]
+            row = message.row("topics.partitions")(partition=0, fetch_offset=self.end_offset, max_bytes=1 << 20)
+            topics = [] if asked == self.end_offset else [("t", [row._replace(log_start_offset=0)])]
             asked = self.end_offset
-            answer = connection.call(
-                ApiKey.FETCH,
-                8,
-                request(
-                    ApiKey.FETCH,
-                    replica_id=FOLLOWER,
-                    max_wait_ms=WAIT_MS,
-                    min_bytes=1,
-                    session_id=session_id,
-                    session_epoch=epoch,
-                    topics=topics,
-                ),
-            )
+            session = {"session_id": session_id, "session_epoch": epoch}
+            body = message(replica_id=FOLLOWER, max_wait_ms=WAIT_MS, min_bytes=1, **session, topics=topics)
+            answer = connection.call(ApiKey.FETCH, 8, body)
             assert answer.error_code == ErrorCode.NONE
             session_id, epoch = answer.session_id, epoch + 1
             for topic in answer.topics:
                 for row in topic.partitions:
                     self._append(row)
-
-    def _row(self) -> Any:
-        make_row = API_TABLE[ApiKey.FETCH].request.row("topics.partitions")
-        return make_row(partition=0, fetch_offset=self.end_offset, log_start_offset=0, max_bytes=1 << 20)
 
     def _append(self, row: Any) -> None:
         assert row.error_code == ErrorCode.NONE
@@ -143,76 +112,34 @@ class Follower(threading.Thread):
             data = data[size:]
 
 
-def until(holds: Callable[[], bool], what: str) -> float:
-    """Wait for it; the seconds it took."""
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < PATIENCE_SECONDS, f"never: {what}"
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
-def started(start_minibroker: StartMinibroker, stack: ExitStack, name: str = "one") -> Broker:
-    process = start_minibroker("--set", "broker.id=0", settings=SETTINGS, name=name).wait_until_ready()
-    return Broker(process, stack.enter_context(RawConnection(process.host, process.port)))
-
-
-def test_rows_52_to_58_a_follower_joins_and_acks_all_waits_for_its_copy(start_minibroker: StartMinibroker) -> None:
-    with ExitStack() as stack:
-        broker = started(start_minibroker, stack)
-        broker.assign("t", [0, FOLLOWER], min_insync_replicas="2")
-        refused = broker.produce("t", b"alone")
-        follower = stack.enter_context(Follower(broker.process, "t"))
-        until(lambda: broker.in_sync("t") == [0, FOLLOWER], "the follower is in sync")
-
-        answers = [broker.produce("t", b"%d" % number, b"x" * 1000) for number in range(50)]
-
-        assert refused[0] == ErrorCode.NOT_ENOUGH_REPLICAS
-        assert answers == [(ErrorCode.NONE, 2 * number) for number in range(50)]
-        assert follower.end_offset == 100
-        until(lambda: follower.high_watermark == 100, "the follower is told of the last high watermark")
-        segment = broker.process.data_dir / "t-0" / "00000000000000000000.log"
-        assert segment.read_bytes() == follower.copy
-
-
-def test_rows_56_and_58_a_follower_that_stops_is_waited_for_until_it_leaves(start_minibroker: StartMinibroker) -> None:
-    with ExitStack() as stack:
-        broker = started(start_minibroker, stack)
-        broker.assign("t", [FOLLOWER, 0])
-        follower = stack.enter_context(Follower(broker.process, "t"))
-        until(lambda: broker.in_sync("t") == [0, FOLLOWER], "the follower is in sync")
-        follower.stop()
-
-        began = time.monotonic()
-        assert broker.produce("t", b"waits", timeout_ms=100) == (ErrorCode.REQUEST_TIMED_OUT, 0)
-        assert broker.high_watermark("t") == 0
-        assert broker.produce("t", b"is committed when it leaves") == (ErrorCode.NONE, 1)
-        took_ms = (time.monotonic() - began) * 1000
-
-        assert LAG_MS - 2 * WAIT_MS <= took_ms <= 1.5 * LAG_MS + 1000
-        assert broker.in_sync("t") == [0]
-        assert broker.high_watermark("t") == 2
-        with Follower(broker.process, "t"):
-            until(lambda: broker.in_sync("t") == [0, FOLLOWER], "it came back")
-
-
-def test_rows_56_and_59_kill_9_leaves_who_was_in_sync_and_how_far_it_was_committed(
+def test_rows_52_to_59_a_follower_joins_is_waited_for_and_leaves_after_a_kill_9(
     start_minibroker: StartMinibroker,
 ) -> None:
-    with ExitStack() as stack:
-        broker = started(start_minibroker, stack)
-        broker.assign("t", [0, FOLLOWER])
-        with Follower(broker.process, "t"):
-            until(lambda: broker.in_sync("t") == [0, FOLLOWER], "the follower is in sync")
-            assert broker.produce("t", b"copied") == (ErrorCode.NONE, 0)
-        assert broker.produce("t", b"not copied", timeout_ms=100)[0] == ErrorCode.REQUEST_TIMED_OUT
-        checkpoint = broker.process.data_dir / "replication-offset-checkpoint"
-        until(lambda: checkpoint.exists() and "t 0 1" in checkpoint.read_text(), "the high watermark is written down")
-        broker.process.kill()
+    broker = Leader(start_minibroker(settings=SETTINGS).wait_until_ready())
+    broker.create()
+    refused, _ = broker.produce(b"alone")
+    follower = Follower(broker.process)
+    follower.start()
+    wait_until(lambda: broker.in_sync() == [0, FOLLOWER], "the follower in sync")
 
-        again = started(start_minibroker, stack)
+    answers = [broker.produce(b"%d" % number, b"x" * 1000) for number in range(50)]
 
-        assert again.in_sync("t") == [0, FOLLOWER]
-        assert again.high_watermark("t") == 1
-        until(lambda: again.in_sync("t") == [0], "who does not come back leaves")
-        assert again.high_watermark("t") == 2
+    assert refused == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert answers == [(ErrorCode.NONE, 2 * number) for number in range(50)]
+    assert follower.end_offset == 100
+    wait_until(lambda: follower.high_watermark == 100, "the last high watermark")
+    segment = broker.process.data_dir / "t-0" / "00000000000000000000.log"
+    assert segment.read_bytes() == follower.copy
+
+    follower.stop()
+    assert broker.produce(b"not copied", timeout_ms=100) == (ErrorCode.REQUEST_TIMED_OUT, 100)
+    assert broker.high_watermark() == 100
+    checkpoint = broker.process.data_dir / "replication-offset-checkpoint"
+    wait_until(lambda: checkpoint.exists() and "t 0 100" in checkpoint.read_text(), "the high watermark on the disk")
+    broker.process.kill()
+    again = Leader(start_minibroker(settings=SETTINGS | SHORT_LAG).wait_until_ready())
+
+    assert again.in_sync() == [0, FOLLOWER]
+    assert again.high_watermark() == 100
+    wait_until(lambda: again.in_sync() == [0], "who does not come back leaves")
+    assert again.high_watermark() == 101

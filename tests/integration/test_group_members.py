@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 import time
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess, free_port
 from tests.integration.clients import ClientError
 from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
+from tests.integration.librdkafka import consumer_of
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
 from tests.integration.topics import create_topic
 
@@ -28,7 +30,7 @@ MOST_MEMBERS = 5
 MANY_PARTITIONS = 10
 REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 SHUT_OUT = r"(?i)fenced|fatal|not part of an active group"  # as each library puts it
-CLOSE_SECONDS = 3.0
+CLOSE_SECONDS = 20.0  # on a busy machine: less than librdkafka waits where it waits
 LONG_SESSION_MS = 120_000  # nobody is missed in it, however busy the machine is, nor while he is started again
 QUICK_BROKER: dict[str, str | int] = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1000}
 WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
@@ -124,11 +126,8 @@ def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
     wait_until_read(before, member)
     member.commit()
 
-    broker.process.kill()
-    broker.wait_for_exit()
-    start_minibroker(
-        *listen, "--data-dir", str(broker.data_dir), name="again", settings=QUICK_BROKER
-    ).wait_until_ready()
+    broker.kill()
+    start_minibroker(*listen, settings=QUICK_BROKER).wait_until_ready()
     after = write("t", 5, bootstrap=broker.bootstrap)
 
     wait_until(lambda: set(after) <= set(member.values()), "what was written after the restart")
@@ -146,7 +145,7 @@ class Committer(threading.Thread):
         super().__init__(daemon=True)
         self.acked = 0
         self.is_stopping = threading.Event()
-        self._consumer = quiet_consumer(bootstrap)
+        self._consumer = consumer_of(bootstrap, "commits", reconnect_backoff_max_ms=100)
 
     def run(self) -> None:
         while not self.is_stopping.is_set():
@@ -159,27 +158,20 @@ class Committer(threading.Thread):
         self._consumer.close()
 
 
-def quiet_consumer(bootstrap: str) -> Consumer:
-    settings = {"log_level": 0, "reconnect.backoff.max.ms": 100, "enable.auto.commit": False}
-    return Consumer({"bootstrap.servers": bootstrap, "group.id": "commits"} | settings)
-
-
 def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroker: StartMinibroker) -> None:
     listen = ("--listen", f"127.0.0.1:{free_port()}")
     broker = start_minibroker(*listen).wait_until_ready()
-    arguments = (*listen, "--data-dir", str(broker.data_dir))
     create_topic(broker, "t")
-    committer, reader = Committer(broker.bootstrap), quiet_consumer(broker.bootstrap)
+    committer, reader = Committer(broker.bootstrap), consumer_of(broker.bootstrap, "commits")
     committer.start()
     rng = random.Random(11)
 
-    for number in range(3):
+    for _ in range(3):
         wanted = committer.acked + rng.randrange(20, 2000)
         wait_until(lambda wanted=wanted: committer.acked > wanted, f"{wanted} commits")  # type: ignore[misc]
-        broker.process.kill()
-        broker.wait_for_exit()
+        broker.kill()
         acked = committer.acked
-        broker = start_minibroker(*arguments, name=f"again-{number}").wait_until_ready()
+        broker = start_minibroker(*listen).wait_until_ready()
         (found,) = reader.committed([TopicPartition("t", 0)], 10)
         assert found.offset >= acked
     committer.is_stopping.set()
@@ -231,10 +223,19 @@ def test_a_second_member_of_the_same_name_shuts_out_the_first(
     second = join(library, f"group-{topic}", topic, group_instance_id="name")
 
     wait_until_shared([second], PARTITIONS)
-    with pytest.raises(ClientError, match=SHUT_OUT):
-        first.commit()
+    assert_is_shut_out(first)
     wait_until(lambda: bool(second.values()), "what the first could not commit")
     second.commit()
+
+
+def assert_is_shut_out(member: GroupMember) -> None:
+    """By its commit; or by a heartbeat before it, which may leave franz-go nothing that it could commit."""
+    try:
+        member.commit()
+    except ClientError as error:
+        assert re.search(SHUT_OUT, str(error)), error
+    else:
+        assert member.lost() == list(range(PARTITIONS))
 
 
 # -- assignors, patterns, reset policies ------------------------------------------------------------------------------
@@ -304,10 +305,11 @@ def test_a_new_group_fails_where_it_says_none(library: str, join: Join, new_topi
 # -- without subscribing ----------------------------------------------------------------------------------------------
 
 
-def consumer(broker: BrokerProcess, group: str, **settings: Any) -> Consumer:
-    """Settings have kafka-python's names; `on_commit` is called with what comes of a commit that nobody waits for."""
-    given = {name if name == "on_commit" else name.replace("_", "."): value for name, value in settings.items()}
-    return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest"} | given)
+def assigned_reader(broker: BrokerProcess, topic: str, **settings: Any) -> Consumer:
+    """It goes on where its group was; `on_commit` is called with what comes of a commit that nobody waits for."""
+    reader = consumer_of(broker.bootstrap, topic, auto_offset_reset="earliest", **settings)
+    reader.assign([TopicPartition(topic, 0)])
+    return reader
 
 
 def read(reader: Consumer, count: int) -> list[str]:
@@ -320,22 +322,19 @@ def test_assigned_partitions_are_read_on_from_what_the_group_committed(
 ) -> None:
     topic = new_topic("assigned")
     values = write(topic, 6, partitions=1)
-    first = consumer(broker, topic, enable_auto_commit=False)
-    first.assign([TopicPartition(topic, 0)])
+    first = assigned_reader(broker, topic)
     assert read(first, 4) == values[:4]
     answers: list[Any] = []
     first.commit(asynchronous=False)
     first.close()
 
-    asynchronous = consumer(broker, topic, enable_auto_commit=False, on_commit=lambda *answer: answers.append(answer))
-    asynchronous.assign([TopicPartition(topic, 0)])
+    asynchronous = assigned_reader(broker, topic, on_commit=lambda *answer: answers.append(answer))
     assert read(asynchronous, 1) == values[4:5]
     asynchronous.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=True)
     wait_until(lambda: asynchronous.poll(0.01) is None and bool(answers), "the answer to the commit")
     asynchronous.close()
 
-    third = consumer(broker, topic, enable_auto_commit=False)
-    third.assign([TopicPartition(topic, 0)])
+    third = assigned_reader(broker, topic)
     assert [(error, [each.offset for each in partitions]) for error, partitions in answers] == [(None, [5])]
     assert read(third, 1) == values[5:]
     third.close()
@@ -347,7 +346,7 @@ def test_librdkafka_with_automatic_commits_closes_at_once(
 ) -> None:
     topic = new_topic("closing")
     values = write(topic, 3, partitions=1)
-    reader = consumer(broker, topic, enable_auto_commit=True)
+    reader = consumer_of(broker.bootstrap, topic, enable_auto_commit=True, auto_offset_reset="earliest")
     if is_subscribed:
         reader.subscribe([topic])
     else:
@@ -358,6 +357,6 @@ def test_librdkafka_with_automatic_commits_closes_at_once(
     reader.close()
 
     assert time.monotonic() - begun < CLOSE_SECONDS
-    again = consumer(broker, topic)
+    again = consumer_of(broker.bootstrap, topic)
     assert [each.offset for each in again.committed([TopicPartition(topic, 0)], 10)] == [3]
     again.close()

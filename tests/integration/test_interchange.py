@@ -7,15 +7,14 @@ compares all that both say of it. What Kafka's own DumpLogSegments finds in our 
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
@@ -31,7 +30,6 @@ from tests.integration.data_directories import (
     TOPICS,
     TRIMMED_BELOW,
     Served,
-    create_topic,
     everything_served,
     fill,
     produce,
@@ -40,24 +38,16 @@ from tests.integration.data_directories import (
     wait_for_checkpoint,
 )
 from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.kafka_tools import dump_log_segments
+from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection
-from tests.jvm import QUICK_JVM
 
 STOPS = ("in order", "killed")
-TOOL_SECONDS = 60.0
 LIMIT = 1 << 24
 EVERYTHING = (*TOPICS, "transactions")
 COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")
 
-Written = Callable[[str], tuple[Path, dict[str, Served]]]
-
-
-@pytest.fixture(scope="module")
-def jars() -> Path:
-    try:
-        return kafka_jars()
-    except KafkaUnavailable as error:
-        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
+Written = tuple[Path, dict[str, Served]]
 
 
 @contextmanager
@@ -78,51 +68,44 @@ def end(broker: Minibroker | ApacheKafka, how: str) -> None:
         assert broker.terminate() == 0
 
 
-@pytest.fixture(scope="module")
-def ours(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """A directory that minibroker wrote, by how it was stopped, and what minibroker served of it; for reading only."""
-    known: dict[str, tuple[Path, dict[str, Served]]] = {}
+class Directories:
+    """A directory that each of both wrote, by how it was stopped, and what it served of it; for reading only."""
 
-    def get(how: str) -> tuple[Path, dict[str, Served]]:
-        if how not in known:
-            work_dir = tmp_path_factory.mktemp("ours")
-            with minibroker_on(work_dir / "data", work_dir) as broker:
+    def __init__(self, jars: Path, new_folder: Callable[[str], Path]) -> None:
+        self._jars = jars
+        self._new_folder = new_folder
+        self._known: dict[tuple[str, str], Written] = {}
+
+    def get(self, whose: str, how: str) -> Written:
+        if (whose, how) not in self._known:
+            work_dir = self._new_folder(whose)
+            with self._broker(whose, work_dir) as broker:
                 fill(broker)
                 fill_with_transactions(broker)
-                wait_for_checkpoint(work_dir / "data")
+                if whose == "ours":
+                    wait_for_checkpoint(work_dir / "data")
                 seen = everything_served(broker, EVERYTHING)
                 end(broker, how)
-            known[how] = work_dir / "data", seen
-        return known[how]
-
-    return get
-
-
-@pytest.fixture(scope="module")
-def kafkas(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """The same of Apache Kafka."""
-    known: dict[str, tuple[Path, dict[str, Served]]] = {}
-
-    def get(how: str) -> tuple[Path, dict[str, Served]]:
-        if how not in known:
-            work_dir = tmp_path_factory.mktemp("kafkas")
-            with ApacheKafka(jars, work_dir, settings=SETTINGS, heap="512m") as broker:
-                fill(broker)
-                fill_with_transactions(broker)
-                seen = everything_served(broker, EVERYTHING)
-                end(broker, how)
-            if how == "killed":
+            if (whose, how) == ("kafkas", "killed"):
                 del seen["trimmed"]  # Kafka writes down the log start offset 30 seconds after its start at the earliest
-            known[how] = work_dir / "data", seen
-        return known[how]
+            self._known[whose, how] = work_dir / "data", seen
+        return self._known[whose, how]
 
-    return get
+    def _broker(self, whose: str, work_dir: Path) -> AbstractContextManager[Minibroker | ApacheKafka]:
+        if whose == "ours":
+            return minibroker_on(work_dir / "data", work_dir)
+        return ApacheKafka(self._jars, work_dir, settings=SETTINGS, heap="512m")
+
+
+@pytest.fixture(scope="module")
+def directories(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Directories:
+    return Directories(jars, tmp_path_factory.mktemp)
 
 
 def fill_with_transactions(broker: Minibroker | ApacheKafka) -> None:
     """Transactions that were committed and aborted, in plain and compressed batches, in several segments."""
     with RawConnection(broker.host, broker.port) as connection:
-        create_topic(connection, "transactions", SMALL_SEGMENTS)
+        create_topic_over(connection, "transactions", configs=SMALL_SEGMENTS)
     for codec in ("none", "gzip"):
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{codec}", "compression.type": codec}
@@ -141,32 +124,24 @@ def copied(data_dir: Path, to: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", STOPS)
-def test_apache_kafka_serves_the_same_bytes_of_a_directory_that_minibroker_wrote(
-    ours: Written, tmp_path: Path, how: str
+@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+def test_each_serves_the_same_bytes_of_a_directory_that_the_other_wrote(
+    directories: Directories, tmp_path: Path, whose: str, how: str
 ) -> None:
-    written, expected = ours(how)
+    written, expected = directories.get(whose, how)
+    data_dir = Path(shutil.copytree(written, tmp_path / "data", copy_function=shutil.copy2))
 
-    with apache_kafka_on(copied(written, tmp_path / "data"), tmp_path, settings=SETTINGS) as kafka:
-        found = everything_served(kafka, expected)
+    with (
+        apache_kafka_on(data_dir, tmp_path, settings=SETTINGS)
+        if whose == "ours"
+        else minibroker_on(data_dir, tmp_path) as other
+    ):
+        found = everything_served(other, expected)
 
         assert expected == found
         assert found["transactions"].aborted
-        assert found["trimmed"].log_start_offset == TRIMMED_BELOW
-        assert_producers_are_known(kafka)
-
-
-@pytest.mark.parametrize("how", STOPS)
-def test_minibroker_serves_the_same_bytes_of_a_directory_that_apache_kafka_wrote(
-    kafkas: Written, tmp_path: Path, how: str
-) -> None:
-    written, expected = kafkas(how)
-
-    with minibroker_on(copied(written, tmp_path / "data"), tmp_path) as broker:
-        found = everything_served(broker, expected)
-
-        assert expected == found
-        assert found["transactions"].aborted
-        assert_producers_are_known(broker)
+        assert whose == "kafkas" or found["trimmed"].log_start_offset == TRIMMED_BELOW
+        assert_producers_are_known(other)
 
 
 def assert_producers_are_known(broker: Minibroker | ApacheKafka) -> None:
@@ -184,15 +159,15 @@ def assert_producers_are_known(broker: Minibroker | ApacheKafka) -> None:
 @pytest.mark.parametrize("how", STOPS)
 @pytest.mark.parametrize("whose", ["ours", "kafkas"])
 def test_kafkas_own_tool_finds_every_log_and_index_sound(
-    request: pytest.FixtureRequest, jars: Path, whose: str, how: str
+    directories: Directories, jars: Path, whose: str, how: str
 ) -> None:
     """Kafka's own files too: a tool that complains of nothing must be able to complain, and of the right things."""
-    data_dir, _ = request.getfixturevalue(whose)(how)
+    data_dir, _ = directories.get(whose, how)
     files = [file for kind in ("log", "index", "timeindex") for file in sorted(data_dir.glob(f"*-0/*.{kind}"))]
     if how == "killed":
         files = [file for file in files if not (file.suffix == ".timeindex" and is_active(file))]
 
-    dumped = dump(jars, files, "--deep-iteration", "--index-sanity-check")
+    dumped = dump_log_segments(jars, files, "--deep-iteration", "--index-sanity-check")
 
     assert len(files) > 50
     assert complaints(dumped) == []
@@ -201,22 +176,22 @@ def test_kafkas_own_tool_finds_every_log_and_index_sound(
 @pytest.mark.parametrize("how", STOPS)
 @pytest.mark.parametrize("whose", ["ours", "kafkas"])
 def test_kafkas_own_tool_finds_every_index_entry_right(
-    request: pytest.FixtureRequest, jars: Path, tmp_path: Path, whose: str, how: str
+    directories: Directories, jars: Path, tmp_path: Path, whose: str, how: str
 ) -> None:
     """Of batches with one record: for others 2.0.1 compares the last offset with the first, in its own files too."""
-    data_dir, _ = request.getfixturevalue(whose)(how)
+    data_dir, _ = directories.get(whose, how)
     topic = data_dir / "single-records-0"
     files = [file for kind in ("log", "index", "timeindex") for file in sorted(topic.glob(f"*.{kind}"))]
 
     assert len(files) > 6
-    assert complaints(dump(jars, files, "--verify-index-only")) == []
+    assert complaints(dump_log_segments(jars, files, "--verify-index-only")) == []
 
     wrong = tmp_path / files[0].with_suffix(".index").name
     entry = bytearray(files[0].with_suffix(".index").read_bytes()[:8])
     entry[3] += 1
     wrong.write_bytes(entry)
     shutil.copy2(files[0], tmp_path)
-    assert complaints(dump(jars, [wrong], "--verify-index-only")) != []
+    assert complaints(dump_log_segments(jars, [wrong], "--verify-index-only")) != []
 
 
 def is_active(file: Path) -> bool:
@@ -226,17 +201,6 @@ def is_active(file: Path) -> bool:
 
 def complaints(dumped: str) -> list[str]:
     return [line for line in dumped.splitlines() if any(word in line for word in COMPLAINTS)]
-
-
-def dump(jars: Path, files: list[Path], *options: str) -> str:
-    """All that kafka.tools.DumpLogSegments prints."""
-    command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.tools.DumpLogSegments", *options]
-    command += ["--files", ",".join(map(str, files))]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TOOL_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("how", STOPS)
@@ -251,7 +215,7 @@ def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_pat
         ) as broker:
             with RawConnection(broker.host, broker.port) as connection:
                 if turn == 0:
-                    create_topic(connection, "t", SMALL_SEGMENTS)
+                    create_topic_over(connection, "t", configs=SMALL_SEGMENTS)
                 for number in range(15):
                     rows = [Record(i, 1_500_000_000_000, None, b"%d.%d.%d" % (turn, number, i) * 9) for i in range(3)]
                     assert produce(connection, "t", build_batch(rows)).base_offset == len(expected)

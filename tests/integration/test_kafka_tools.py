@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
 from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import Join, NewTopic, Write
+from tests.integration.kafka_tools import kafka_tool
 from tests.integration.members import wait_until_read
 
-JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-LOG4J = """log4j.rootLogger=WARN, stderr
-log4j.appender.stderr=org.apache.log4j.ConsoleAppender
-log4j.appender.stderr.target=System.err
-log4j.appender.stderr.layout=org.apache.log4j.SimpleLayout
-"""
-TOOL_SECONDS = 60.0
 PARTITIONS = 2
 GROUPS = "kafka.admin.ConsumerGroupCommand"
 READER = "kafka.tools.ConsoleConsumer"
@@ -30,24 +22,11 @@ Tool = Callable[..., str]
 
 
 @pytest.fixture
-def tool(broker: BrokerProcess, tmp_path: Path) -> Tool:
-    """Run one of Kafka's main classes to its end, which must be a good one; what it prints.
-
-    `{}` in an argument stands for the broker's address.
-    """
-    try:
-        jars = kafka_jars()
-    except KafkaUnavailable as error:
-        pytest.skip(f"needs the tools of Apache Kafka 2.0.1: {error}")
-    log4j = tmp_path / "log4j.properties"
-    log4j.write_text(LOG4J)
+def tool(broker: BrokerProcess, jars: Path) -> Tool:
+    """Run one of Kafka's main classes; `{}` in an argument stands for the broker's address."""
 
     def run(main: str, *arguments: str, text: str = "") -> str:
-        command = ["java", *JVM_OPTIONS, f"-Dlog4j.configuration=file:{log4j}", "-cp", class_path(jars), main]
-        command += [argument.replace("{}", broker.bootstrap) for argument in arguments]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TOOL_SECONDS, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return kafka_tool(jars, main, *(each.replace("{}", broker.bootstrap) for each in arguments), text=text)
 
     return run
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
-from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import class_path
 from benchmarks.processes import ROOT, free_port
 from tests.recipes import commands_of, files_of, recipe_text, shell
 
@@ -41,14 +39,6 @@ log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
-
-
-@pytest.fixture
-def jars() -> Path:
-    try:
-        return kafka_jars()
-    except KafkaUnavailable as error:
-        pytest.skip(f"needs Apache Kafka 2.0.1: {error}")
 
 
 def unpack(jars: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.clients import OLD_CLIENTS, ClientError
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
+from tests.matrices import each_once
 
 NEW_CLIENT = "java-3.9"
 REFERENCE_READER = "kafka-python-3.0"
@@ -20,34 +21,21 @@ def without_headers(records: list[Record]) -> list[Record]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", OLD_CLIENTS)
-def test_an_old_client_reads_every_shape_of_record_a_new_one_writes(
-    client: GetClient, new_topic: NewTopic, name: str, codec: str
+@pytest.mark.parametrize("is_reader", [True, False], ids=["new to old", "old to new"])
+def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
+    client: GetClient, new_topic: NewTopic, name: str, codec: str, is_reader: bool
 ) -> None:
-    topic = new_topic("new-data")
-    written = client(NEW_CLIENT).produce(topic, every_shape(), codec=codec)
-    reader = client(name)
+    topic, old = new_topic("shapes"), client(name)
+    writer, reader = (client(NEW_CLIENT), old) if is_reader else (old, client(REFERENCE_READER))
+    shapes = every_shape() if is_reader else without_headers(every_shape())
+
+    written = writer.produce(topic, shapes, codec=codec)
 
     read = reader.consume(topic, len(written))
-
-    assert [reader.kind.sees(record) for record in written] == [reader.kind.sees(record) for record in read]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("name", OLD_CLIENTS)
-def test_a_new_client_reads_every_shape_of_record_an_old_one_writes(
-    client: GetClient, new_topic: NewTopic, name: str, codec: str
-) -> None:
-    topic = new_topic("old-data")
-    writer = client(name)
-
-    written = writer.produce(topic, without_headers(every_shape()), codec=codec)
-
-    read = client(REFERENCE_READER).consume(topic, len(written))
-    assert [writer.kind.sees(record) for record in written] == [writer.kind.sees(record) for record in read]
+    assert [old.kind.sees(record) for record in written] == [old.kind.sees(record) for record in read]
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("name", OLD_CLIENTS)
+@pytest.mark.parametrize(("name", "codec"), each_once(OLD_CLIENTS, CODECS))
 def test_an_old_client_reads_many_fetches_without_loss_or_duplicate(
     client: GetClient, new_topic: NewTopic, name: str, codec: str
 ) -> None:
@@ -125,15 +113,8 @@ def test_the_first_transactional_client_commits_and_aborts(client: GetClient, ne
     old = client("java-0.11")
     for number, end in enumerate(("commitTransaction", "abortTransaction", "commitTransaction")):
         rows = [record.as_json() for record in numbered(3, first=3 * number)]
-        old.call(
-            "transact",
-            topic=topic,
-            partition=0,
-            records=rows,
-            codec="none",
-            settings={"transactional_id": topic},
-            end=end,
-        )
+        what = {"topic": topic, "partition": 0, "records": rows, "codec": "none"}
+        old.call("transact", **what, settings={"transactional_id": topic}, end=end)
 
     committed = old.consume(topic, 6, isolation_level="read_committed")
     # librdkafka told that the broker is 0.10 reads no further than the second marker, of Apache Kafka too

@@ -7,6 +7,7 @@ import pytest
 from tests.integration.clients import CLIENTS, LIBRARIES, ClientError
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, numbered
+from tests.matrices import pairwise
 
 COUNT = 50
 OFFSET_OUT_OF_RANGE = 1
@@ -23,8 +24,9 @@ def fifty(client: GetClient, new_topic: NewTopic, request: pytest.FixtureRequest
     return topic
 
 
-@pytest.mark.parametrize("start", [0, 1, 9, 10, 25, 49])
-@pytest.mark.parametrize("reader", CLIENTS)
+@pytest.mark.parametrize(
+    ("fifty", "reader", "start"), pairwise(CODECS, CLIENTS, [0, 1, 9, 10, 25, 49]), indirect=["fifty"]
+)
 def test_reading_starts_at_the_offset_asked_for_even_inside_a_batch(
     client: GetClient, fifty: str, reader: str, start: int
 ) -> None:

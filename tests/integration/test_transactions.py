@@ -14,22 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import KafkaException, TopicPartition
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess, free_port
 from tests.integration.conftest import StartMinibroker
+from tests.integration.drivers.line_protocol import Deadline
 from tests.integration.foreign_directory import apache_kafka_on
+from tests.integration.librdkafka import consumer_of, value_of
+from tests.integration.members import wait_until
+from tests.integration.topics import create_topic_over
 from tests.integration.transactional_producers import (
     LIBRARIES,
     PATIENCE_SECONDS,
     ConfluentProducer,
     TransactionalProducer,
 )
-from tests.integration.wire import RawConnection
+from tests.integration.wire import connection_to
 
 PARTITIONS = 3
 ROUNDS = 4
@@ -59,46 +61,47 @@ def topic(broker: BrokerProcess) -> str:
 
 
 def created(bootstrap: str, name: str, partitions: int = 1) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures end with it
-    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        future.result()
+    with connection_to(bootstrap) as connection:
+        create_topic_over(connection, name, partitions)
     return name
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed", partition: int = 0) -> list[bytes]:
     """The values from the first to the present end, as that reader sees it."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "nobody",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
+    consumer = consumer_of(bootstrap, isolation_level=isolation, enable_partition_eof=True)
     consumer.assign([TopicPartition(topic, partition, 0)])
     values: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+    deadline = Deadline(PATIENCE_SECONDS)
+    while True:
+        deadline.seconds_left(f"the end of {topic}-{partition} after {len(values)} records")
         message = consumer.poll(1.0)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            consumer.close()
-            return values
-        assert error is None, error
-        values.append(message.value() or b"")
-    raise AssertionError(f"no end of {topic}-{partition} after {len(values)} records")
+        if message is not None:
+            value = value_of(message)
+            if value is None:
+                consumer.close()
+                return values
+            values.append(value)
 
 
 def committed_offset(bootstrap: str, group: str, topic: str) -> int:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer = consumer_of(bootstrap, group)
     (found,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_SECONDS)
     consumer.close()
-    offset: int = found.offset
-    return offset
+    return int(found.offset)
+
+
+def transact(producer: TransactionalProducer, topic: str, *values: bytes) -> None:
+    """Commit a transaction with these."""
+    producer.begin()
+    for value in values:
+        producer.write(topic, value)
+    producer.commit()
+
+
+def leave_open(producer: TransactionalProducer, topic: str, value: bytes) -> None:
+    producer.begin()
+    producer.write(topic, value)
+    producer.flush()
 
 
 # -- the tests --------------------------------------------------------------------------------------------------------
@@ -122,12 +125,8 @@ def test_an_open_transaction_is_not_read_and_is_in_the_way(
     broker: BrokerProcess, new_producer: NewProducer, topic: str
 ) -> None:
     producer, other = new_producer(f"{topic}-one"), new_producer(f"{topic}-other")
-    producer.begin()
-    producer.write(topic, b"open")
-    producer.flush()
-    other.begin()
-    other.write(topic, b"committed")
-    other.commit()
+    leave_open(producer, topic, b"open")
+    transact(other, topic, b"committed")
 
     before = read(broker.bootstrap, topic)
     producer.abort()
@@ -138,14 +137,9 @@ def test_an_open_transaction_is_not_read_and_is_in_the_way(
 
 def test_a_second_producer_shuts_out_the_first(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
     first = new_producer(topic)
-    first.begin()
-    first.write(topic, b"first")
-    first.flush()
+    leave_open(first, topic, b"first")
 
-    second = new_producer(topic)
-    second.begin()
-    second.write(topic, b"second")
-    second.commit()
+    transact(new_producer(topic), topic, b"second")
     with pytest.raises(first.fenced):
         first.commit()
 
@@ -157,11 +151,7 @@ def test_offsets_are_committed_with_what_was_made_of_them(
 ) -> None:
     """Consume, transform, produce: twice aborted, and done again, nothing is lost and nothing twice."""
     source, group = created(broker.bootstrap, f"{topic}-source"), f"{topic}-group"
-    filler = new_producer(f"{topic}-filler")
-    filler.begin()
-    for number in range(30):
-        filler.write(source, b"%d" % number)
-    filler.commit()
+    transact(new_producer(f"{topic}-filler"), source, *(b"%d" % number for number in range(30)))
     producer = new_producer(topic)
 
     offsets = []
@@ -181,25 +171,17 @@ def test_offsets_are_committed_with_what_was_made_of_them(
 def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
     start_minibroker: StartMinibroker, new_producer: NewProducer
 ) -> None:
-    arguments = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*arguments).wait_until_ready()
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    broker = start_minibroker(*listen).wait_until_ready()
     topic = created(broker.bootstrap, "killed")
     producer = new_producer("t", broker.bootstrap)
-    producer.begin()
-    producer.write(topic, b"committed")
-    producer.commit()
-    producer.begin()
-    producer.write(topic, b"open")
-    producer.flush()
+    transact(producer, topic, b"committed")
+    leave_open(producer, topic, b"open")
 
-    broker.process.kill()
-    broker.wait_for_exit()
-    start_minibroker(*arguments, "--data-dir", str(broker.data_dir), name="again").wait_until_ready()
+    broker.kill()
+    start_minibroker(*listen).wait_until_ready()
     while_open = read(broker.bootstrap, topic)
-    second = new_producer("t", broker.bootstrap)
-    second.begin()
-    second.write(topic, b"after")
-    second.commit()
+    transact(new_producer("t", broker.bootstrap), topic, b"after")
 
     assert while_open == [b"committed"]
     assert read(broker.bootstrap, topic) == [b"committed", b"after"]
@@ -241,22 +223,20 @@ class Writer(threading.Thread):
 
 
 def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_minibroker: StartMinibroker) -> None:
-    arguments = ("--listen", f"127.0.0.1:{free_port()}")
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
     settings: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
-    broker = start_minibroker(*arguments, settings=settings).wait_until_ready()
-    data_dir, bootstrap = str(broker.data_dir), broker.bootstrap
+    broker = start_minibroker(*listen, settings=settings).wait_until_ready()
+    bootstrap = broker.bootstrap
     created(bootstrap, "whole", PARTITIONS)
     writer = Writer(bootstrap, "whole")
     writer.start()
     rng = random.Random(7)
 
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         wait_for_acks(writer, 20)
         time.sleep(rng.random() / 20)
-        broker.process.kill()
-        broker.wait_for_exit()
-        broker = start_minibroker(*arguments, "--data-dir", data_dir, name=f"round{number}", settings=settings)
-        broker.wait_until_ready()
+        broker.kill()
+        broker = start_minibroker(*listen, settings=settings).wait_until_ready()
     wait_for_acks(writer, 20)
     writer.is_stopping.set()
     writer.join(PATIENCE_SECONDS)
@@ -270,10 +250,8 @@ def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_m
 
 
 def wait_for_acks(writer: Writer, more: int) -> None:
-    at_least, deadline = len(writer.acked) + more, time.monotonic() + PATIENCE_SECONDS
-    while len(writer.acked) < at_least:
-        assert writer.is_alive() and time.monotonic() < deadline, f"{len(writer.acked)} of {writer.tried} acked"
-        time.sleep(0.01)
+    at_least = len(writer.acked) + more
+    wait_until(lambda: len(writer.acked) >= at_least, f"{at_least} transactions")
 
 
 # -- with Apache Kafka ------------------------------------------------------------------------------------------------
@@ -286,30 +264,20 @@ def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     minibroker = start_minibroker(settings=settings).wait_until_ready()
     created(minibroker.bootstrap, "t", 2)
     whole, half = (ConfluentProducer(minibroker.bootstrap, each) for each in ("whole", "half"))
-    whole.begin()
-    whole.write("t", b"committed")
-    whole.commit()
+    transact(whole, "t", b"committed")
     identity = identity_of(minibroker, "half")
-    half.begin()
-    half.write("t", b"open")
-    half.flush()
+    leave_open(half, "t", b"open")
     minibroker.kill()
 
     with apache_kafka_on(minibroker.data_dir, tmp_path / "kafka", settings=settings) as kafka_broker:
         before = read(kafka_broker.bootstrap, "t")
         ended = end(kafka_broker, "half", identity, is_commit=True)
         wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open"])
-        again = ConfluentProducer(kafka_broker.bootstrap, "whole")
-        again.begin()
-        again.write("t", b"by kafka")
-        again.commit()
+        transact(ConfluentProducer(kafka_broker.bootstrap, "whole"), "t", b"by kafka")
         wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open", b"by kafka"])
         kafka_broker.stop()
-    back = start_minibroker("--data-dir", str(minibroker.data_dir), settings=settings).wait_until_ready()
-    last = ConfluentProducer(back.bootstrap, "whole")
-    last.begin()
-    last.write("t", b"by minibroker")
-    last.commit()
+    back = start_minibroker(settings=settings).wait_until_ready()
+    transact(ConfluentProducer(back.bootstrap, "whole"), "t", b"by minibroker")
 
     assert before == [b"committed"]
     assert ended is ErrorCode.NONE
@@ -319,7 +287,7 @@ def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
 def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]:
     """The producer id and epoch that a transactional id has."""
     request = API_TABLE[ApiKey.DESCRIBE_TRANSACTIONS].request(transactional_ids=[transactional_id])
-    with RawConnection(broker.host, broker.port) as connection:
+    with connection_to(broker.bootstrap) as connection:
         (row,) = connection.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request).transactions
     assert row.error_code == ErrorCode.NONE
     return row.producer_id, row.producer_epoch
@@ -331,18 +299,18 @@ def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_com
     request = API_TABLE[ApiKey.END_TXN].request(
         transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit
     )
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        with RawConnection(broker.host, broker.port) as connection:
-            error = ErrorCode(connection.call(ApiKey.END_TXN, 1, request).error_code)
-        is_loading = error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-        if not is_loading or time.monotonic() > deadline:
-            return error
-        time.sleep(0.1)
+    errors = [ErrorCode.NOT_COORDINATOR]
+
+    def is_loaded() -> bool:
+        with connection_to(broker.bootstrap) as connection:
+            errors.append(ErrorCode(connection.call(ApiKey.END_TXN, 1, request).error_code))
+        return errors[-1] not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+
+    wait_until(is_loaded, "the coordinator")
+    return errors[-1]
 
 
 def wait_until_read(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
     """Apache Kafka writes markers after it has answered."""
-    expected, deadline = list(values), time.monotonic() + PATIENCE_SECONDS
-    while (found := read(bootstrap, topic)) != expected:
-        assert time.monotonic() < deadline, found
+    expected = list(values)
+    wait_until(lambda: read(bootstrap, topic) == expected, f"{expected} in {topic}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
@@ -9,12 +11,20 @@ from tests.integration.brokers import BrokerProcess
 from tests.integration.wire import RawConnection, fetch_body, the_partition
 
 
-def create_topic(broker: BrokerProcess, topic: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+def create_topic(
+    broker: BrokerProcess, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
+    with RawConnection(broker.host, broker.port) as connection:
+        create_topic_over(connection, topic, partitions, configs)
+
+
+def create_topic_over(
+    connection: RawConnection, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> None:
     message = API_TABLE[ApiKey.CREATE_TOPICS].request
     rows = [message.row("topics.configs")(name=name, value=value) for name, value in (configs or {}).items()]
     row = message.row("topics")(name=topic, num_partitions=partitions, replication_factor=1, configs=rows)
-    with RawConnection(broker.host, broker.port) as connection:
-        (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
+    (answer,) = connection.call(ApiKey.CREATE_TOPICS, 1, message(topics=[row], timeout_ms=10_000)).topics
     assert answer.error_code == 0
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from tests.integration.clients import Client, ClientError, ClientKind, python_driver
+from tests.integration.clients import ClientError, DriverProcess, python_driver
 from tests.integration.drivers.line_protocol import to_text
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 class TransactionalProducer(Protocol):
@@ -34,14 +35,8 @@ class ConfluentProducer:
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._bootstrap = bootstrap
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": transactional_id,
-                "log_level": 0,
-                "reconnect.backoff.max.ms": 200,
-            }
-        )
+        quick = {"log_level": 0, "reconnect.backoff.max.ms": 200}
+        self._producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, **quick})
         self._producer.init_transactions(PATIENCE_SECONDS)
         self.begin = self._producer.begin_transaction
         self.commit = self._producer.commit_transaction
@@ -68,31 +63,23 @@ class KafkaPythonProducer:
     fenced: type[Exception] = ClientError
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
-        kind = ClientKind("kafka-python", lambda: python_driver("transactional"))
         with open(os.devnull, "wb") as nowhere:
-            self._driver = Client(kind, bootstrap, nowhere)
+            self._driver = DriverProcess("kafka-python", [*python_driver("transactional"), bootstrap], nowhere)
         self._driver.call("start", transactional_id=transactional_id)
+        self.begin = partial(self._do, "begin_transaction")
+        self.commit = partial(self._do, "commit_transaction")
+        self.abort = partial(self._do, "abort_transaction")
+        self.flush = partial(self._do, "flush")
+        self.close = self._driver.kill
 
-    def begin(self) -> None:
-        self._driver.call("begin")
+    def _do(self, what: str) -> None:
+        self._driver.call("do", what=what)
 
     def write(self, topic: str, value: bytes, partition: int = 0) -> None:
         self._driver.call("write", topic=topic, value=to_text(value), partition=partition)
 
-    def flush(self) -> None:
-        self._driver.call("flush")
-
     def send_offset(self, topic: str, offset: int, group: str) -> None:
         self._driver.call("send_offset", topic=topic, offset=offset, group=group)
-
-    def commit(self) -> None:
-        self._driver.call("commit")
-
-    def abort(self) -> None:
-        self._driver.call("abort")
-
-    def close(self) -> None:
-        self._driver.close()
 
 
 LIBRARIES: dict[str, Callable[[str, str], TransactionalProducer]] = {

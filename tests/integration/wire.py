@@ -5,12 +5,11 @@ from __future__ import annotations
 import select
 import socket
 import struct
-from types import TracebackType
 from typing import Any
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 CLIENT_ID = "wire-test"
 Closed = None  # what `exchange` returns when the broker hung up instead of answering
 
@@ -18,8 +17,8 @@ Closed = None  # what `exchange` returns when the broker hung up instead of answ
 class RawConnection:
     """One TCP connection. Use it in a `with` block."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
+    def __init__(self, host: str, port: int, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._socket = socket.create_connection((host, port), timeout=answer_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         self.address = "{}:{}".format(*self._socket.getsockname()[:2])
@@ -27,9 +26,10 @@ class RawConnection:
     def __enter__(self) -> RawConnection:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
@@ -44,14 +44,18 @@ class RawConnection:
         size = self._receive(4)
         return Closed if size is None else self._receive(struct.unpack(">i", size)[0])
 
-    def has_answer(self) -> bool:
-        """Whether there is something to receive now."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+    def has_answer(self, *, within_seconds: float = 0) -> bool:
+        """Whether there is something to receive, now or soon."""
+        return bool(select.select([self._socket], [], [], within_seconds)[0])
 
     def reset(self) -> None:
         """Close with RST, as a process that dies with data unread does."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
+
+    def ask_for_versions(self) -> Any:
+        """The answer to the request that every client may make."""
+        return self.call(ApiKey.API_VERSIONS, 0, API_TABLE[ApiKey.API_VERSIONS].request())
 
     def exchange(self, frame: bytes) -> bytes | None:
         """Send a whole request, its size in front, and return the response frame or Closed."""
@@ -78,6 +82,11 @@ class RawConnection:
                 return Closed
             data += more
         return bytes(data)
+
+
+def connection_to(bootstrap: str) -> RawConnection:
+    host, _, port = bootstrap.rpartition(":")
+    return RawConnection(host, int(port))
 
 
 def framed(payload: bytes) -> bytes:
@@ -110,6 +119,16 @@ def list_offsets_body(topic: str, *, partition: int = 0, timestamp_ms: int = -1)
     message = API_TABLE[ApiKey.LIST_OFFSETS].request
     row = message.row("topics.partitions")(partition=partition, timestamp=timestamp_ms, max_num_offsets=1)
     return message(replica_id=-1, topics=[message.row("topics")(topic=topic, partitions=[row])])
+
+
+def write(connection: RawConnection, topic: str, records: bytes, *, version: int = 5, partition: int = 0) -> Any:
+    """Produce with acks of all; the partition's row of the answer."""
+    return the_partition(connection.call(ApiKey.PRODUCE, version, produce_body(topic, records, partition=partition)))
+
+
+def read(connection: RawConnection, topic: str, *, version: int = 4, **where: int) -> Any:
+    """Fetch what is there; the partition's row of the answer."""
+    return the_partition(connection.call(ApiKey.FETCH, version, fetch_body(topic, **where)))
 
 
 def the_partition(answer: Any) -> Any:

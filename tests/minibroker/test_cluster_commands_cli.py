@@ -71,22 +71,13 @@ def a_cluster(*, leader: int = 0, isr: int = 2, controller: int = 0) -> tuple[di
     return cluster, [{"name": "t", "partitions": [partition]}]
 
 
-def test_a_partition_without_a_leader_is_not_healthy() -> None:
-    found = health_of(*a_cluster(leader=-1))
+def test_a_cluster_is_healthy_if_it_has_a_controller_and_every_partition_a_leader() -> None:
+    leaderless, uncontrolled = health_of(*a_cluster(leader=-1)), health_of(*a_cluster(controller=-1))
+    out_of_sync = health_of(*a_cluster(isr=1))
 
-    assert (found["healthy"], found["without_leader"]) == (False, ["t-0"])
-
-
-def test_a_cluster_without_a_controller_is_not_healthy() -> None:
-    found = health_of(*a_cluster(controller=-1))
-
-    assert (found["healthy"], found["controller"]) == (False, None)
-
-
-def test_replicas_that_are_not_in_sync_are_told_and_no_failure() -> None:
-    found = health_of(*a_cluster(isr=1))
-
-    assert (found["healthy"], found["not_in_sync"]) == (True, ["t-0"])
+    assert (leaderless["healthy"], leaderless["without_leader"]) == (False, ["t-0"])
+    assert (uncontrolled["healthy"], uncontrolled["controller"]) == (False, None)
+    assert (out_of_sync["healthy"], out_of_sync["not_in_sync"]) == (True, ["t-0"])
 
 
 def test_many_partitions_are_named_by_the_first() -> None:
@@ -107,7 +98,7 @@ def test_lint_tells_names_nobody_knows_and_settings_without_effect(
     assert main(["config", "lint", str(properties)]) == 0
 
     out = capsys.readouterr().out
-    assert "warning: log.retention.mss is no setting of Kafka 2.0 (server.properties line 2)" in out
+    assert "warning: log.retention.mss is not a setting of Kafka 2.0 (server.properties line 2)" in out
     assert "note: num.io.threads: no effect" in out
     assert out.endswith("server.properties: valid, 1 warning\n")
     assert main(["config", "lint", str(properties), "--strict"]) == 1

@@ -20,27 +20,17 @@ def offered(words: str, **environment: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_topics_of_the_cluster_are_offered(cli: CommandLine) -> None:
-    topic = cli.topic()
-
-    for words in ("consume", "produce", "offsets", "topics describe", "configs describe --topic"):
-        assert offered(f"minibroker {words} {topic[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == [topic]
-
-
-@pytest.mark.slow
-def test_the_cluster_is_the_one_that_the_command_line_names(cli: CommandLine) -> None:
-    topic = cli.topic()
-
-    words = f"minibroker consume -b {cli.bootstrap} {topic}"
-    assert offered(words, MINIBROKER_BOOTSTRAP=UNREACHABLE) == [topic]
-
-
-@pytest.mark.slow
-def test_groups_of_the_cluster_are_offered(cli: CommandLine) -> None:
+def test_topics_and_groups_of_the_cluster_are_offered(cli: CommandLine) -> None:
     topic, group = cli.topic(), cli.new("group")
     cli.out("groups", "reset", group, "--topic", topic, "--to", "end", "--execute")
 
+    for words in ("consume", "produce", "offsets", "topics describe", "configs describe --topic"):
+        assert offered(f"minibroker {words} {topic[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == [topic]
     assert offered(f"minibroker groups describe {group[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == [group]
+    # The command line names the cluster before the environment does; a new topic is not named like one that is there.
+    named = f"minibroker consume -b {cli.bootstrap} {topic[:-1]}"
+    assert offered(named, MINIBROKER_BOOTSTRAP=UNREACHABLE) == [topic]
+    assert offered(f"minibroker topics create {topic[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == []
 
 
 @pytest.mark.slow
@@ -50,15 +40,18 @@ def test_a_cluster_that_does_not_answer_offers_nothing_and_says_nothing(address:
 
 
 @pytest.mark.slow
-def test_a_new_topic_is_not_named_like_one_that_is_there(cli: CommandLine) -> None:
-    topic = cli.topic()
-
-    assert offered(f"minibroker topics create {topic[:-1]}", MINIBROKER_BOOTSTRAP=cli.bootstrap) == []
-
-
-@pytest.mark.slow
-def test_the_options_of_serve_are_offered() -> None:
-    assert offered("minibroker serve --co") == ["--config", "--control"]
+@pytest.mark.parametrize(
+    ("typed", "completions"),
+    [
+        ("topics de", ["delete", "describe"]),
+        ("pro", ["produce"]),
+        ("groups reset g --ex", ["--execute"]),
+        ("consume t --output ", ["json", "text"]),
+        ("serve --co", ["--config", "--control"]),
+    ],
+)
+def test_commands_options_and_values_are_offered(typed: str, completions: list[str]) -> None:
+    assert sorted(offered(f"minibroker {typed}")) == completions
 
 
 @pytest.mark.slow

@@ -30,20 +30,13 @@ def test_what_was_set_is_shown_and_the_rest_when_asked(cli: CommandLine) -> None
     assert {"name": "cleanup.policy", "value": "delete"}.items() <= everything[0].items()
 
 
-def test_setting_one_config_leaves_the_others(cli: CommandLine) -> None:
+def test_setting_one_config_leaves_the_others_and_unset_goes_back_to_the_default(cli: CommandLine) -> None:
     topic = cli.topic()
     cli.out("configs", "set", "-t", topic, "retention.ms=60000")
     cli.out("configs", "set", "-t", topic, "segment.bytes=100000")
-
     assert of_topic(cli, topic) == {"retention.ms": "60000", "segment.bytes": "100000"}
 
-
-def test_unset_goes_back_to_the_default(cli: CommandLine) -> None:
-    topic = cli.topic()
-    cli.out("configs", "set", "-t", topic, "retention.ms=60000", "segment.bytes=100000")
-
     assert cli.out("configs", "unset", "-t", topic, "retention.ms") == "unset: retention.ms\n"
-
     assert of_topic(cli, topic) == {"segment.bytes": "100000"}
 
 

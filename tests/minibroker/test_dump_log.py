@@ -183,8 +183,10 @@ def test_what_is_no_text_is_base64_and_nothing_commands_the_terminal(tmp_path: P
     assert '"\\u001b[2J\\n"' in text and '"\\u009b2J"' in text
 
 
-def test_the_last_timestamp_there_is_has_a_date(tmp_path: Path, dump: Dump) -> None:
-    path = segment(tmp_path, build_batch([Record(0, 2**63 - 1, None, b"v")]))
+def test_files_on_their_way_out_are_read_too_and_the_last_timestamp_there_is_has_a_date(
+    tmp_path: Path, dump: Dump
+) -> None:
+    path = segment(tmp_path, build_batch([Record(0, 2**63 - 1, None, b"v")]), name=f"{SEGMENT}.deleted")
 
     assert "9223372036854775807 (292278994-08-17T07:12:55.807Z)" in dump.text(path)
 
@@ -208,23 +210,25 @@ def test_the_room_at_the_end_of_an_index_in_use_is_no_entry(tmp_path: Path, dump
     assert row in ({"offset": 9, "position": 5}, {"timestamp": 0, "offset": 14})
 
 
-def test_files_on_their_way_out_are_read_too(tmp_path: Path, dump: Dump) -> None:
-    path = segment(tmp_path, build_batch([Record(0, 0, None, b"v")]), name=f"{SEGMENT}.deleted")
-
-    assert [row["count"] for row in dump.rows(path)] == [1]
-
-
 # -- damage
 
 
-def test_a_torn_tail_is_told_with_its_place(tmp_path: Path, dump: Dump) -> None:
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        pytest.param(build_batch([Record(0, 0, None, b"v")])[:30], "ends in a partial batch of 30 bytes", id="torn"),
+        pytest.param(bytearray(100), "minimum record overhead", id="no batch"),
+    ],
+)
+def test_a_tail_that_is_no_batch_ends_the_dump_with_its_place(
+    tmp_path: Path, dump: Dump, tail: bytearray, said: str
+) -> None:
     batch = build_batch([Record(0, 0, None, b"v")])
-    path = segment(tmp_path, batch, batch[:30])
 
-    rows = dump.rows(path, status=1)
+    whole, damaged = dump.rows(segment(tmp_path, batch, tail), status=1)
 
-    assert rows[0]["isValid"]
-    assert rows[1:] == [{"error": "ends in a partial batch of 30 bytes", "position": len(batch)}]
+    assert (whole["baseOffset"], whole["isValid"], damaged["position"]) == (0, True, len(batch))
+    assert said in damaged["error"]
 
 
 def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Path, dump: Dump) -> None:
@@ -237,17 +241,6 @@ def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Pat
     assert [row.get("isValid") for row in rows] == [False, None, True, None]
     assert rows[1] == {"error": "the CRC of the batch is wrong", "position": 0}
     assert rows[3]["value"] == "w"
-
-
-def test_bytes_that_are_no_batch_end_the_dump_with_their_place(tmp_path: Path, dump: Dump) -> None:
-    batch = build_batch([Record(0, 0, None, b"v")])
-    path = segment(tmp_path, batch, bytearray(100))
-
-    rows = dump.rows(path, status=1)
-
-    assert rows[0]["baseOffset"] == 0
-    assert rows[1]["position"] == len(batch)
-    assert "minimum record overhead" in rows[1]["error"]
 
 
 @pytest.mark.parametrize(

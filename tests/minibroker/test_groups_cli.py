@@ -42,28 +42,18 @@ def test_describe_shows_committed_offsets_and_lag(cli: CommandLine, topic: str, 
     assert lines[2:] == [[topic, "0", "2", "5", "3", "-"]]
 
 
-def test_describe_shows_who_reads_what(cli: CommandLine, topic: str, group: str) -> None:
-    with cli.records.member(group, topic):
-        document = cli.document("groups", "describe", group)
-
-    (member,) = document["members"]
-    assert document["state"] == "Stable"
-    assert document["lag"] == 3
-    assert member["client_id"] == "by-hand"
-    assert member["host"] == "127.0.0.1"
-    assert member["partitions"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
-    assert document["partitions"] == [
-        {"topic": topic, "partition": 0, "committed": 2, "end": 5, "lag": 3, "client_id": "by-hand"},
-        {"topic": topic, "partition": 1, "committed": None, "end": 0, "lag": None, "client_id": "by-hand"},
-    ]
-
-
-def test_a_reset_without_execute_changes_nothing(cli: CommandLine, topic: str, group: str) -> None:
+def test_a_reset_without_execute_shows_every_move_and_changes_nothing(cli: CommandLine, topic: str, group: str) -> None:
     status, out, err = cli.run("groups", "reset", group, "--to", "beginning")
+    _, as_json, _ = cli.run("groups", "reset", group, "--to", "end", "-o", "json")
 
     assert status == 0
     assert out.splitlines()[1].split() == [topic, "0", "2", "0", "-2"]
     assert "--execute" in err
+    assert json.loads(as_json) == {
+        "group": group,
+        "executed": False,
+        "partitions": [{"topic": topic, "partition": 0, "before": 2, "after": 5, "error": None}],
+    }
     assert committed(cli, group) == {0: 2}
 
 
@@ -85,31 +75,30 @@ def test_a_reset_to_a_time_is_to_the_first_record_since(cli: CommandLine) -> Non
     assert committed(cli, group) == {0: 5}
 
 
-def test_a_reset_of_a_group_in_use_is_refused(cli: CommandLine, topic: str, group: str) -> None:
+def test_describe_shows_who_reads_what_and_a_group_in_use_is_neither_reset_nor_deleted(
+    cli: CommandLine, topic: str, group: str
+) -> None:
     with cli.records.member(group, topic):
-        line = cli.complaint("groups", "reset", group, "--to", "end", "--execute")
+        document = cli.document("groups", "describe", group)
+        reset = cli.complaint("groups", "reset", group, "--to", "end", "--execute")
+        deleted = cli.complaint("groups", "delete", group)
 
-    assert "in use by 1 member;" in line
-    assert "stop them first" in line
+    (member,) = document["members"]
+    assert (document["state"], document["lag"]) == ("Stable", 3)
+    assert (member["client_id"], member["host"]) == ("by-hand", "127.0.0.1")
+    assert member["partitions"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
+    assert document["partitions"] == [
+        {"topic": topic, "partition": 0, "committed": 2, "end": 5, "lag": 3, "client_id": "by-hand"},
+        {"topic": topic, "partition": 1, "committed": None, "end": 0, "lag": None, "client_id": "by-hand"},
+    ]
+    assert "in use by 1 member;" in reset
+    assert "stop them first" in reset
+    assert "is in use; stop its consumers first" in deleted
     assert committed(cli, group) == {0: 2}
 
 
 def test_a_reset_asks_for_topics_if_the_group_has_none(cli: CommandLine) -> None:
     assert "--topic NAME" in cli.complaint("groups", "reset", cli.new("nobody"), "--to", "end")
-
-
-def test_deleted_groups_are_gone(cli: CommandLine, group: str) -> None:
-    assert cli.out("groups", "delete", group) == f"deleted: {group}\n"
-
-    assert "does not exist; `minibroker groups list`" in cli.complaint("groups", "describe", group)
-
-
-def test_a_group_in_use_is_not_deleted(cli: CommandLine, topic: str, group: str) -> None:
-    with cli.records.member(group, topic):
-        line = cli.complaint("groups", "delete", group)
-
-    assert "is in use; stop its consumers first" in line
-    assert committed(cli, group) == {0: 2}
 
 
 @pytest.mark.parametrize("command", ["describe", "delete"])
@@ -119,23 +108,14 @@ def test_a_group_that_is_not_there_is_refused_with_the_way_on(cli: CommandLine, 
     assert f"group {name} does not exist; `minibroker groups list`" in cli.complaint("groups", command, name)
 
 
-def test_deleting_what_is_not_there_may_be_allowed(cli: CommandLine, group: str) -> None:
+def test_deleted_groups_are_gone_and_deleting_what_is_not_there_may_be_allowed(cli: CommandLine, group: str) -> None:
     missing = cli.new("missing")
 
-    rows = cli.document("groups", "delete", group, missing, "--if-exists")
+    assert cli.out("groups", "delete", group) == f"deleted: {group}\n"
 
-    assert {row["name"]: row["outcome"] for row in rows} == {group: "deleted", missing: "absent"}
-
-
-def test_a_reset_as_json_has_every_move(cli: CommandLine, topic: str, group: str) -> None:
-    status, out, _ = cli.run("groups", "reset", group, "--to", "end", "-o", "json")
-
-    assert status == 0
-    assert json.loads(out) == {
-        "group": group,
-        "executed": False,
-        "partitions": [{"topic": topic, "partition": 0, "before": 2, "after": 5, "error": None}],
-    }
+    assert "does not exist; `minibroker groups list`" in cli.complaint("groups", "describe", group)
+    rows = cli.document("groups", "delete", missing, "--if-exists")
+    assert [(row["name"], row["outcome"]) for row in rows] == [(missing, "absent")]
 
 
 def committed(cli: CommandLine, group: str) -> dict[int, int]:

@@ -192,7 +192,7 @@ def test_json_is_an_object_a_line_and_goes_back_in(
     assert [row | {"topic": topic} for row in again] == rows(printed)
 
 
-def test_a_group_reads_on_from_what_was_printed(cli: CommandLine, topic: str) -> None:
+def test_a_group_reads_on_from_what_was_printed_and_from_the_end_gets_nothing_old(cli: CommandLine, topic: str) -> None:
     group = cli.new("reports")
 
     first = cli.out("consume", topic, "--group", group, "-n", 2)
@@ -200,9 +200,6 @@ def test_a_group_reads_on_from_what_was_printed(cli: CommandLine, topic: str) ->
 
     assert (first, rest) == ("a\nb\n", "c\nd\ne\n")
     assert cli.document("groups", "describe", group)["partitions"][0]["committed"] == 5
-
-
-def test_a_group_that_starts_at_the_end_gets_nothing_old(cli: CommandLine, topic: str) -> None:
     assert cli.out("consume", topic, "--group", cli.new("late"), "--from", "end") == ""
 
 

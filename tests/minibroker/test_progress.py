@@ -8,35 +8,23 @@ from minibroker.cli import progress
 from minibroker.cli.progress import progress_bar
 
 
-def test_a_bar_appears_once_it_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(progress, "SHOWN_AFTER_SECONDS", 0.0)
-
-    with progress_bar("producing", 10, unit="bytes") as advance:
-        advance(4)
-        advance(3)
-
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "producing" in printed.err
-    assert "7 bytes" in printed.err
-
-
-def test_what_is_printed_meanwhile_goes_where_it_was_sent(
+def test_a_bar_appears_once_it_takes_long_and_what_is_printed_meanwhile_goes_where_it_was_sent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setattr(progress, "SHOWN_AFTER_SECONDS", 0.0)
 
-    with progress_bar("consuming", 10, unit="bytes") as advance:
+    with progress_bar("producing", 10, unit="bytes") as advance:
         advance(4)
         print("a record")  # to a file, say
+        advance(3)
 
     printed = capsys.readouterr()
     assert printed.out == "a record\n"
     assert "a record" not in printed.err
+    assert "producing" in printed.err
+    assert "7 bytes" in printed.err
 
 
 def test_what_is_quick_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,17 +58,13 @@ def test_what_is_consumed_as_json_can_be_produced() -> None:
     assert record == NewRecord(b"UA", b"\xff", [("source", b"tower"), ("none", None)], 2, 1_357_020_000_000)
 
 
-def test_lines_are_values() -> None:
+def test_lines_are_values_and_a_separator_divides_key_and_value_once() -> None:
     records = list(records_of([b"one\n", b"\n", b"two\r\n", b"three"], Template(key=b"k", partition=1)))
+    (divided,) = records_of([b"k::v::w\n"], Template(key_separator=b"::"))
 
     assert [record.value for record in records] == [b"one", b"", b"two", b"three"]
     assert {(record.key, record.partition) for record in records} == {(b"k", 1)}
-
-
-def test_a_separator_divides_key_and_value_once() -> None:
-    (record,) = records_of([b"k::v::w\n"], Template(key_separator=b"::"))
-
-    assert (record.key, record.value) == (b"k", b"v::w")
+    assert (divided.key, divided.value) == (b"k", b"v::w")
 
 
 def test_json_that_is_no_text_is_kept_as_json() -> None:

@@ -37,12 +37,12 @@ def test_brief_is_a_line_for_each_exchange(conversation: Conversation, screen: S
 @pytest.mark.parametrize(
     ("arguments", "correlation_ids"),
     [
-        (["--api", "heartbeat"], [2, 3]),
-        (["--api", "PRODUCE", "--api", "12"], [1, 2, 3]),
+        (["--api", "heartbeat"], [2, 3, 4]),
+        (["--api", "PRODUCE", "--api", "12"], [1, 2, 3, 4]),
         (["--client-id", "other"], [3]),
         (["--connection", "2"], [3]),
         (["--topic", "flights"], [1]),
-        (["--errors"], [2]),
+        (["--errors"], [2, 4]),
         (["-n", "2"], [1, 2]),
     ],
 )
@@ -55,6 +55,8 @@ def test_only_what_is_asked_for_is_shown(
     conversation.tell(Kind.OPENED, "127.0.0.1:50001", connection=2)
     beat = conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT, connection=2, client_id="other")
     conversation.answer(beat, HeartbeatResponse(), connection=2)
+    conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
+    conversation.tell(Kind.REFUSED, "a reason")
 
     rows = screen.rows(conversation, *arguments)
 
@@ -78,38 +80,34 @@ def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversatio
     assert beat["latencyMs"] == 1.0
 
 
-def test_a_torn_tail_is_mentioned_and_no_mistake(conversation: Conversation, screen: Screen) -> None:
+@pytest.mark.parametrize(
+    ("tail", "status", "said"),
+    [
+        pytest.param(b"\0\0\0\x20torn", 0, "ends in a torn entry of 8 bytes", id="torn, which is no mistake"),
+        pytest.param(b"\xff" * 40, 1, "is damaged at ", id="damage"),
+    ],
+)
+def test_damage_is_told_behind_what_could_be_read(
+    conversation: Conversation, screen: Screen, tail: bytes, status: int, said: str
+) -> None:
     conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse())
     with conversation.path.open("ab") as file:
-        file.write(b"\0\0\0\x20torn")
+        file.write(tail)
 
-    assert "generation_id: 3" in screen.text(conversation)
-    assert "ends in a torn entry of 8 bytes" in screen.err
-
-
-def test_damage_is_an_error_behind_what_could_be_read(conversation: Conversation, screen: Screen) -> None:
-    conversation.answer(conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT), HeartbeatResponse())
-    with conversation.path.open("ab") as file:
-        file.write(b"\xff" * 40)
-
-    assert "generation_id: 3" in screen.text(conversation, status=1)
-    assert "is damaged at " in screen.err and screen.err.count("\n") == 1
+    assert "generation_id: 3" in screen.text(conversation, status=status)
+    assert said in screen.err and screen.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("absent", None, "`minibroker serve --transcript "),
-        ("other", b"my diary", "not a transcript"),
-    ],
+    ("content", "said"), [(None, "`minibroker serve --transcript "), (b"my diary", "not a transcript")]
 )
 def test_a_file_that_is_none_is_one_line_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
 ) -> None:
     if content is not None:
-        (tmp_path / name).write_bytes(content)
+        (tmp_path / "file").write_bytes(content)
 
-    assert main(["transcript", str(tmp_path / name)]) == 1
+    assert main(["transcript", str(tmp_path / "file")]) == 1
 
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1

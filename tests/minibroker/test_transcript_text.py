@@ -245,40 +245,23 @@ def test_records_that_were_not_kept_are_marked(conversation: Conversation, scree
     assert printed.endswith("  takes no response\n\n")
 
 
-def test_a_batch_with_a_wrong_crc_is_told_and_not_read(conversation: Conversation, screen: Screen) -> None:
+def test_records_that_are_damaged_are_an_error_and_none_are_told_from_null(
+    conversation: Conversation, screen: Screen
+) -> None:
     broken = bytearray(records(1))
     broken[-1] ^= 1
-    conversation.ask(ApiKey.PRODUCE, 7, ProduceRequest(acks=1, topics=[("flights", [(0, broken), (1, b"x" * 40)])]))
+    for data in (bytes(broken), b"x" * 40, records(1), b"", None):
+        asked = conversation.ask(ApiKey.FETCH, 4, FetchRequest())
+        row = FetchResponse.row("topics.partitions")(partition=0, records=data)
+        conversation.answer(asked, FetchResponse(topics=[("flights", [row])]))
 
     printed = screen.exchanges(conversation)
+    wrong, unreadable = screen.exchanges(conversation, "--brief", "--errors").splitlines()
 
     assert "  codec none  the CRC is wrong\n" in printed
     assert "40 bytes from there on cannot be read" in printed
-
-
-def test_records_that_are_none_are_told_from_null(conversation: Conversation, screen: Screen) -> None:
-    asked = conversation.ask(ApiKey.FETCH, 4, FetchRequest())
-    rows = [
-        FetchResponse.row("topics.partitions")(partition=index, records=each) for index, each in enumerate((b"", None))
-    ]
-    conversation.answer(asked, FetchResponse(topics=[("flights", rows)]))
-
-    printed = screen.exchanges(conversation)
-
     assert "aborted_transactions: null  records: 0 bytes\n" in printed
     assert "aborted_transactions: null  records: null\n" in printed
-
-
-def test_records_that_are_damaged_are_an_error(conversation: Conversation, screen: Screen) -> None:
-    broken = bytearray(records(1))
-    broken[-1] ^= 1
-    for data in (broken, b"x" * 40, records(1)):
-        asked = conversation.ask(ApiKey.FETCH, 4, FetchRequest())
-        row = FetchResponse.row("topics.partitions")(partition=0, records=bytes(data))
-        conversation.answer(asked, FetchResponse(topics=[("flights", [row])]))
-
-    wrong, unreadable = screen.exchanges(conversation, "--brief", "--errors").splitlines()
-
     assert wrong.endswith("  a wrong CRC") and unreadable.endswith("  records that cannot be read")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -48,36 +49,18 @@ def frame_of(api: Api, version: int, *, client_id: str | None = "me") -> bytes:
 
 
 @every_api
-def test_request_and_response_have_the_same_versions(api: Api) -> None:
-    assert (api.request.first_version, api.request.last_version) == (
-        api.response.first_version,
-        api.response.last_version,
-    )
-    assert api.versions == (api.request.first_version, api.request.last_version)
-
-
-@every_api
-def test_request_and_response_become_flexible_together(api: Api) -> None:
-    assert api.request.first_flexible == api.response.first_flexible
-
-
-@every_api
-def test_row_stands_under_its_key_and_its_halves_share_a_name(api: Api) -> None:
+def test_the_halves_of_a_row_have_one_name_and_the_same_versions_from_zero_on(api: Api) -> None:
     assert API_TABLE[api.key] is api
     assert (api.request.name, api.response.name) == (f"{api.name}Request", f"{api.name}Response")
     assert ApiKey(api.key).name.replace("_", "") == api.name.upper()
-
-
-def test_every_key_has_a_row() -> None:
-    assert set(API_TABLE) == set(ApiKey)
-
-
-@every_api
-def test_version_zero_is_served_to_the_oldest_clients(api: Api) -> None:
+    for half in (api.request, api.response):
+        assert (half.first_version, half.last_version) == api.versions
     assert api.versions[0] == 0
+    assert api.request.first_flexible == api.response.first_flexible
 
 
 def test_versions_are_those_a_current_client_expects() -> None:
+    assert set(API_TABLE) == set(ApiKey)
     assert {api.name: api.versions[1] for api in API_TABLE.values()} == {
         "Produce": 9, "Fetch": 12, "ListOffsets": 7, "Metadata": 12, "OffsetCommit": 8, "OffsetFetch": 7,
         "FindCoordinator": 4, "JoinGroup": 7, "Heartbeat": 4, "LeaveGroup": 4, "SyncGroup": 5, "DescribeGroups": 5,
@@ -95,23 +78,17 @@ def test_versions_are_those_a_current_client_expects() -> None:
 
 @every_api
 @pytest.mark.parametrize("client_id", ["me", "", "é" * 300, None])
-def test_request_goes_there_and_back(api: Api, client_id: str | None) -> None:
+def test_request_goes_there_and_back_and_bytes_after_it_are_ignored(api: Api, client_id: str | None) -> None:
     for version in versions_of(api):
         body = sample(api.request, version)
         encoded = encode_request(api.key, version, 77, client_id, body)
 
-        request = decode_request(bytearray(encoded[FRAME_SIZE_BYTES:]))
+        for behind in (b"", b"\xff\xff"):
+            request = decode_request(bytearray(encoded[FRAME_SIZE_BYTES:] + behind))
 
+            assert (request.api_key, request.api_version) == (api.key, version)
+            assert (request.correlation_id, request.client_id, request.body) == (77, client_id, body)
         assert struct.unpack_from(">i", encoded) == (len(encoded) - FRAME_SIZE_BYTES,)
-        assert (request.api_key, request.api_version) == (api.key, version)
-        assert (request.correlation_id, request.client_id) == (77, client_id)
-        assert request.body == body
-
-
-@every_api
-def test_bytes_after_a_request_are_ignored(api: Api) -> None:
-    for version in versions_of(api):
-        assert decode_request(frame_of(api, version) + b"\xff\xff").body == sample(api.request, version)
 
 
 @every_api
@@ -197,37 +174,32 @@ def test_response_goes_there_and_back(api: Api) -> None:
         assert decode_response(api.key, version, frame[FRAME_SIZE_BYTES:]) == (77, body)
 
 
-def test_api_versions_response_header_never_has_tags() -> None:
-    request = Request(ApiKey.API_VERSIONS, 3, 9, None, None)
+@pytest.mark.parametrize(
+    ("version", "body", "frame"),
+    [
+        (3, ApiVersionsResponse(api_keys=[(18, 0, 3)]), "00000013 00000009 0000 02 0012 0000 0003 00 00000000 00"),
+        (0, ApiVersionsResponse(error_code=35, api_keys=[]), "0000000a 00000009 0023 00000000"),
+    ],
+    ids=["no tags in a flexible version either", "to an unknown version as v0"],
+)
+def test_api_versions_is_answered_with_a_header_that_every_client_reads(version: int, body: Any, frame: str) -> None:
+    request = Request(ApiKey.API_VERSIONS, version, 9, None, None)
 
-    frame = b"".join(encode_response(request, ApiVersionsResponse(api_keys=[(18, 0, 3)])))
-
-    assert frame == bytes.fromhex("00000013 00000009 0000 02 0012 0000 0003 00 00000000 00")
-
-
-def test_answer_to_an_unknown_api_versions_is_readable_as_v0() -> None:
-    request = Request(ApiKey.API_VERSIONS, 0, 9, None, None)
-
-    assert b"".join(encode_response(request, ApiVersionsResponse(error_code=35, api_keys=[]))) == bytes.fromhex(
-        "0000000a 00000009 0023 00000000"
-    )
+    assert b"".join(encode_response(request, body)) == bytes.fromhex(frame)
 
 
-def test_spliced_records_count_in_the_frame_size_and_stay_the_object_that_was_given() -> None:
+def test_spliced_records_count_in_the_frame_size_and_without_them_a_response_is_one_piece() -> None:
     request = Request(ApiKey.FETCH, 8, 3, None, None)
     first, second = Slice(1_000_000), Slice(7)
-    rows = [(number, 0, 1, 1, 0, None, -1, records, None) for number, records in enumerate((first, b"", second))]
 
-    chunks = encode_response(request, FetchResponse(topics=[("t", rows)]))
+    def encoded(*records: object) -> list[Any]:
+        rows = [(number, 0, 1, 1, 0, None, -1, each, None) for number, each in enumerate(records)]
+        return list(encode_response(request, FetchResponse(topics=[("t", rows)])))
+
+    chunks = encoded(first, b"", second)
 
     assert [chunk for chunk in chunks if isinstance(chunk, Slice)] == [first, second]
     assert [type(chunk) for chunk in chunks] == [bytes, Slice, bytes, Slice]
     total = sum(chunk.size_bytes if isinstance(chunk, Slice) else len(chunk) for chunk in chunks)
     assert struct.unpack_from(">ii", chunks[0]) == (total - FRAME_SIZE_BYTES, 3)
-
-
-def test_response_without_records_is_one_piece() -> None:
-    request = Request(ApiKey.FETCH, 8, 3, None, None)
-    rows = [(partition, 0, 1, 1, 0, None, -1, b"", None) for partition in range(10)]
-
-    assert len(encode_response(request, FetchResponse(topics=[("t", rows)]))) == 1
+    assert len(encoded(*[b""] * 10)) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.protocol.batch_filter import RECORDS_PER_SLICE, KeyedRecord, open_batch
-from minibroker.protocol.batches import batch_is_valid, iter_all_records, view_batch
+from minibroker.protocol.batches import BatchView, batch_is_valid, iter_all_records, view_batch
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -17,23 +17,24 @@ KEYS = (b"", b"k", None, b"x" * 63, b"x" * 64, b"x" * 10_000)
 VALUES = (b"", None, b"v", b"v" * 64, b"v" * 9000)
 
 
-def opened(batch: bytes | bytearray) -> list[KeyedRecord]:
+def view_of(batch: bytes | bytearray) -> BatchView:
     view = view_batch(batch, 0, len(batch))
     assert view is not None
-    slices = open_batch(batch, view, max_decompressed_bytes=BOUND).slices()
+    return view
+
+
+def opened(batch: bytes | bytearray) -> list[KeyedRecord]:
+    slices = open_batch(batch, view_of(batch), max_decompressed_bytes=BOUND).slices()
     return [record for records in slices for record in records]
 
 
 def kept(batch: bytes | bytearray, offsets: set[int]) -> bytearray:
-    view = view_batch(batch, 0, len(batch))
-    assert view is not None
-    found = open_batch(batch, view, max_decompressed_bytes=BOUND)
+    found = open_batch(batch, view_of(batch), max_decompressed_bytes=BOUND)
     return found.keep([record for records in found.slices() for record in records if record[0] in offsets])
 
 
 def records_in(batch: bytes | bytearray) -> list[Record]:
-    view = view_batch(batch, 0, len(batch))
-    assert view is not None
+    view = view_of(batch)
     assert batch_is_valid(batch, view)
     assert view.size_bytes == len(batch)
     return list(iter_all_records(batch, view, max_decompressed_bytes=BOUND))
@@ -66,10 +67,8 @@ def test_records_are_seen_as_they_are_read(magic: int, codec: Codec) -> None:
 def test_they_come_in_slices(magic: int, count: int) -> None:
     records = [Record(number, 5, b"k", None) for number in range(count)]
     batch = build_records(records, magic=magic, base_offset=0, codec=Codec.GZIP)
-    view = view_batch(batch, 0, len(batch))
-    assert view is not None
 
-    sizes = [len(each) for each in open_batch(batch, view, max_decompressed_bytes=BOUND).slices()]
+    sizes = [len(each) for each in open_batch(batch, view_of(batch), max_decompressed_bytes=BOUND).slices()]
 
     assert sum(sizes) == count
     assert max(sizes) <= RECORDS_PER_SLICE
@@ -108,9 +107,7 @@ def test_a_wrapper_has_the_last_offset_of_what_stays(magic: int) -> None:
     left = kept(batch, {52, 57})
 
     assert records_in(left) == [before[52], before[57]]
-    view = view_batch(left, 0, len(left))
-    assert view is not None
-    assert (view.last_offset, view.codec) == (57, Codec.GZIP)
+    assert (view_of(left).last_offset, view_of(left).codec) == (57, Codec.GZIP)
 
 
 def damaged(batch: bytearray, position: int, value: int) -> bytearray:
@@ -121,8 +118,6 @@ def damaged(batch: bytearray, position: int, value: int) -> bytearray:
 
 def test_whatever_byte_is_wrong_it_is_an_answer_of_ours_or_records() -> None:
     batch = build_batch([Record(number, 5, b"key", b"value", (("h", b"x"),)) for number in range(3)])
-    view = view_batch(batch, 0, len(batch))
-    assert view is not None
     for position in range(57, len(batch)):
         for value in (0, 1, 0x7F, 0x80, 0xFF):
             try:
@@ -139,16 +134,16 @@ def test_a_wrong_count_is_found(count: int) -> None:
     batch = build_batch([Record(number, 5, b"key", b"value") for number in range(3)])
     batch[57:61] = count.to_bytes(4, "big", signed=True)
 
-    with pytest.raises(KafkaError) as error:
-        opened(batch)
-
-    assert error.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refused_code(batch) is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_more_than_may_be_unpacked_is_refused() -> None:
     batch = build_batch([Record(0, 5, b"key", b"0" * 2 * BOUND)], codec=Codec.GZIP)
 
-    with pytest.raises(KafkaError) as error:
-        opened(batch)
+    assert refused_code(batch) is ErrorCode.MESSAGE_TOO_LARGE
 
-    assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+def refused_code(batch: bytearray) -> ErrorCode:
+    with pytest.raises(KafkaError) as refusal:
+        opened(batch)
+    return refusal.value.code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -21,15 +21,10 @@ from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import TimestampType, build_batch, read_header
 from tests.conftest import GOLDEN
 from tests.protocol.golden_logs import golden_segments
-from tests.protocol.record_strategies import PROPERTY, record_lists
+from tests.protocol.record_strategies import PROPERTY, RECORDS, record_lists
 
 LIMIT = 1 << 20
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-RECORDS = [
-    Record(20, 1_700_000_000_000, b"key", b"value", (("trace", b"abc"),)),
-    Record(21, 1_700_000_000_900, None, b"no key"),
-    Record(24, 1_700_000_000_100, b"no value", None),
-]
 
 
 class RecordedFetch(NamedTuple):
@@ -118,18 +113,15 @@ def test_records_keep_offset_key_and_value_on_the_way_down(to_magic: int, codec:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_magic_1_goes_down_to_magic_0_too(codec: Codec) -> None:
-    converted = down(build_message_set(RECORDS, magic=1, codec=codec), 0)
+def test_magic_1_goes_down_to_magic_0_too_and_what_is_old_enough_keeps_its_bytes(codec: Codec) -> None:
+    old = build_message_set(RECORDS, magic=0, codec=codec)
+    new = build_message_set(RECORDS, magic=1, codec=codec)
+    batch = build_batch(RECORDS)
+
+    converted = down(new, 0)
 
     assert [record.offset for record in records_of(converted)] == [20, 21, 24]
     assert {view.magic for view in scan_batches(converted, 0, len(converted))} == {0}
-
-
-def test_what_is_old_enough_keeps_its_bytes() -> None:
-    old = build_message_set(RECORDS, magic=0, codec=Codec.GZIP)
-    new = build_message_set(RECORDS, magic=1)
-    batch = build_batch(RECORDS)
-
     assert down(old + new, 1, first_offset=24) == old + new
     assert down(old + new + batch, 2, first_offset=24) == old + new + batch
 
@@ -169,10 +161,21 @@ def test_a_batch_that_is_cut_off_is_passed_over() -> None:
     assert down(batch + batch[:-1], 1) == down(batch, 1)
 
 
-def test_a_batch_over_the_limit_is_too_large_to_be_converted() -> None:
+@pytest.mark.parametrize("to_magic", [0, 1])
+@pytest.mark.parametrize(
+    ("codec", "code"),
+    [(Codec.GZIP, ErrorCode.MESSAGE_TOO_LARGE), (Codec.ZSTD, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)],
+    ids=["over the limit", "of a codec that is not looked into"],
+)
+def test_a_batch_that_cannot_be_converted_is_refused(to_magic: int, codec: Codec, code: ErrorCode) -> None:
+    batch = build_batch([Record(0, 5, None, bytes(50_000))], codec=codec)
+    if codec is Codec.ZSTD:
+        batch[-3:] = b"???"
+
     with pytest.raises(KafkaError) as refusal:
-        down(build_batch([Record(0, 0, None, bytes(50_000))], codec=Codec.GZIP), 1, limit=1000)
-    assert refusal.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        down(batch, to_magic, limit=1000)
+
+    assert refusal.value.code is code
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -193,42 +196,22 @@ def test_records_of_any_format_are_built_into_one_batch_of_magic_2(
 
 
 def test_building_passes_everything_on_to_the_format() -> None:
-    batch = build_records(
-        RECORDS,
-        magic=2,
-        base_offset=20,
-        codec=Codec.LZ4,
-        timestamp_type=TimestampType.LOG_APPEND_TIME,
-        log_append_time_ms=77,
-        leader_epoch=3,
-        producer_id=9,
-        producer_epoch=1,
-        base_sequence=5,
-        is_transactional=True,
-    )
+    given: dict[str, Any] = {
+        "codec": Codec.LZ4,
+        "timestamp_type": TimestampType.LOG_APPEND_TIME,
+        "log_append_time_ms": 77,
+        "leader_epoch": 3,
+        "producer_id": 9,
+        "producer_epoch": 1,
+        "base_sequence": 5,
+        "is_transactional": True,
+    }
 
-    header = read_header(batch)
-    assert (header.base_offset, header.codec, header.max_timestamp) == (20, Codec.LZ4, 77)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 1, 5)
-    assert (header.partition_leader_epoch, header.is_transactional, header.is_control) == (3, True, False)
+    assert build_records(RECORDS, magic=2, base_offset=20, **given) == build_batch(RECORDS, base_offset=20, **given)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_have_no_producers(magic: int) -> None:
+@pytest.mark.parametrize("field", [{"producer_id": 5}, {"is_transactional": True}, {"is_control": True}])
+def test_old_formats_have_no_producers(magic: int, field: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="no producer"):
-        build_records(RECORDS, magic=magic, base_offset=20, producer_id=5)
-    with pytest.raises(ValueError, match="no producer"):
-        build_records(RECORDS, magic=magic, base_offset=20, is_transactional=True)
-    with pytest.raises(ValueError, match="no producer"):
-        build_records(RECORDS, magic=magic, base_offset=20, is_control=True)
-
-
-@pytest.mark.parametrize("to_magic", [0, 1])
-def test_zstd_is_not_converted_nor_looked_into(to_magic: int) -> None:
-    batch = bytearray(build_batch([Record(0, 5, None, b"v")], codec=Codec.ZSTD))
-    batch[-3:] = b"???"
-
-    with pytest.raises(KafkaError) as refusal:
-        down_convert(batch, 0, len(batch), to_magic=to_magic, first_offset=0, max_decompressed_bytes=1 << 20)
-
-    assert refusal.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        build_records(RECORDS, magic=magic, base_offset=20, **field)

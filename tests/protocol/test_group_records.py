@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,27 +72,24 @@ def value_of(message: Message, version: int, **fields: Any) -> bytes:
     return version.to_bytes(2, "big") + interpreted_encode(message, version, message(**fields))
 
 
-def test_an_offset_is_written_as_kafka_writes_it() -> None:
+def test_an_offset_is_written_as_kafka_writes_it_and_read() -> None:
+    expires = KAFKA_OFFSET.commit_timestamp_ms + RETENTION_MS
+
     assert offset_key("simple", FLIGHTS_0) == KAFKA_OFFSET_KEY
     assert offset_value(KAFKA_OFFSET, RETENTION_MS) == KAFKA_OFFSET_VALUE
     assert offset_headers(KAFKA_OFFSET) == ()
-
-
-def test_a_group_is_written_as_kafka_writes_it() -> None:
-    assert group_key("readers") == KAFKA_GROUP_KEY
-    assert group_value(KAFKA_GROUP) == KAFKA_GROUP_VALUE
-    assert group_value(EMPTY_GROUP) == KAFKA_EMPTY_GROUP_VALUE
-    assert group_headers(KAFKA_GROUP) == ()
-
-
-def test_what_kafka_wrote_is_read() -> None:
-    expires = KAFKA_OFFSET.commit_timestamp_ms + RETENTION_MS
-
-    assert read_key(KAFKA_OFFSET_KEY) == OffsetKey("simple", FLIGHTS_0)
-    assert read_key(KAFKA_GROUP_KEY) == GroupKey("readers")
     assert read_offset(a_record(KAFKA_OFFSET_VALUE)) == KAFKA_OFFSET._replace(expire_timestamp_ms=expires)
-    assert read_group(a_record(KAFKA_GROUP_VALUE)) == KAFKA_GROUP
-    assert read_group(a_record(KAFKA_EMPTY_GROUP_VALUE)) == EMPTY_GROUP
+    for key in (KAFKA_OFFSET_KEY, b"\x00\x00" + KAFKA_OFFSET_KEY[2:]):  # version 0 is the same offset
+        assert read_key(key) == OffsetKey("simple", FLIGHTS_0)
+
+
+def test_a_group_is_written_as_kafka_writes_it_and_read() -> None:
+    assert group_key("readers") == KAFKA_GROUP_KEY
+    assert read_key(KAFKA_GROUP_KEY) == GroupKey("readers")
+    assert group_headers(KAFKA_GROUP) == ()
+    for group, value in ((KAFKA_GROUP, KAFKA_GROUP_VALUE), (EMPTY_GROUP, KAFKA_EMPTY_GROUP_VALUE)):
+        assert group_value(group) == value
+        assert read_group(a_record(value)) == group
 
 
 def test_the_key_of_a_group_with_a_long_name_is_not_remembered() -> None:
@@ -102,14 +100,12 @@ def test_the_key_of_a_group_with_a_long_name_is_not_remembered() -> None:
     assert group_records._remembered_offset_key.cache_info().currsize == known
 
 
-def test_an_offset_key_of_version_0_is_the_same_offset() -> None:
-    assert read_key(b"\x00\x00" + KAFKA_OFFSET_KEY[2:]) == OffsetKey("simple", FLIGHTS_0)
+def test_an_explicit_expiry_is_written_down_and_without_one_it_is_left_to_the_broker() -> None:
+    explicit = offset_value(KAFKA_OFFSET._replace(expire_timestamp_ms=77), RETENTION_MS)
+    unnamed = value_of(OffsetCommitValue, 1, offset=42, expire_timestamp_ms=-1)
 
-
-def test_an_explicit_expiry_is_written_down() -> None:
-    value = offset_value(KAFKA_OFFSET._replace(expire_timestamp_ms=77), RETENTION_MS)
-
-    assert read_offset(a_record(value)).expire_timestamp_ms == 77
+    assert read_offset(a_record(explicit)).expire_timestamp_ms == 77
+    assert read_offset(a_record(unnamed)).expire_timestamp_ms is None
 
 
 @pytest.mark.parametrize(
@@ -134,12 +130,6 @@ def test_offset_values_of_every_version_are_read(version: int, expected: OffsetR
     )
 
     assert read_offset(a_record(value)) == expected
-
-
-def test_an_offset_value_of_version_1_that_names_no_expiry_leaves_it_to_the_broker() -> None:
-    value = value_of(OffsetCommitValue, 1, offset=42, expire_timestamp_ms=-1)
-
-    assert read_offset(a_record(value)).expire_timestamp_ms is None
 
 
 @pytest.mark.parametrize(
@@ -186,17 +176,30 @@ def test_instance_ids_are_kept_beside_a_value_that_kafka_2_0_reads() -> None:
     assert read_group(a_record(value, headers)) == group
 
 
-def test_headers_of_others_are_passed_over() -> None:
+def test_headers_of_others_and_bytes_behind_what_is_known_are_passed_over() -> None:
     headers = (("trace", None), ("trace", b"7"))
 
-    assert read_offset(a_record(KAFKA_OFFSET_VALUE, headers)).leader_epoch == -1
-    assert read_group(a_record(KAFKA_GROUP_VALUE, headers)) == KAFKA_GROUP
-
-
-def test_bytes_behind_what_is_known_are_passed_over() -> None:
     assert read_key(KAFKA_GROUP_KEY + b"more") == GroupKey("readers")
-    assert read_offset(a_record(KAFKA_OFFSET_VALUE + b"more")).offset == 42
-    assert read_group(a_record(KAFKA_GROUP_VALUE + b"more")) == KAFKA_GROUP
+    assert read_offset(a_record(KAFKA_OFFSET_VALUE + b"more", headers))[:2] == (42, -1)
+    assert read_group(a_record(KAFKA_GROUP_VALUE + b"more", headers)) == KAFKA_GROUP
+
+
+def unreadable_records() -> Iterator[tuple[Callable[[Record], object], Record]]:
+    """Values that are cut short or of an unknown version, and headers that are damaged."""
+    for read, value, header in (
+        (read_offset, KAFKA_OFFSET_VALUE, "leader.epoch"),
+        (read_group, KAFKA_GROUP_VALUE, "group.instance.ids"),
+    ):
+        for wrong in (b"", b"\x00", value[:-1], b"\x00\x05" + value[2:]):
+            yield read, a_record(wrong)
+        for content in (None, b"\x00"):
+            yield read, a_record(value, ((header, content),))
+
+
+@pytest.mark.parametrize(("read", "record"), list(unreadable_records()))
+def test_a_damaged_record_is_unreadable(read: Callable[[Record], object], record: Record) -> None:
+    with pytest.raises(UnreadableRecordError):
+        read(record)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\x00", KAFKA_OFFSET_KEY[:-1], KAFKA_GROUP_KEY[:-1]])
@@ -209,24 +212,3 @@ def test_a_key_that_is_none_is_unreadable(key: bytes | None) -> None:
 def test_a_key_of_an_unknown_version_is_unreadable(version: int) -> None:
     with pytest.raises(UnreadableRecordError, match=f"version {version}"):
         read_key(version.to_bytes(2, "big", signed=True) + KAFKA_OFFSET_KEY[2:])
-
-
-@pytest.mark.parametrize("value", [b"", b"\x00", KAFKA_OFFSET_VALUE[:-1], b"\x00\x05" + KAFKA_OFFSET_VALUE[2:]])
-def test_an_offset_value_that_is_none_is_unreadable(value: bytes) -> None:
-    with pytest.raises(UnreadableRecordError):
-        read_offset(a_record(value))
-
-
-@pytest.mark.parametrize("value", [b"", KAFKA_GROUP_VALUE[:-1], b"\x00\x05" + KAFKA_GROUP_VALUE[2:]])
-def test_a_group_value_that_is_none_is_unreadable(value: bytes) -> None:
-    with pytest.raises(UnreadableRecordError):
-        read_group(a_record(value))
-
-
-@pytest.mark.parametrize("name", ["leader.epoch", "group.instance.ids"])
-def test_a_damaged_header_is_unreadable(name: str) -> None:
-    read, value = (read_offset, KAFKA_OFFSET_VALUE) if name == "leader.epoch" else (read_group, KAFKA_GROUP_VALUE)
-
-    for content in (None, b"\x00"):
-        with pytest.raises(UnreadableRecordError):
-            read(a_record(value, ((name, content),)))

@@ -148,17 +148,10 @@ def test_what_kafka_python_builds_is_read(magic: int, codec: Codec, records: lis
 
 
 def test_offsets_inside_a_wrapper_are_relative_in_magic_1_and_absolute_in_magic_0() -> None:
-    inner = [
-        [each.offset for each in records_of(wrapper_content(build_message_set(RECORDS, magic=magic, codec=Codec.GZIP)))]
-        for magic in (0, 1)
-    ]
+    wrappers = [build_message_set(RECORDS, magic=magic, codec=Codec.GZIP) for magic in (0, 1)]
+    contents = [zlib.decompress(wrapper[size:], 31) for wrapper, size in zip(wrappers, (26, 34), strict=True)]
 
-    assert inner == [[20, 21, 24], [0, 1, 4]]
-
-
-def wrapper_content(wrapper: bytearray) -> bytes:
-    header_size = 26 if wrapper[16] == 0 else 34
-    return zlib.decompress(wrapper[header_size:], 31)
+    assert [[each.offset for each in records_of(content)] for content in contents] == [[20, 21, 24], [0, 1, 4]]
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRAPPERS)
@@ -169,28 +162,19 @@ def test_a_wrapper_has_the_last_offset_the_latest_timestamp_and_no_key(magic: in
     assert header.timestamp == (1_700_000_000_900 if magic else NO_TIMESTAMP)
 
 
-def test_a_wrapper_moves_all_that_is_inside_by_its_offset() -> None:
+@pytest.mark.parametrize(("offset", "inside"), [(1004, [1000, 1001, 1004]), (0, [0, 1, 4])])
+def test_a_wrapper_moves_all_that_is_inside_by_its_offset_and_at_0_it_is_yet_to_be_given(
+    offset: int, inside: list[int]
+) -> None:
     wrapper = build_message_set(RECORDS, magic=1, codec=Codec.SNAPPY)
     crc = read_message_header(wrapper).crc
 
-    stamp_message(wrapper, 0, offset=1004)
+    stamp_message(wrapper, 0, offset=offset)
 
-    assert [record.offset for record in records_of(wrapper)] == [1000, 1001, 1004]
+    assert [record.offset for record in records_of(wrapper)] == inside
     assert read_message_header(wrapper).crc == crc
-
-
-def test_a_wrapper_at_0_is_one_whose_offsets_are_yet_to_be_given() -> None:
-    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.GZIP)
-    stamp_message(wrapper, 0, offset=0)
-
-    assert [record.offset for record in records_of(wrapper)] == [0, 1, 4]
-
-
-def test_a_wrapper_before_its_last_message_is_corrupt() -> None:
-    wrapper = build_message_set(RECORDS, magic=1, codec=Codec.GZIP)
     stamp_message(wrapper, 0, offset=3)
-
-    assert refused_code(wrapper) is ErrorCode.CORRUPT_MESSAGE
+    assert refused_code(wrapper) is ErrorCode.CORRUPT_MESSAGE, "it lies before its last message"
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -268,34 +252,16 @@ def test_a_wrapper_in_a_wrapper_is_corrupt(magic: int, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_of_the_other_magic_in_a_wrapper_is_corrupt(magic: int) -> None:
-    inner = build_message_set(RECORDS, magic=1 - magic)
-
-    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("content", [None, b"", b"\x00" * 11, b"\xff" * 40])
-def test_a_wrapper_without_messages_is_corrupt(magic: int, content: bytes | None) -> None:
-    assert refused_code(wrapped(content, magic=magic, offset=3)) is ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrong_checksum_or_a_cut_inside_a_wrapper_is_corrupt(magic: int) -> None:
+def test_a_wrapper_of_anything_but_whole_messages_of_its_magic_is_corrupt(magic: int) -> None:
     inner = build_message_set(RECORDS, magic=magic)
+    wrong_checksum, record_batch = bytearray(inner), bytearray(inner)
+    wrong_checksum[-1] ^= 1
+    record_batch[16] = 2
+    others = build_message_set(RECORDS, magic=1 - magic)
 
     assert len(records_of(wrapped(inner, magic=magic, offset=24))) == 3
-    assert refused_code(wrapped(inner[:-1], magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
-    inner[-1] ^= 1
-    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_record_batch_in_a_wrapper_is_corrupt(magic: int) -> None:
-    inner = bytearray(build_message_set(RECORDS, magic=magic))
-    inner[16] = 2
-
-    assert refused_code(wrapped(inner, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE
+    for content in (None, b"", b"\x00" * 11, b"\xff" * 40, others, inner[:-1], wrong_checksum, record_batch):
+        assert refused_code(wrapped(content, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE, content
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRAPPERS)

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages.fetch import FetchRequest, ListOffsetsRequest, ListOffsetsResponse
-from minibroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from minibroker.protocol.messages.produce import ProduceResponse
+from minibroker.protocol.messages.fetch import FetchRequest
+from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import Sized
 from minibroker.protocol.schema import Array, Field, Message
 from tests.protocol.message_values import (
@@ -191,45 +190,22 @@ def test_text_that_is_not_utf8_is_refused(message: Message, version: int) -> Non
 # -- what Kafka's versions are like on the wire ---------------------------------------------------------------
 
 
-def test_produce_v0_response_has_no_throttle_time_and_later_ones_have_it_last() -> None:
-    row = (7, 0, 42, -1, -1, (), None)
-    response = ProduceResponse(topics=[("t", [row])], throttle_time_ms=99)
-    start = "00000001 0001 74 00000001 00000007 0000 000000000000002a"
+@pytest.mark.parametrize(
+    ("version", "data", "topics", "may_create"),
+    [
+        (0, "00000000", [], True),
+        (1, "ffffffff", None, True),
+        (1, "00000000", [], True),
+        (3, "00000000", [], True),
+        (4, "00000000 00", [], False),
+    ],
+)
+def test_metadata_request_for_all_topics_is_empty_in_v0_and_null_from_v1_and_forbids_creation_from_v4(
+    version: int, data: str, topics: list[str] | None, may_create: bool
+) -> None:
+    request, _ = MetadataRequest.decode(version, bytes.fromhex(data))
 
-    assert generated_encode(ProduceResponse, 0, response) == bytes.fromhex(start)
-    assert generated_encode(ProduceResponse, 1, response) == bytes.fromhex(start + "00000063")
-    assert generated_encode(ProduceResponse, 2, response) == bytes.fromhex(start + "ff" * 8 + "00000063")
-
-
-def test_metadata_request_for_all_topics_is_empty_in_v0_and_null_from_v1() -> None:
-    assert MetadataRequest.decode(0, b"\0\0\0\0")[0].topics == []
-    assert MetadataRequest.decode(1, b"\xff\xff\xff\xff")[0].topics is None
-    assert MetadataRequest.decode(1, b"\0\0\0\0")[0].topics == []
-
-
-def test_metadata_request_may_create_topics_before_it_could_forbid_it() -> None:
-    assert MetadataRequest.decode(3, b"\0\0\0\0")[0].allow_auto_topic_creation is True
-    assert MetadataRequest.decode(4, b"\0\0\0\0\0")[0].allow_auto_topic_creation is False
-
-
-def test_metadata_v0_response_knows_no_rack_no_controller_and_no_cluster() -> None:
-    response = MetadataResponse(brokers=[(0, "h", 9092, "rack")], topics=[], cluster_id="c", controller_id=0)
-
-    assert generated_encode(MetadataResponse, 0, response) == bytes.fromhex(
-        "00000001 00000000 0001 68 00002384 00000000"
-    )
-
-
-def test_list_offsets_v0_asks_for_and_answers_a_list() -> None:
-    request, _ = ListOffsetsRequest.decode(
-        0, bytes.fromhex("ffffffff 00000001 0001 74 00000001 00000002 ffffffffffffffff 00000005")
-    )
-    answer = ListOffsetsResponse.row("topics.partitions")(partition=2, error_code=0, old_style_offsets=[9, 0])
-
-    assert request.topics[0].partitions[0] == (2, -1, -1, 5)
-    assert generated_encode(ListOffsetsResponse, 0, ListOffsetsResponse(topics=[("t", [answer])])) == bytes.fromhex(
-        "00000001 0001 74 00000001 00000002 0000 00000002 0000000000000009 0000000000000000"
-    )
+    assert (request.topics, request.allow_auto_topic_creation) == (topics, may_create)
 
 
 def test_fetch_v0_request_leaves_later_fields_at_their_defaults() -> None:

@@ -96,7 +96,7 @@ def test_any_record_comes_back(
 
 
 def test_header_keys_that_are_no_utf_8_survive() -> None:
-    data = bytes.fromhex("14 00 00 00 01 01 02 04 ff 41 01".replace(" ", ""))
+    data = bytes.fromhex("14 00 00 00 01 01 02 04 ff 41 01")
 
     record, _ = decode_record(data, 0, ORIGIN)
 
@@ -104,17 +104,13 @@ def test_header_keys_that_are_no_utf_8_survive() -> None:
     assert encoded(record) == data
 
 
-def test_records_of_a_batch_with_append_time_have_that_time() -> None:
-    data = encoded(Record(100, 7000, None, b"v"))
-
-    assert decode_record(data, 0, ORIGIN._replace(log_append_time_ms=42))[0].timestamp_ms == 42
-
-
-def test_timestamps_wrap_around_as_javas_do() -> None:
+def test_timestamps_wrap_around_as_javas_do_and_an_append_time_replaces_them() -> None:
     latest, earliest = 2**63 - 1, -(2**63)
-    data = encoded(Record(100, latest + 1, None, None), ORIGIN._replace(base_timestamp=latest))
+    origin = ORIGIN._replace(base_timestamp=latest)
+    data = encoded(Record(100, latest + 1, None, None), origin)
 
-    assert decode_record(data, 0, ORIGIN._replace(base_timestamp=latest))[0].timestamp_ms == earliest
+    assert decode_record(data, 0, origin)[0].timestamp_ms == earliest
+    assert decode_record(data, 0, origin._replace(log_append_time_ms=42))[0].timestamp_ms == 42
 
 
 def test_sequence_numbers_begin_again_at_zero() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import mmap
 import struct
 import tempfile
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.protocol.compression import Codec
+from minibroker.protocol.checksums import crc32c
+from minibroker.protocol.compression import Codec, compress
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import (
     BATCH_HEADER,
@@ -36,6 +40,7 @@ from tests.protocol import kafka_python
 from tests.protocol.golden_logs import golden_batches
 from tests.protocol.record_strategies import CODECS, INT32, INT64, LIMIT, PROPERTY, RECORDS, record_lists
 
+LARGEST = 2**31 - 1
 INT16 = st.integers(-(2**15), 2**15 - 1)
 HEADERS = st.builds(
     BatchHeader,
@@ -112,39 +117,30 @@ def test_kafkas_batches_have_valid_checksums_and_what_their_headers_say() -> Non
         assert header.last_sequence == records[-1].sequence or header.is_control
 
 
-def test_kafkas_uncompressed_batches_are_built_again_to_the_byte() -> None:
+def test_kafkas_batches_are_built_again_with_the_same_records_and_uncompressed_ones_to_the_byte() -> None:
     rebuilt = 0
     for data, records in kafkas_batches():
         header = read_header(data)
+        again = build_batch(
+            records,
+            base_offset=header.base_offset,
+            codec=header.codec,
+            leader_epoch=header.partition_leader_epoch,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            timestamp_type=header.timestamp_type,
+            log_append_time_ms=header.max_timestamp,
+            is_transactional=header.is_transactional,
+            is_control=header.is_control,
+        )
+
+        assert tuple(records_of(again)) == records
+        assert read_header(again)._replace(crc=0, batch_length=0) == header._replace(crc=0, batch_length=0)
         if header.codec is Codec.NONE:
-            assert build_like(header, records) == data
+            assert again == data
             rebuilt += 1
     assert rebuilt > 100
-
-
-def build_like(header: BatchHeader, records: tuple[Record, ...]) -> bytearray:
-    return build_batch(
-        records,
-        base_offset=header.base_offset,
-        codec=header.codec,
-        leader_epoch=header.partition_leader_epoch,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        timestamp_type=header.timestamp_type,
-        log_append_time_ms=header.max_timestamp,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-    )
-
-
-def test_kafkas_compressed_batches_are_built_again_with_the_same_records() -> None:
-    for data, records in kafkas_batches():
-        header = read_header(data)
-        if header.codec is not Codec.NONE:
-            again = build_like(header, records)
-            assert tuple(records_of(again)) == records
-            assert read_header(again)._replace(crc=0, batch_length=0) == header._replace(crc=0, batch_length=0)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -195,7 +191,7 @@ def test_what_kafka_python_builds_is_read(codec: Codec, records: list[Record]) -
         assert build_batch(expected, leader_epoch=read_header(batch).partition_leader_epoch) == batch
 
 
-def test_a_batch_with_append_time_gives_it_to_every_record() -> None:
+def test_a_batch_with_append_time_gives_it_to_every_record_and_another_does_not() -> None:
     batch = build_batch(
         RECORDS, base_offset=20, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=1_800_000_000_000
     )
@@ -204,21 +200,21 @@ def test_a_batch_with_append_time_gives_it_to_every_record() -> None:
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == 1_800_000_000_000
     assert {record.timestamp_ms for record in records_of(batch)} == {1_800_000_000_000}
-
-
-def test_a_time_of_append_is_of_no_matter_to_a_batch_with_producers_time() -> None:
     assert build_batch(RECORDS, log_append_time_ms=5) == build_batch(RECORDS)
 
 
-def test_what_cannot_be_a_batch_is_not_built() -> None:
-    with pytest.raises(ValueError, match="needs a record"):
-        build_batch([])
-    with pytest.raises(ValueError, match="offset 20 cannot follow 20"):
-        build_batch([RECORDS[0], RECORDS[0]])
-    with pytest.raises(ValueError, match="offset 20 cannot follow 24"):
-        build_batch(RECORDS, base_offset=25)
-    with pytest.raises(ValueError, match="needs log_append_time_ms"):
-        build_batch(RECORDS, timestamp_type=TimestampType.LOG_APPEND_TIME)
+@pytest.mark.parametrize(
+    ("records", "given", "refusal"),
+    [
+        ([], {}, "needs a record"),
+        ([RECORDS[0], RECORDS[0]], {}, "offset 20 cannot follow 20"),
+        (RECORDS, {"base_offset": 25}, "offset 20 cannot follow 24"),
+        (RECORDS, {"timestamp_type": TimestampType.LOG_APPEND_TIME}, "needs log_append_time_ms"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_not_built(records: list[Record], given: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        build_batch(records, **given)
 
 
 def test_a_compacted_batch_may_end_after_its_last_record() -> None:
@@ -252,21 +248,17 @@ def test_an_empty_batch_keeps_place_and_producer() -> None:
     assert (header.base_timestamp, header.max_timestamp) == (-1, 1_700_000_000_900)
 
 
-def test_flags_are_told_apart() -> None:
-    batch = build_batch(RECORDS, codec=Codec.SNAPPY, producer_id=0, is_transactional=True, is_control=True)
+def test_flags_are_told_apart_and_the_sequence_after_the_largest_is_0() -> None:
+    flagged = read_header(
+        build_batch(RECORDS, codec=Codec.SNAPPY, producer_id=0, is_transactional=True, is_control=True)
+    )
+    wrapped = build_batch(RECORDS, base_offset=20, producer_id=1, producer_epoch=0, base_sequence=LARGEST - 2)
 
-    header = read_header(batch)
-    assert header.attributes == 0x32
-    assert (header.is_transactional, header.is_control, header.has_producer_id) == (True, True, True)
-    assert header.last_sequence == -1
+    assert (flagged.attributes, flagged.last_sequence) == (0x32, -1)
+    assert (flagged.is_transactional, flagged.is_control, flagged.has_producer_id) == (True, True, True)
     assert not read_header(build_batch(RECORDS)).has_producer_id
-
-
-def test_the_sequence_after_the_largest_is_0() -> None:
-    batch = build_batch(RECORDS, base_offset=20, producer_id=1, producer_epoch=0, base_sequence=2**31 - 3)
-
-    assert [record.sequence for record in records_of(batch)] == [2**31 - 3, 2**31 - 2, 1]
-    assert read_header(batch).last_sequence == 1
+    assert [record.sequence for record in records_of(wrapped)] == [LARGEST - 2, LARGEST - 1, 1]
+    assert read_header(wrapped).last_sequence == 1
 
 
 def test_a_place_in_the_log_is_stamped_without_touching_the_checksum() -> None:
@@ -336,3 +328,108 @@ def test_no_view_of_a_mapped_file_outlives_a_call() -> None:
         mapped.close()
 
         assert list(records) == RECORDS
+
+
+# -- damaged, or lying under a checksum that is right
+
+
+def assert_corrupt(batch: bytes | bytearray) -> None:
+    with pytest.raises(KafkaError) as refusal:
+        records_of(batch)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def with_fields(batch: bytearray, **fields: int) -> bytearray:
+    """Return the batch with header fields changed and its CRC made right again: a lie no checksum shows."""
+    changed = bytearray(struct.pack(BATCH_HEADER_FORMAT, *read_header(batch)._replace(**fields)))
+    changed += batch[RECORD_BATCH_OVERHEAD:]
+    struct.pack_into(">I", changed, 17, crc32c(changed[21:], 0))
+    return changed
+
+
+def with_body(batch: bytearray, body: bytes) -> bytearray:
+    return with_fields(
+        batch[:RECORD_BATCH_OVERHEAD] + body, batch_length=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD + len(body)
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_flipped_bit_anywhere_after_the_checksum_is_noticed(codec: Codec) -> None:
+    batch = build_batch(RECORDS, base_offset=20, codec=codec)
+    header = read_header(batch)
+
+    for bit in range(17 * 8, len(batch) * 8):
+        batch[bit // 8] ^= 1 << bit % 8
+        assert not crc_is_valid(batch, 0, read_header(batch))
+        batch[bit // 8] ^= 1 << bit % 8
+    assert crc_is_valid(batch, 0, header)
+
+
+def test_a_batch_cut_off_at_any_byte_is_noticed() -> None:
+    batch = build_batch(RECORDS, base_offset=20)
+    header = read_header(batch)
+
+    for end in range(len(batch)):
+        assert not crc_is_valid(batch[:end], 0, header)
+        assert_corrupt(batch[:end])
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("batch_length", [-LARGEST - 1, -1, 0, 9, 48]),  # less than a header has
+        ("records_count", [-LARGEST - 1, -1, 0, 1, 2, 4, 5, LARGEST]),
+        ("last_offset_delta", [-LARGEST - 1, -1, 0, 3]),  # before the last record
+        ("magic", [-1, 0, 1, 3, 127]),
+        ("attributes", range(1, 8)),  # another codec
+    ],
+)
+def test_a_header_that_lies_is_corrupt(codec: Codec, field: str, values: Iterable[int]) -> None:
+    batch = build_batch(RECORDS, base_offset=20, codec=codec)
+
+    for value in values:
+        if (field, value) != ("attributes", codec):
+            lying = with_fields(batch, **{field: value})
+            assert_corrupt(lying)
+            assert crc_is_valid(lying, 0, read_header(lying)) == (field != "batch_length")
+
+
+def test_bytes_after_the_last_record_are_corrupt() -> None:
+    batch = build_batch(RECORDS, base_offset=20)
+    body = bytes(batch[RECORD_BATCH_OVERHEAD:])
+
+    assert_corrupt(with_body(batch, body + b"\x00"))
+    compressed = with_fields(batch, attributes=Codec.GZIP)
+    assert_corrupt(with_body(compressed, compress(Codec.GZIP, body + b"\x00")))
+    assert records_of(with_body(compressed, compress(Codec.GZIP, body))) == RECORDS
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_more_than_the_limit_once_decompressed_is_too_large(codec: Codec) -> None:
+    batch = build_batch([Record(0, 0, None, bytes(100_000))], codec=codec)
+
+    assert len(records_of(batch, limit=101_000)) == 1
+    with pytest.raises(KafkaError) as refusal:
+        records_of(batch, limit=100_000)
+    assert refusal.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@PROPERTY
+@given(record_lists(headers=True), st.sampled_from(CODECS), st.data())
+def test_damage_under_a_right_checksum_is_refused_with_a_code(
+    records: list[Record], codec: Codec, data: st.DataObject
+) -> None:
+    batch = build_batch(records, base_offset=records[0].offset, codec=codec)
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
+
+    try:
+        records_of(batch)
+    except KafkaError as refusal:
+        codes = (
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        )
+        assert refusal.code in codes

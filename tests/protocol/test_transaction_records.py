@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -50,16 +52,11 @@ RECORDED = {
         TransactionRecord(0, 3, 1000, 5, frozenset(), 1795265291735, 1795265291731),
     ),
 }
-every_recording = pytest.mark.parametrize(("written", "record"), RECORDED.values(), ids=RECORDED)
 
 
-@every_recording
-def test_what_kafka_wrote_is_read(written: str, record: TransactionRecord) -> None:
+@pytest.mark.parametrize(("written", "record"), RECORDED.values(), ids=RECORDED)
+def test_what_kafka_wrote_is_read_and_written_the_same(written: str, record: TransactionRecord) -> None:
     assert decode_value(bytes.fromhex(written)) == record
-
-
-@every_recording
-def test_records_are_written_as_kafka_wrote_them(written: str, record: TransactionRecord) -> None:
     assert encode_value(record).hex() == written
 
 
@@ -68,18 +65,16 @@ def test_keys_are_those_of_kafka() -> None:
     assert decode_key(bytes.fromhex("0000000174")) == "t"
 
 
-@pytest.mark.parametrize("key", ["", "00", "000100017a", "00000005746f", "00000002746f00", "0000ffff", "00000001ff"])
-def test_what_is_no_key_is_corrupt(key: str) -> None:
+VALUE = RECORDED["Ongoing"][0]
+
+
+@pytest.mark.parametrize(
+    ("decode", "data"),
+    [(decode_key, key) for key in ("", "00", "000100017a", "00000005746f", "00000002746f00", "0000ffff", "00000001ff")]
+    + [(decode_value, value) for value in ("", "0001" + VALUE[4:], VALUE[:-2], VALUE + "00")],
+)
+def test_what_is_of_another_version_or_length_is_corrupt(decode: Callable[[bytes], object], data: str) -> None:
     with pytest.raises(KafkaError) as caught:
-        decode_key(bytes.fromhex(key))
+        decode(bytes.fromhex(data))
 
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
-
-
-def test_a_value_of_another_version_or_length_is_corrupt() -> None:
-    value = bytes.fromhex(RECORDED["Ongoing"][0])
-
-    for wrong in (b"", b"\0\1" + value[2:], value[:-1], value + b"\0"):
-        with pytest.raises(KafkaError) as caught:
-            decode_value(wrong)
-        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

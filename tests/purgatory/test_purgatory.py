@@ -67,6 +67,7 @@ def test_an_operation_whose_condition_holds_is_completed_and_not_watched(purgato
 def test_a_waiting_operation_is_completed_by_a_check_of_any_of_its_keys(purgatory: Purgatory, timer: Timer) -> None:
     operation = watch(purgatory, Wait(), "a", "b")
 
+    assert operation.tries == 1
     assert purgatory.check_and_complete("b") == 0
     operation.ready = True
     assert purgatory.check_and_complete("c") == 0
@@ -86,40 +87,31 @@ def test_a_check_completes_all_that_are_ready_and_leaves_the_others(purgatory: P
     assert purgatory.statistics().watched == 3
 
 
-def test_the_deadline_completes_and_then_tells_of_the_expiration(purgatory: Purgatory, timer: Timer) -> None:
+def test_the_deadline_completes_then_tells_of_the_expiration_and_no_check_tries_again(
+    purgatory: Purgatory, timer: Timer
+) -> None:
     operation = watch(purgatory, Wait(delay_ms=100))
 
     timer.advance(START_MS + 99)
     assert not operation.is_completed
     timer.advance(START_MS + 100)
 
-    assert (operation.completions, operation.expirations) == (1, 1)
+    operation.ready = True
+    assert purgatory.check_and_complete("a") == 0
+    assert (operation.completions, operation.expirations, operation.tries) == (1, 1, 1)
     assert purgatory.statistics().expired == 1
 
 
-def test_after_completion_the_deadline_does_nothing(purgatory: Purgatory, timer: Timer) -> None:
+def test_after_completion_the_deadline_and_cancelling_do_nothing(purgatory: Purgatory, timer: Timer) -> None:
     operation = watch(purgatory, Wait())
 
     assert operation.force_complete()
     assert not operation.force_complete()
+    assert not purgatory.cancel(operation)
     timer.advance(START_MS + 1_000)
 
     assert (operation.completions, operation.expirations) == (1, 0)
-
-
-def test_after_expiration_a_check_does_not_even_try(purgatory: Purgatory, timer: Timer) -> None:
-    operation = watch(purgatory, Wait())
-    timer.advance(START_MS + 1_000)
-    operation.ready = True
-    tries = operation.tries
-
-    assert purgatory.check_and_complete("a") == 0
-    assert operation.tries == tries
-    assert operation.completions == 1
-
-
-def test_the_condition_is_tried_once_before_the_wait(purgatory: Purgatory) -> None:
-    assert watch(purgatory, Wait(), "a", "b", "c").tries == 1
+    assert (purgatory.statistics().completed, purgatory.statistics().cancelled) == (1, 0)
 
 
 def test_a_cancelled_operation_is_never_answered(purgatory: Purgatory, timer: Timer) -> None:
@@ -138,23 +130,11 @@ def test_a_cancelled_operation_is_never_answered(purgatory: Purgatory, timer: Ti
     assert purgatory.statistics().delayed == 0
 
 
-def test_cancelling_after_the_answer_is_harmless(purgatory: Purgatory) -> None:
+def test_an_operation_needs_a_key_and_cannot_wait_twice(purgatory: Purgatory) -> None:
     operation = watch(purgatory, Wait())
-    operation.force_complete()
 
-    assert not purgatory.cancel(operation)
-    assert purgatory.statistics().completed == 1
-    assert purgatory.statistics().cancelled == 0
-
-
-def test_an_operation_needs_a_key(purgatory: Purgatory) -> None:
     with pytest.raises(ValueError, match="without keys"):
         purgatory.try_complete_else_watch(Wait(), [], START_MS)
-
-
-def test_an_operation_cannot_wait_twice(purgatory: Purgatory) -> None:
-    operation = watch(purgatory, Wait())
-
     with pytest.raises(ValueError, match="only once"):
         purgatory.try_complete_else_watch(operation, ["b"], START_MS)
     assert purgatory.statistics().watched == 1

@@ -40,24 +40,6 @@ def fired() -> list[int]:
     return []
 
 
-def test_a_task_fires_at_its_deadline_and_not_a_millisecond_before(timer: Timer, fired: list[int]) -> None:
-    timer.add(Alarm(1, fired), START_MS + 700)
-
-    assert timer.advance(START_MS + 699) == 0
-    assert timer.advance(START_MS + 700) == 1
-    assert fired == [1]
-
-
-def test_a_task_fires_only_once(timer: Timer, fired: list[int]) -> None:
-    timer.add(Alarm(1, fired), START_MS + 5)
-
-    timer.advance(START_MS + 10)
-    timer.advance(START_MS + 1_000_000)
-
-    assert fired == [1]
-    assert len(timer) == 0
-
-
 def test_a_deadline_in_the_past_fires_at_the_next_advance_even_if_time_stands(timer: Timer, fired: list[int]) -> None:
     timer.add(Alarm(1, fired), START_MS - 500)
 
@@ -66,16 +48,19 @@ def test_a_deadline_in_the_past_fires_at_the_next_advance_even_if_time_stands(ti
     assert timer.advance(START_MS) == 1
 
 
-def test_a_cancelled_task_never_fires(timer: Timer, fired: list[int]) -> None:
-    alarm = Alarm(1, fired)
-    timer.add(alarm, START_MS + 5)
+def test_a_cancelled_task_never_fires_and_is_freed_at_once(timer: Timer, fired: list[int]) -> None:
+    alarms = [Alarm(name, fired) for name in range(3)]
+    for alarm in alarms:
+        timer.add(alarm, START_MS + 5)
 
-    assert timer.cancel(alarm)
-    assert not timer.cancel(alarm)
-    assert not alarm.is_pending
+    assert timer.cancel(alarms[1])
+    assert not timer.cancel(alarms[1])
+    assert not alarms[1].is_pending
+    assert not hasattr(alarms[1], "_next")
+    assert len(timer) == 2
     timer.advance(START_MS + 10)
 
-    assert fired == []
+    assert fired == [0, 2]
     assert timer.next_deadline_ms() is None
 
 
@@ -96,16 +81,6 @@ def test_deadlines_of_every_level_fire_on_time(timer: Timer, fired: list[int], l
 
     assert timer.advance(deadline_ms - 1) == 0
     assert timer.advance(deadline_ms) == 1
-
-
-def test_one_jump_over_everything_fires_in_order_of_deadlines(timer: Timer, fired: list[int]) -> None:
-    delays = [3, 70_000, 256, 255, 1, 66_000_000, 257, 512, 65_536, 65_535]
-    for delay_ms in delays:
-        timer.add(Alarm(delay_ms, fired), START_MS + delay_ms)
-
-    timer.advance(START_MS + 2**40)
-
-    assert fired == sorted(delays)
 
 
 def test_equal_deadlines_fire_in_order_of_adding_across_levels(timer: Timer, fired: list[int]) -> None:
@@ -271,17 +246,6 @@ def test_waiting_for_one_far_task_takes_few_wakes(timer: Timer, fired: list[int]
 
     assert run_to(timer, START_MS + 7 * 24 * 3_600_000 + 77) <= 8
     assert fired == [1]
-
-
-def test_a_dropped_task_is_freed_at_once(timer: Timer, fired: list[int]) -> None:
-    alarms = [Alarm(name, fired) for name in range(3)]
-    for alarm in alarms:
-        timer.add(alarm, START_MS + 10)
-
-    timer.cancel(alarms[1])
-
-    assert not hasattr(alarms[1], "_next")
-    assert len(timer) == 2
 
 
 DELAYS = st.one_of(

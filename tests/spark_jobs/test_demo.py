@@ -89,12 +89,9 @@ def test_a_wrong_number_is_noticed(week: pd.DataFrame, delays: pd.DataFrame, col
         result.check(wrong, flights.expected_delays(week))
 
 
-def test_a_missing_window_is_noticed(week: pd.DataFrame, delays: pd.DataFrame) -> None:
+def test_a_window_missing_or_written_twice_is_noticed(week: pd.DataFrame, delays: pd.DataFrame) -> None:
     with pytest.raises(result.WrongResult, match="1 of"):
         result.check(delays.drop(index=5), flights.expected_delays(week))
-
-
-def test_a_window_written_twice_is_noticed(week: pd.DataFrame, delays: pd.DataFrame) -> None:
     with pytest.raises(result.WrongResult):
         result.check(pd.concat([delays, delays.head(1)]), flights.expected_delays(week))
 
@@ -105,25 +102,18 @@ def write_log(folder: Path, name: str, *files: str) -> None:
     (folder / "_spark_metadata" / name).write_text("\n".join(["v1", *lines]))
 
 
-def test_only_files_that_spark_committed_are_read(tmp_path: Path) -> None:
+def test_only_files_that_spark_committed_are_read_and_a_compacted_log_stands_for_those_before_it(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "left-behind.parquet").touch()
     write_log(tmp_path, "0", "a.parquet")
     write_log(tmp_path, "1")
     write_log(tmp_path, "2", "b.parquet", "c%20d.parquet")
+    assert [tmp_path / name for name in ("a.parquet", "b.parquet", "c d.parquet")] == result.committed_files(tmp_path)
 
-    found = result.committed_files(tmp_path)
-
-    assert [tmp_path / name for name in ("a.parquet", "b.parquet", "c d.parquet")] == found
-
-
-def test_a_compacted_log_stands_for_those_before_it(tmp_path: Path) -> None:
-    write_log(tmp_path, "8", "a.parquet")
     write_log(tmp_path, "9.compact", "a.parquet", "b.parquet")
     write_log(tmp_path, "10", "c.parquet")
-
-    found = result.committed_files(tmp_path)
-
-    assert [tmp_path / name for name in ("a.parquet", "b.parquet", "c.parquet")] == found
+    assert [tmp_path / name for name in ("a.parquet", "b.parquet", "c.parquet")] == result.committed_files(tmp_path)
 
 
 @pytest.mark.slow

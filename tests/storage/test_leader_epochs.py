@@ -38,11 +38,16 @@ def test_a_checkpoint_of_kafka_is_read_and_written_the_same(tmp_path: Path) -> N
     assert seen == {(EpochEntry(0, 0),), (EpochEntry(0, 20),)}
 
 
-def test_an_epoch_is_kept_with_its_first_offset(tmp_path: Path) -> None:
+def test_an_epoch_is_kept_with_its_first_offset_until_the_cache_is_cleared(tmp_path: Path) -> None:
     cache = cache_of(tmp_path, (0, 0), (0, 10), (2, 10), (2, 12))
 
+    with pytest.raises(ValueError, match="negative: -1"):
+        cache.assign(-1, 0)
     assert cache.latest_epoch == 2
     assert entries_on_disk(cache) == [(0, 0), (2, 10)]
+
+    cache.clear()
+    assert (cache.latest_epoch, cache.path.read_bytes()) == (-1, b"0\n0\n")
 
 
 def test_nothing_is_known_of_a_new_log(tmp_path: Path) -> None:
@@ -101,11 +106,6 @@ def test_the_newest_word_displaces_what_contradicts_it(
     assert "removes" in caplog.text
 
 
-def test_a_negative_epoch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="negative: -1"):
-        cache_of(tmp_path).assign(-1, 0)
-
-
 @pytest.mark.parametrize(
     ("end", "offset", "left"),
     [
@@ -141,14 +141,6 @@ def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
     cache.truncate_from_start(3)
 
     assert not cache.path.exists()
-
-
-def test_a_cleared_cache_is_empty_on_disk_too(tmp_path: Path) -> None:
-    cache = cache_of(tmp_path, (2, 10))
-    cache.clear()
-
-    assert cache.path.read_bytes() == b"0\n0\n"
-    assert cache.latest_epoch == -1
 
 
 @pytest.mark.parametrize("content", [b"0\n1\n1\n", b"0\n1\none 0\n", b"7\n0\n"])

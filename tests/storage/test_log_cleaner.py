@@ -73,31 +73,25 @@ def assert_sound(log: Log) -> None:
 
 
 class TestWhatStays:
-    def test_the_newest_value_of_each_key_stays_at_its_offset(self, log: Log) -> None:
+    def test_the_newest_value_of_each_key_stays_at_its_offset_and_the_log_goes_on(self, log: Log) -> None:
         put(log, ("a", "1"), ("b", "1"), ("a", "2"))
         put(log, ("c", "1"), ("b", "2"))
 
         roll_and_clean(log)
 
         assert survivors(log) == [(2, "a", "2"), (3, "c", "1"), (4, "b", "2")]
+        assert put(log, ("a", "3")).first_offset == 5
 
-    def test_the_active_segment_is_left_alone(self, log: Log) -> None:
-        put(log, ("a", "1"))
-        roll(log)
+    def test_what_was_compacted_before_loses_what_has_a_newer_value_but_for_the_active_segment(self, log: Log) -> None:
+        put(log, ("a", "1"), ("b", "1"))
+        roll_and_clean(log)
         put(log, ("a", "2"), ("a", "3"))
 
         clean(log)
-
-        assert survivors(log) == [(0, "a", "1"), (1, "a", "2"), (2, "a", "3")]
-
-    def test_what_was_compacted_before_loses_what_has_a_newer_value_now(self, log: Log) -> None:
-        put(log, ("a", "1"), ("b", "1"))
-        roll_and_clean(log)
-        put(log, ("a", "2"))
+        assert survivors(log) == [(0, "a", "1"), (1, "b", "1"), (2, "a", "2"), (3, "a", "3")]
 
         roll_and_clean(log)
-
-        assert survivors(log) == [(1, "b", "1"), (2, "a", "2")]
+        assert survivors(log) == [(1, "b", "1"), (3, "a", "3")]
 
     def test_every_offset_can_still_be_read_from(self, log: Log) -> None:
         for number in range(30):
@@ -111,13 +105,6 @@ class TestWhatStays:
             assert (first is None) == (offset == 30)
             assert first is None or first.base_offset == max(offset, 27)
         assert (log.log_start_offset, log.log_end_offset) == (0, 30)
-
-    def test_a_log_goes_on_where_it_was(self, log: Log) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll_and_clean(log)
-
-        assert put(log, ("a", "3")).first_offset == 2
-        assert survivors(log) == [(1, "a", "2"), (2, "a", "3")]
 
     def test_records_without_a_key_go_and_are_counted(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("delete",)))
@@ -140,11 +127,13 @@ class TestWhatStays:
         assert [offset for offset, _, _ in survivors(log)] == [1, 2]
 
     def test_headers_and_timestamps_of_what_stays_are_as_they_were(self, log: Log) -> None:
-        batch = build_batch(
-            Record(number, NOW_MS + number * 1000 - 2500, b"k%d" % (number % 4), b"v", (("h", b"%d" % number),))
-            for number in range(6)
+        send(
+            log,
+            build_batch(
+                Record(number, NOW_MS - number * 1000, b"k%d" % (number % 4), b"v", (("h", b"%d" % number),))
+                for number in range(6)
+            ),
         )
-        send(log, batch)
         commit(log)
         before = {record.offset: record for record in records_of(log)}
 
@@ -152,17 +141,10 @@ class TestWhatStays:
 
         assert records_of(log) == [before[offset] for offset in (2, 3, 4, 5)]
         (left,) = batches_of(log)
-        assert (left.base_offset, left.last_offset, left.max_timestamp_ms) == (0, 5, NOW_MS + 2500)
-
-    def test_the_youngest_timestamp_of_a_batch_is_that_of_what_stays(self, log: Log) -> None:
-        send(log, build_batch([Record(0, NOW_MS + 9, b"a", b"1"), Record(1, NOW_MS, b"b", b"1")]))
-        put(log, ("a", "2"), timestamp_ms=NOW_MS - 5)
-
-        roll_and_clean(log)
-
-        assert [batch.max_timestamp_ms for batch in batches_of(log)] == [NOW_MS, NOW_MS - 5]
-        assert log.fetch_offset_by_timestamp(NOW_MS) == (NOW_MS, 1)
-        assert log.fetch_offset_by_timestamp(NOW_MS + 1) is None
+        # The youngest timestamp is that of what stays.
+        assert (left.base_offset, left.last_offset, left.max_timestamp_ms) == (0, 5, NOW_MS - 2000)
+        assert log.fetch_offset_by_timestamp(NOW_MS - 2000) == (NOW_MS - 2000, 2)
+        assert log.fetch_offset_by_timestamp(NOW_MS - 1999) is None
 
     @pytest.mark.parametrize(("version", "codec"), [("2.0", Codec.NONE), ("0.10.2", Codec.GZIP)])
     def test_log_append_time_stays(self, tmp_path: Path, version: str, codec: Codec) -> None:
@@ -185,7 +167,9 @@ class TestWhatStays:
 
 
 class TestTombstones:
-    def test_a_tombstone_stays_and_its_key_goes(self, log: Log) -> None:
+    @pytest.mark.parametrize("delete_retention_ms", [DAY_MS, 0], ids=["young", "old, but not compacted yet"])
+    def test_a_tombstone_stays_and_its_key_goes(self, tmp_path: Path, delete_retention_ms: int) -> None:
+        log = open_log(tmp_path / "log", config_of(delete_retention_ms=delete_retention_ms))
         put(log, ("a", "1"), ("b", "1"), ("a", None))
 
         roll_and_clean(log)
@@ -215,6 +199,18 @@ class TestTombstones:
         clean(log)
 
         assert log.segments.first.last_modified_ms == age
+
+    def test_segments_that_become_one_are_as_old_as_the_youngest(self, log: Log) -> None:
+        for number in range(2):
+            put(log, ("a", str(number)))
+            roll(log)
+        age_segments(log, DAY_MS)
+        log.segments.first.last_modified_ms -= DAY_MS
+        youngest = log.segments.segments[1].last_modified_ms
+
+        clean(log)
+
+        assert log.segments.first.last_modified_ms == youngest
 
     def test_a_tombstone_in_what_is_not_compacted_yet_stays(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(delete_retention_ms=0))
@@ -312,8 +308,7 @@ class TestSegments:
         clean(log)
 
         assert "00000000000000000000.log.deleted" in names_in(log.directory)
-        assert remove_deleted(log, NOW_MS + 999) == 0
-        assert remove_deleted(log, NOW_MS + 1000) == 1
+        assert [remove_deleted(log, NOW_MS + delay_ms) for delay_ms in (999, 1000)] == [0, 1]
         assert not [name for name in names_in(log.directory) if not name.endswith((".log", "index", ".snapshot", "t"))]
         assert records.read() == before
 
@@ -408,28 +403,21 @@ class TestMemory:
 
 
 class TestWhatGoesWrong:
-    def test_a_wrong_crc_is_found_before_anything_is_built_of_it(self, log: Log) -> None:
+    @pytest.mark.parametrize("is_torn", [False, True], ids=["a wrong crc", "ends within a batch"])
+    def test_damage_is_found_before_anything_is_built_of_it(self, log: Log, is_torn: bool) -> None:
         put(log, ("a", "1"), ("a", "2"))
         roll(log)
-        segment = log.segments.first
-        with segment.path.open("r+b") as file:
-            file.seek(segment.size_bytes - 2)
-            assert file.read(1) == b"2"
-            file.seek(segment.size_bytes - 2)
-            file.write(b"3")
+        path = log.segments.first.path
+        data = path.read_bytes()
+        if is_torn:
+            log.segments.first.records.truncate(len(data) - 10)
+        else:
+            assert data[-2:-1] == b"2"
+            path.write_bytes(data[:-2] + b"3" + data[-1:])
 
         assert refusal_of(lambda: clean(log)) is ErrorCode.CORRUPT_MESSAGE
         assert not unfinished_in(log.directory)
         assert segment_bases(log) == [0, 2]
-
-    def test_a_segment_that_ends_within_a_batch_is_refused(self, log: Log) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        put(log, ("a", "3"))
-        roll(log)
-        segment = log.segments.first
-        segment.records.truncate(segment.size_bytes - 10)
-
-        assert refusal_of(lambda: clean(log)) is ErrorCode.CORRUPT_MESSAGE
 
     @pytest.mark.parametrize("at", range(4))
     def test_a_log_that_is_truncated_meanwhile_keeps_what_truncation_left(self, log: Log, at: int) -> None:
@@ -525,6 +513,23 @@ class TestWhatGoesWrong:
         assert log.recovery_point == log.log_end_offset
         assert survivors(log) == [(1, "a", "2"), (2, "b", "1")]
 
+    def test_a_copy_is_on_the_disk_before_it_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        replace_file, forced = os.replace, list[str]()
+        forced_before: dict[str, list[str]] = {}
+
+        def note_and_replace(source: Path, target: Path) -> None:
+            forced_before.setdefault(Path(source).name, list(forced))
+            replace_file(source, target)
+
+        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        monkeypatch.setattr(os, "replace", note_and_replace)
+        clean(log)
+
+        copy = "00000000000000000000.log.cleaned"
+        assert copy in forced_before[copy]
+
     def test_a_segment_that_was_compacted_is_forced_again_once_it_is_cut(
         self, log: Log, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -541,23 +546,16 @@ class TestWhatGoesWrong:
 
         assert "00000000000000000000.log" in forced
 
-    def test_retention_waits_while_a_log_is_compacted(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=0))
-        put(log, ("a", "1"))
-        roll(log)
-        log.is_being_cleaned = True
-
-        assert log.delete_old_segments(NOW_MS + 10) == 0
-        log.is_being_cleaned = False
-        assert log.delete_old_segments(NOW_MS + 10) == 1
-
-    def test_compact_and_delete_do_both(self, tmp_path: Path) -> None:
+    def test_compact_and_delete_do_both_but_not_at_the_same_time(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=1000))
         put(log, ("old", "1"), ("old", "2"))
         roll_and_clean(log)
         put(log, ("a", "1"), ("a", "2"), timestamp_ms=NOW_MS + 5000)
         roll(log)
 
+        log.is_being_cleaned = True
+        assert log.delete_old_segments(NOW_MS + 5000) == 0
+        log.is_being_cleaned = False
         assert log.delete_old_segments(NOW_MS + 5000) == 1
         clean(log)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.storage.compaction.log_cleaner import LogCleaning
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from tests.storage.cleaning import (
@@ -28,7 +29,6 @@ from tests.storage.logs import NOW_MS, end_transaction, names_in, open_log, reco
 
 CHANGES = ("replace", "rename", "unlink", "truncate", "ftruncate", "pwrite", "fdatasync", "fsync", "utime")
 ONE_GROUP = config_of(segment_bytes=1 << 16, index_interval_bytes=0)
-SEVERAL_GROUPS = config_of(segment_bytes=300, index_interval_bytes=0)
 
 
 def overwritten(log: Log) -> None:
@@ -150,12 +150,8 @@ def test_killed_before_any_change_to_a_file_the_log_is_the_old_or_the_new_one(tm
 def test_killed_again_while_the_replacement_is_completed_it_is_still_one_of_them(tmp_path: Path, fill: Fill) -> None:
     log = filled(tmp_path / "log", fill)
     old = survivors(log)
-    cleaning = cleaning_of(log)
-    steps = cleaning.steps()
-    for _ in range(3):  # gather, copy, name it `.swap`
-        next(steps)()
+    _, steps = with_a_begun_replacement(log)
     left = snapshot_of(log.directory, tmp_path / "left")
-    assert [name for name in names_in(left) if name.endswith(".swap")]
     for _ in steps:
         pass
     new = survivors(log)
@@ -211,29 +207,35 @@ def test_a_value_whose_tombstone_went_with_it_does_not_return(tmp_path: Path, ve
     assert survivors(again) == [(0, "a", "1"), (3, "end", "1")]
 
 
-def test_a_log_whose_replacement_is_abandoned_is_as_before(tmp_path: Path) -> None:
-    log = filled(tmp_path / "log", overwritten)
-    old, bases = survivors(log), segment_bases(log)
+def with_a_begun_replacement(log: Log) -> tuple[LogCleaning, Iterator[Callable[[], None]]]:
+    """Gather, copy, and name the copy `.swap`; return also the steps that are left."""
     cleaning = cleaning_of(log)
     steps = cleaning.steps()
     for _ in range(3):
         next(steps)()
-    assert [name for name in names_in(log.directory) if name.endswith(".swap")]
+    assert swapped_in(log.directory)
+    return cleaning, steps
 
-    cleaning.close()
+
+def swapped_in(directory: Path) -> list[str]:
+    return [name for name in names_in(directory) if name.endswith(".swap")]
+
+
+def test_a_log_whose_replacement_is_abandoned_is_as_before(tmp_path: Path) -> None:
+    log = filled(tmp_path / "log", overwritten)
+    old, bases = survivors(log), segment_bases(log)
+
+    with_a_begun_replacement(log)[0].close()
 
     assert (survivors(log), segment_bases(log)) == (old, bases)
-    assert not [name for name in names_in(log.directory) if name.endswith(".swap")]
+    assert not swapped_in(log.directory)
 
 
 @pytest.mark.parametrize("changed", ["truncate_to", "truncate_fully_and_start_at", "delete_old_segments", "close"])
 def test_what_changes_the_log_first_takes_a_begun_replacement_away(tmp_path: Path, changed: str) -> None:
     config = config_of(cleanup_policy=("compact", "delete"), segment_bytes=1 << 16, retention_ms=0)
     log = filled(tmp_path / "log", overwritten, config)
-    cleaning = cleaning_of(log)
-    steps = cleaning.steps()
-    for _ in range(3):
-        next(steps)()
+    with_a_begun_replacement(log)
     {
         "truncate_to": lambda: log.truncate_to(5, now_ms=NOW_MS),
         "truncate_fully_and_start_at": lambda: log.truncate_fully_and_start_at(20, now_ms=NOW_MS),
@@ -244,5 +246,5 @@ def test_what_changes_the_log_first_takes_a_begun_replacement_away(tmp_path: Pat
 
     again = found(snapshot_of(log.directory, tmp_path / "found"), config)
 
-    assert not [name for name in names_in(log.directory) if name.endswith(".swap")]
+    assert not swapped_in(log.directory)
     assert (again.log_end_offset, segment_bases(again)) == expected

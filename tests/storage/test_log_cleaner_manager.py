@@ -31,33 +31,25 @@ def put_segment(log: Log, timestamp_ms: int = NOW_MS) -> None:
 
 
 class TestWhatCanBeCompacted:
-    def test_all_segments_but_the_active_one_are_dirty_at_first(self, log: Log) -> None:
-        put_segment(log)
-        put_segment(log)
+    @pytest.mark.parametrize(
+        ("cleaned", "dirty", "ratio"),
+        [(0, 2, 1.0), (1, 1, 0.5), (1, 0, 0.0)],
+        ids=["at first all but the active segment is dirty", "what was compacted is clean", "all is clean"],
+    )
+    def test_what_was_not_compacted_is_dirty(self, log: Log, cleaned: int, dirty: int, ratio: float) -> None:
+        for number in range(cleaned + dirty):
+            put_segment(log)
+            if number < cleaned:
+                clean(log)
         put(log, ("a", "2"))
 
         found = log_to_clean(log, NOW_MS)
 
-        assert (found.first_dirty_offset, found.first_uncleanable_offset) == (0, 4)
-        assert (found.clean_bytes, found.cleanable_bytes) == (0, sum(s.size_bytes for s in list(log.segments)[:2]))
-        assert found.cleanable_ratio == 1.0
-
-    def test_what_was_compacted_is_clean(self, log: Log) -> None:
-        put_segment(log)
-        clean(log)
-        put_segment(log)
-
-        found = log_to_clean(log, NOW_MS)
-
-        assert (found.first_dirty_offset, found.first_uncleanable_offset) == (2, 4)
-        assert (found.clean_bytes, found.cleanable_bytes) == tuple(s.size_bytes for s in list(log.segments)[:2])
-        assert found.cleanable_ratio == 0.5
-
-    def test_a_log_that_is_all_clean_has_no_dirty_part(self, log: Log) -> None:
-        put_segment(log)
-        clean(log)
-
-        assert log_to_clean(log, NOW_MS).cleanable_ratio == 0.0
+        sizes = [segment.size_bytes for segment in log.segments]
+        assert (found.first_dirty_offset, found.first_uncleanable_offset) == (2 * cleaned, 2 * (cleaned + dirty))
+        assert found.clean_bytes == sum(sizes[:cleaned])
+        assert found.cleanable_bytes == sum(sizes[cleaned:-1])
+        assert found.cleanable_ratio == ratio
 
     def test_a_segment_younger_than_the_minimum_lag_and_all_behind_it_wait(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(min_compaction_lag_ms=1000))
@@ -68,20 +60,17 @@ class TestWhatCanBeCompacted:
         assert log_to_clean(log, NOW_MS).first_uncleanable_offset == 2
         assert log_to_clean(log, NOW_MS + 1).first_uncleanable_offset == 6
 
-    def test_a_segment_older_than_the_maximum_lag_is_overdue(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(max_compaction_lag_ms=1000))
+    @pytest.mark.parametrize("max_lag_ms", [1000, None])
+    def test_a_segment_older_than_the_maximum_lag_is_overdue(self, tmp_path: Path, max_lag_ms: int | None) -> None:
+        config = COMPACTED if max_lag_ms is None else config_of(max_compaction_lag_ms=max_lag_ms)
+        log = open_log(tmp_path / "log", config)
         put_segment(log, NOW_MS)
         clean(log)
         put_segment(log, NOW_MS + 5)
         put(log, ("a", "1"), timestamp_ms=NOW_MS - 5000)  # in the active segment
 
         assert not log_to_clean(log, NOW_MS + 1005).is_overdue
-        assert log_to_clean(log, NOW_MS + 1006).is_overdue
-
-    def test_without_a_maximum_lag_nothing_is_overdue(self, log: Log) -> None:
-        put_segment(log, 5)
-
-        assert not log_to_clean(log, 1 << 60).is_overdue
+        assert log_to_clean(log, NOW_MS + 1006).is_overdue == (max_lag_ms is not None)
 
     def test_the_maximum_lag_closes_segments_of_compacted_topics(self) -> None:
         config = LogConfig(segment_ms=5000, max_compaction_lag_ms=70)
@@ -137,15 +126,18 @@ class TestChoice:
         cleaner.done(others)
         assert cleaner.grab_filthiest_log(NOW_MS) is not None
 
-    @pytest.mark.parametrize(("ratio", "is_chosen"), [(0.49, True), (0.5, False), (0.51, False)])
-    def test_only_a_log_dirtier_than_its_ratio_is_chosen(
-        self, manager: LogManager, ratio: float, is_chosen: bool
+    @pytest.mark.parametrize(
+        ("ratio", "policy", "is_chosen"),
+        [(0.49, "compact", True), (0.5, "compact", False), (0.51, "compact", False), (0.49, "delete", False)],
+    )
+    def test_only_a_log_dirtier_than_its_ratio_is_chosen_and_none_that_is_only_deleted_from(
+        self, manager: LogManager, ratio: float, policy: str, is_chosen: bool
     ) -> None:
         log = log_in(manager)
         put_segment(log)
         clean(log)
         put_segment(log)
-        log.update_config(config_of(min_cleanable_dirty_ratio=ratio))
+        log.update_config(config_of(min_cleanable_dirty_ratio=ratio, cleanup_policy=(policy,)))
 
         assert (LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is not None) == is_chosen
 
@@ -157,12 +149,6 @@ class TestChoice:
 
         assert cleaner.grab_filthiest_log(NOW_MS + 1000) is None
         assert cleaner.grab_filthiest_log(NOW_MS + 1001) is not None
-
-    def test_topics_that_are_only_deleted_from_are_not(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, config_of(cleanup_policy=("delete",)))
-        put_segment(log_in(manager))
-
-        assert LogCleanerManager(manager).grab_filthiest_log(NOW_MS) is None
 
     def test_one_that_failed_is_left_alone_and_named_once(
         self, manager: LogManager, caplog: pytest.LogCaptureFixture
@@ -202,13 +188,24 @@ class TestCheckpoint:
         again = opened(tmp_path, COMPACTED)
         assert (again.logs[ORDERS].cleaned_offset, again.logs[OTHERS].cleaned_offset) == (1, None)
 
-    def test_without_compaction_there_is_none(self, tmp_path: Path) -> None:
+    def test_a_log_that_is_compacted_further_is_written_down_again(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, COMPACTED)
+        for _ in range(2):
+            put(log_in(manager), ("a", "1"))
+            roll_and_clean(log_in(manager))
+            manager.checkpoint_cleaner_offsets()()
+
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 2\n"
+
+    def test_without_compaction_there_is_none_and_a_partition_that_is_gone_is_left_out(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path / "new", COMPACTED)
         log_in(manager)
-
         manager.close()
+        assert CHECKPOINT not in names_in(tmp_path / "new")
 
-        assert CHECKPOINT not in names_in(tmp_path)
+        (tmp_path / CHECKPOINT).write_text("0\n1\ngone 3 17\n")
+        opened(tmp_path, COMPACTED).get_or_create_log(TopicPartition("gone", 3), now_ms=NOW_MS)
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n0\n"
 
     def test_what_a_truncation_took_is_not_compacted_after_a_restart_either(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, COMPACTED)
@@ -247,11 +244,3 @@ class TestCheckpoint:
         again = opened(tmp_path, COMPACTED)
 
         assert again.logs[ORDERS].cleaned_offset is None
-
-    def test_a_partition_that_is_gone_is_left_out(self, tmp_path: Path) -> None:
-        (tmp_path / CHECKPOINT).write_text("0\n1\ngone 3 17\n")
-        manager = opened(tmp_path, COMPACTED)
-
-        manager.get_or_create_log(TopicPartition("gone", 3), now_ms=NOW_MS)
-
-        assert (tmp_path / CHECKPOINT).read_text() == "0\n0\n"

@@ -108,17 +108,6 @@ class TestCommitted:
 
 
 class TestAborted:
-    def test_aborted_records_go_at_once_whatever_their_keys(self, log: Log) -> None:
-        put(log, ("a", "1"), ("b", "1"))
-        put_in_transaction(log, PID, 0, ("a", "aborted"), ("c", "aborted"))
-        end(log, PID, is_commit=False)
-        put_in_transaction(log, PID, 2, ("d", "1"))
-        end(log, PID, is_commit=True)
-
-        roll_and_clean(log)
-
-        assert survivors(log) == [(0, "a", "1"), (1, "b", "1"), (5, "d", "1")]
-
     def test_the_marker_and_its_index_entry_stay_as_long_as_there_was_a_batch(self, log: Log) -> None:
         put_in_transaction(log, PID, 0, ("a", "aborted"))
         end(log, PID, is_commit=False)
@@ -164,11 +153,12 @@ class TestAborted:
         assert survivors(log) == [(3, "a", "1")]
         assert aborted_in(log) == [AbortedTxn(PID, 0, 4, 5)]
 
-    def test_transactions_of_several_producers_are_told_apart(self, log: Log) -> None:
+    def test_transactions_of_several_producers_and_the_next_of_each_are_told_apart(self, log: Log) -> None:
         put_in_transaction(log, PID, 0, ("a", "7"))
         put_in_transaction(log, OTHER, 0, ("a", "8"), ("b", "8"))
         put_in_transaction(log, PID, 1, ("b", "7"))
         end(log, OTHER, is_commit=False)
+        roll_and_clean(log)
         put_in_transaction(log, OTHER, 2, ("c", "8"))
         end(log, PID, is_commit=True)
         end(log, OTHER, is_commit=True)
@@ -176,18 +166,6 @@ class TestAborted:
         roll_and_clean(log)
 
         assert survivors(log) == [(0, "a", "7"), (3, "b", "7"), (5, "c", "8")]
-
-    def test_a_producer_that_aborted_before_is_believed_what_it_commits_now(self, log: Log) -> None:
-        put(log, ("a", "1"))
-        put_in_transaction(log, PID, 0, ("b", "aborted"))
-        end(log, PID, is_commit=False)
-        roll_and_clean(log)
-        put_in_transaction(log, PID, 1, ("a", "2"))
-        end(log, PID, is_commit=True)
-
-        roll_and_clean(log)
-
-        assert survivors(log) == [(3, "a", "2")]
 
     def test_what_lies_behind_the_memory_of_a_round_stays_aborted(self, log: Log) -> None:
         put(log, *((f"k{number}", "1") for number in range(10)))
@@ -263,18 +241,6 @@ class TestUndecided:
 
 
 class TestProducers:
-    def test_the_last_batch_of_a_producer_stays_without_records(self, log: Log) -> None:
-        put(log, ("a", "1"), producer_id=PID, sequence=0)
-        put(log, ("a", "2"), ("b", "1"), producer_id=PID, sequence=1)
-        put(log, ("a", "3"), ("b", "2"))
-
-        roll_and_clean(log)
-
-        assert survivors(log) == [(3, "a", "3"), (4, "b", "2")]
-        empty = batches_of(log)[0]
-        assert shape(empty) == (1, 2, 0)
-        assert (empty.producer_id, empty.base_sequence, empty.last_sequence) == (PID, 1, 2)
-
     def test_the_producer_goes_on_where_it_was_even_when_the_log_is_opened_anew(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", COMPACTED)
         put(log, ("a", "1"), producer_id=PID, sequence=0)
@@ -292,7 +258,7 @@ class TestProducers:
         )
         assert put(again, ("a", "4"), producer_id=PID, sequence=2).first_offset == 3
 
-    def test_it_goes_when_the_producer_wrote_another(self, log: Log) -> None:
+    def test_it_goes_when_the_producer_wrote_another_or_is_forgotten(self, log: Log) -> None:
         put(log, ("a", "1"), producer_id=PID, sequence=0)
         put(log, ("a", "2"))
         roll_and_clean(log)
@@ -300,17 +266,12 @@ class TestProducers:
 
         put(log, ("a", "3"), producer_id=PID, sequence=1)
         roll_and_clean(log)
-
         assert [batch.base_offset for batch in batches_of(log)] == [2]
 
-    def test_it_goes_when_the_producer_is_forgotten(self, log: Log) -> None:
-        put(log, ("a", "1"), producer_id=PID, sequence=0)
-        put(log, ("a", "2"))
+        put(log, ("a", "4"))
         forget_producers(log)
-
         roll_and_clean(log)
-
-        assert [batch.base_offset for batch in batches_of(log)] == [1]
+        assert [batch.base_offset for batch in batches_of(log)] == [3]
 
     def test_a_batch_with_the_same_number_of_an_older_epoch_goes(self, log: Log) -> None:
         put(log, ("a", "1"), producer_id=PID, sequence=0)
@@ -334,11 +295,16 @@ class TestProducers:
         assert (shape(marker), marker.producer_epoch) == ((1, 1, 1), 1)
         assert segment_bases(log)[0] == 0
 
-    def test_fetches_over_batches_without_records_go_on(self, log: Log) -> None:
+    def test_the_last_batch_of_a_producer_stays_without_records_and_fetches_go_on_over_it(self, log: Log) -> None:
         put(log, ("a", "1"), producer_id=PID, sequence=0)
-        put(log, ("a", "2"))
+        put(log, ("a", "2"), ("b", "1"), producer_id=PID, sequence=1)
+        put(log, ("a", "3"), ("b", "2"))
+
         roll_and_clean(log)
 
+        assert survivors(log) == [(3, "a", "3"), (4, "b", "2")]
+        empty = batches_of(log)[0]
+        assert shape(empty) == (1, 2, 0)
+        assert (empty.producer_id, empty.base_sequence, empty.last_sequence) == (PID, 1, 2)
         fetched = log.read(0, UNBOUNDED, include_aborted_txns=True)
-
         assert (fetched.size_bytes > 0, fetched.aborted_transactions) == (True, [])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record_batch import size_at
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
@@ -56,14 +57,12 @@ def assert_whole(log: Log) -> None:
 
 
 class TestEmpty:
-    def test_a_new_directory_is_an_empty_log(self, log: Log) -> None:
+    def test_without_files_a_log_is_empty_and_begins_at_its_start_offset(self, log: Log, tmp_path: Path) -> None:
+        lost = open_log(tmp_path / "lost", log_start_offset=20)
+
         assert (log.log_start_offset, log.log_end_offset, segment_bases(log)) == (0, 0, [0])
         assert append(log, "a").first_offset == 0
-
-    def test_a_log_that_lost_its_files_begins_at_its_start_offset(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, log_start_offset=20)
-
-        assert (log.log_start_offset, log.log_end_offset) == (20, 20)
+        assert (lost.log_start_offset, lost.log_end_offset) == (20, 20)
 
 
 class TestCleanStop:
@@ -78,47 +77,46 @@ class TestCleanStop:
         assert (segment_bases(log), log.recovery_point) == ([0, 3, 6], 9 if is_after_clean_stop else 0)
         assert_whole(log)
 
-    def test_no_segment_is_read_through(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_clean_stop_trims_the_indexes_and_no_segment_is_read_through(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         closed_log(tmp_path)
         recovered: list[int] = []
         monkeypatch.setattr(LogSegment, "recover", lambda segment, *_: recovered.append(segment.base_offset))
 
+        assert [(tmp_path / f"{base}.index").stat().st_size for base in (FIRST, SECOND, THIRD)] == [16] * 3
+        assert [(tmp_path / f"{base}.timeindex").stat().st_size for base in (FIRST, THIRD)] == [24, 24]
         reopen(tmp_path)
-
         assert recovered == []
 
-    def test_closing_trims_the_indexes_to_their_entries(self, tmp_path: Path) -> None:
-        closed_log(tmp_path)
-
-        assert [(tmp_path / f"{base}.index").stat().st_size for base in (FIRST, SECOND, THIRD)] == [16] * 3
-        assert [(tmp_path / f"{base}.timeindex").stat().st_size for base in (FIRST, THIRD)] == [24 + 0, 24]
-
-    def test_a_damaged_end_is_found_though_the_stop_was_clean(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("is_after_clean_stop", [True, False])
+    def test_a_damaged_end_is_cut_off_though_the_stop_was_clean(
+        self, tmp_path: Path, is_after_clean_stop: bool
+    ) -> None:
         closed_log(tmp_path)
         path = tmp_path / f"{THIRD}.log"
-        path.write_bytes(path.read_bytes() + bytes(100))
+        path.write_bytes(path.read_bytes() + bytes(100))  # also what preallocation leaves
 
-        log = reopen(tmp_path)
+        assert_whole(reopen(tmp_path, is_after_clean_stop=is_after_clean_stop, recovery_point=6))
 
-        assert values_of(log) == NINE
-        assert append(log, "more").first_offset == 9
+    def test_leader_epochs_beyond_the_end_are_forgotten(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+        (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n5 9\n")
 
-    def test_the_log_start_offset_is_kept(self, tmp_path: Path) -> None:
+        assert reopen(tmp_path).leader_epochs.entries == ((0, 0),)
+
+    def test_the_log_start_offset_is_kept_and_beyond_the_end_the_log_begins_anew(self, tmp_path: Path) -> None:
         closed_log(tmp_path)
 
-        log = open_log(tmp_path, SMALL, is_after_clean_stop=True, log_start_offset=4)
+        inside = open_log(tmp_path, SMALL, is_after_clean_stop=True, log_start_offset=4)
+        assert (inside.log_start_offset, inside.high_watermark) == (4, 4)
+        assert values_of(inside) == NINE[4:]
+        inside.close()
 
-        assert (log.log_start_offset, log.high_watermark) == (4, 4)
-        assert values_of(log) == NINE[4:]
-
-    def test_a_start_offset_beyond_the_end_begins_anew_there(self, tmp_path: Path) -> None:
-        closed_log(tmp_path)
-
-        log = open_log(tmp_path, SMALL, log_start_offset=50)
-
-        assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+        beyond = open_log(tmp_path, SMALL, log_start_offset=50)
+        assert (beyond.log_start_offset, beyond.log_end_offset) == (50, 50)
         assert [path.name for path in tmp_path.glob("*.log")] == [f"{50:020d}.log"]
-        assert append(log, "more").first_offset == 50
+        assert append(beyond, "more").first_offset == 50
 
 
 class TestIndexes:
@@ -200,17 +198,6 @@ class TestCrash:
 
         assert recovered == [3, 6]
 
-    def test_a_preallocated_tail_is_cut_off(self, tmp_path: Path) -> None:
-        config = replace(SMALL, preallocate=True)
-        log = open_log(tmp_path, config)
-        append(log, "a")
-        assert (tmp_path / f"{FIRST}.log").stat().st_size == config.segment_bytes
-
-        reopened = open_log(tmp_path, config)
-
-        assert values_of(reopened) == ["a"]
-        assert append(reopened, "b").first_offset == 1
-
     def test_segments_behind_damage_are_set_aside_not_deleted(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -272,13 +259,14 @@ class TestProducers:
     @pytest.mark.parametrize(
         "damage",
         [
+            pytest.param(lambda path: None, id="whole"),
             pytest.param(lambda path: path.unlink(), id="missing"),
             pytest.param(lambda path: path.write_bytes(b""), id="empty"),
             pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-1]), id="torn"),
             pytest.param(lambda path: path.write_bytes(b"\0" * 56), id="zeros"),
         ],
     )
-    def test_producers_are_read_off_the_batches_without_a_snapshot(
+    def test_producers_are_known_again_with_a_snapshot_and_without(
         self, tmp_path: Path, damage: Callable[[Path], object]
     ) -> None:
         log = open_log(tmp_path, SMALL)
@@ -379,6 +367,13 @@ class TestInterruptedCompaction:
         assert segment_bases(log) == [0, 3, 6]
         assert not [name for name in names_in(directory) if name.endswith((".cleaned", ".swap"))]
         assert_whole(log)
+
+    def test_a_copy_is_dropped_while_one_of_the_same_segments_is_unfinished(self, directory: Path) -> None:
+        data = (directory / f"{FIRST}.log").read_bytes()
+        (directory / f"{FIRST}.log.swap").write_bytes(data[: size_at(data)])
+        (directory / f"{FIRST}.log.cleaned").touch()
+
+        assert_whole(reopen(directory))
 
     @pytest.mark.parametrize(
         ("renamed", "is_log_named"),

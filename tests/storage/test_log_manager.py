@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -24,19 +25,16 @@ RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-
 
 
 class TestDirectory:
-    def test_a_missing_directory_is_made(self, tmp_path: Path) -> None:
-        opened(tmp_path / "a" / "b")
-
-        assert (tmp_path / "a" / "b" / "meta.properties").exists()
-
-    def test_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
-        first = opened(tmp_path)
+    def test_a_missing_directory_is_made_and_a_second_broker_is_told_so(self, tmp_path: Path) -> None:
+        directory = tmp_path / "a" / "b"
+        first = opened(directory)
+        assert (directory / "meta.properties").exists()
 
         with pytest.raises(LogDirectoryError, match="in use by another broker"):
-            opened(tmp_path)
+            opened(directory)
 
         first.close()
-        opened(tmp_path)
+        opened(directory)
 
     def test_the_lock_holds_against_another_process_that_locks_as_java_does(
         self, manager: LogManager, tmp_path: Path
@@ -96,39 +94,21 @@ class TestDirectory:
 
 
 class TestLogs:
-    def test_a_log_is_made_once_and_found_again(self, manager: LogManager, tmp_path: Path) -> None:
+    def test_a_log_is_made_once_with_the_settings_of_its_topic_and_new_ones_reach_it(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, max_message_bytes="300")
         assert manager.get_log(ORDERS) is None
-
         log = log_in(manager)
-        append(log, "a")
-
         assert log_in(manager) is log is manager.get_log(ORDERS)
         assert manager.partitions_on_disk() == [ORDERS]
-        manager.close()
-        assert values_of(opened(tmp_path).logs[ORDERS]) == ["a"]
-
-    def test_topics_have_their_settings(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, max_message_bytes="100")
-
-        assert log_in(manager).config.max_message_bytes == 100
+        assert log.config.max_message_bytes == 300
         assert log_in(manager, OTHERS).config.max_message_bytes == CONFIG.max_message_bytes
-
-    def test_new_settings_reach_open_logs(self, manager: LogManager) -> None:
-        log = log_in(manager)
         append(log, "x" * 200)
 
-        manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
-
-        assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
-
-    def test_settings_that_cannot_be_change_nothing(self, tmp_path: Path) -> None:
-        manager = opened(tmp_path, max_message_bytes="100")
-        log = log_in(manager)
-
         code = refusal_of(lambda: manager.set_topic_overrides("orders", {"segment.bytes": "1"}))
+        assert (code, log.config.max_message_bytes) == (ErrorCode.INVALID_CONFIG, 300)
 
-        assert code is ErrorCode.INVALID_CONFIG
-        assert log.config.max_message_bytes == 100
+        manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
+        assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
 
     def test_a_log_that_cannot_be_made_leaves_no_directory(self, manager: LogManager) -> None:
         with no_space_in("minibroker.storage.segment.log_segment.LogSegment.open"):
@@ -139,35 +119,24 @@ class TestLogs:
 
 
 class TestDeletion:
-    def test_the_directory_is_renamed_at_once_and_removed_later(self, manager: LogManager, tmp_path: Path) -> None:
-        append(log_in(manager), "a")
+    def test_the_directory_is_renamed_at_once_and_removed_later_and_the_log_refuses(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
+        log = log_in(manager)
+        append(log, "a")
 
         manager.delete_log(ORDERS)
 
         (renamed,) = (name for name in names_in(tmp_path) if name.endswith("-delete"))
         assert renamed.startswith("orders-0.")
         assert manager.get_log(ORDERS) is None
+        for action in (lambda: append(log, "b"), lambda: log.read(0, 100)):
+            assert refusal_of(action) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         remove_deleted(manager, NOW_MS)
         assert remove_deleted(manager, NOW_MS + 999) == 0
         assert renamed in names_in(tmp_path)
         assert remove_deleted(manager, NOW_MS + 1000) == 1
         assert renamed not in names_in(tmp_path)
-
-    def test_who_still_holds_the_log_is_told_that_it_is_gone(self, manager: LogManager) -> None:
-        log = log_in(manager)
-        append(log, "a")
-
-        manager.delete_log(ORDERS)
-
-        assert refusal_of(lambda: append(log, "b")) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert refusal_of(lambda: log.read(0, 100)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def test_a_log_of_the_same_name_starts_empty(self, manager: LogManager) -> None:
-        append(log_in(manager), "a")
-        manager.delete_log(ORDERS)
-
-        assert append(log_in(manager), "b").first_offset == 0
-        assert values_of(log_in(manager)) == ["b"]
 
     @pytest.mark.parametrize("is_late", [False, True])  # the thread that writes the checkpoints may be slow
     def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(
@@ -219,28 +188,24 @@ class TestDeletion:
 
 
 class TestStops:
-    def test_the_marker_is_there_only_between_a_stop_and_a_start(self, manager: LogManager, tmp_path: Path) -> None:
-        append(log_in(manager), "a")
-        assert MARKER not in names_in(tmp_path)
-        manager.close()
-        assert MARKER in names_in(tmp_path)
-
-        again = opened(tmp_path)
-
-        assert MARKER not in names_in(tmp_path)
-        assert values_of(again.logs[ORDERS]) == ["a"]
-
-    def test_a_stop_writes_down_how_far_everything_is(self, manager: LogManager, tmp_path: Path) -> None:
+    def test_a_stop_writes_down_how_far_everything_is_with_a_marker_until_the_next_start(
+        self, manager: LogManager, tmp_path: Path
+    ) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.update_high_watermark(6)
         log.delete_records(2)
         append(log_in(manager, OTHERS), "a")
+        assert MARKER not in names_in(tmp_path)
 
         manager.close()
 
+        assert MARKER in names_in(tmp_path)
         assert OffsetCheckpointFile(tmp_path / RECOVERY_POINTS).read() == {ORDERS: 6, OTHERS: 1}
         assert OffsetCheckpointFile(tmp_path / START_OFFSETS).read() == {ORDERS: 2}
+        again = opened(tmp_path)
+        assert MARKER not in names_in(tmp_path)
+        assert (again.logs[ORDERS].log_start_offset, values_of(again.logs[ORDERS])) == (2, [*"abcdef"])
 
     def test_the_high_watermark_is_kept_but_never_beyond_the_end(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), *"abc")
@@ -307,7 +272,7 @@ class TestUpkeep:
 
         assert dict(log_in(manager).producer_state.producers) == {}
 
-    def test_flush_ms_forces_what_is_old_enough(self, tmp_path: Path) -> None:
+    def test_flush_ms_forces_what_is_old_enough_and_a_rolled_segment_needs_no_asking(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=1000))
         log = log_in(manager)
         append(log, "a")
@@ -317,15 +282,11 @@ class TestUpkeep:
         manager.flush_dirty_logs(NOW_MS + 1000)
         assert log.unflushed_messages == 0
 
-    def test_a_rolled_segment_is_forced_without_being_asked(self, manager: LogManager) -> None:
-        log = log_in(manager)
-        append(log, "a")
-        log.roll(NOW_MS)
         append(log, "b")
-
+        log.roll(NOW_MS)
+        append(log, "c")
         manager.flush_dirty_logs(NOW_MS)
-
-        assert log.recovery_point == 1
+        assert log.recovery_point == 2
 
     def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, manager: LogManager) -> None:
         log = log_in(manager)
@@ -348,6 +309,20 @@ class TestUpkeep:
             manager = LogManager(tmp_path, default_config=config, broker_id=0)
 
             assert manager.delete_check_interval_ms == interval_ms
+
+
+def no_space(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "no space")
+
+
+def fail_for_orders(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have a method of one of the two logs find the disk full."""
+    real = getattr(Log, name)
+
+    def fail(log: Log, *given: object) -> object:
+        return no_space() if log.topic_partition == ORDERS else real(log, *given)
+
+    monkeypatch.setattr(Log, name, fail)
 
 
 class TestFailingDisk:
@@ -380,29 +355,21 @@ class TestFailingDisk:
         manager.close()
         assert MARKER not in names_in(tmp_path)
 
-    def test_a_failed_fsync_takes_it_offline_even_if_the_disk_is_only_full(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_fsync_takes_it_offline_even_if_the_disk_is_only_full(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, replace(CONFIG, flush_ms=0))
         log = log_in(manager)
         append(log, "a")
 
-        def full(fd: int) -> None:
-            raise OSError(errno.ENOSPC, "no space")
-
-        monkeypatch.setattr(os, "fdatasync", full)
-        manager.flush_dirty_logs(NOW_MS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fdatasync", no_space)
+            manager.flush_dirty_logs(NOW_MS)
 
         assert manager.is_offline
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_failed_flush_is_a_storage_error_with_its_reason(self, tmp_path: Path) -> None:
-        error = LogFlushError(errno.EIO, "fsync of somewhere")
-
+    def test_a_failed_flush_is_a_storage_error_with_its_reason_and_other_exceptions_pass_through(self) -> None:
         with pytest.raises(KafkaError, match="fsync of somewhere"), map_storage_errors():
-            raise error
-
-    def test_other_exceptions_pass_through(self) -> None:
+            raise LogFlushError(errno.EIO, "fsync of somewhere")
         with pytest.raises(ZeroDivisionError), map_storage_errors():
             raise ZeroDivisionError
         with pytest.raises(KafkaError, match="not this"), map_storage_errors():
@@ -415,14 +382,7 @@ class TestFailingDisk:
         for key in (ORDERS, OTHERS):
             append(log_in(manager, key), "a")
             log_in(manager, key).update_high_watermark(1)
-        real = Log.delete_old_segments
-
-        def full(log: Log, now_ms: int) -> int:
-            if log.topic_partition == ORDERS:
-                raise OSError(errno.ENOSPC, "no space")
-            return real(log, now_ms)
-
-        monkeypatch.setattr(Log, "delete_old_segments", full)
+        fail_for_orders(monkeypatch, "delete_old_segments")
 
         assert manager.cleanup_logs(NOW_MS + 1000) == 1
 
@@ -451,14 +411,8 @@ class TestFailingDisk:
     ) -> None:
         for key in (ORDERS, OTHERS):
             append(log_in(manager, key), "a")
-        real = Log.close
 
-        def full(log: Log) -> None:
-            if log.topic_partition == ORDERS:
-                raise OSError(errno.ENOSPC, "no space")
-            real(log)
-
-        monkeypatch.setattr(Log, "close", full)
+        fail_for_orders(monkeypatch, "close")
         with pytest.raises(OSError, match="no space"):
             manager.close()
         monkeypatch.undo()

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from minibroker.protocol.batches import scan_batches
-from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.files.storage_errors import CorruptFileError
@@ -21,7 +18,7 @@ from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
 from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.file_limits import no_file_beyond, no_space_in
 from tests.storage.open_files import descriptors_in
-from tests.storage.segments import NOW_MS, Batch, batch_at, batches_of_three, data_of, files_of, fill, open_segment
+from tests.storage.segments import NOW_MS, batch_at, batches_of_three, data_of, files_of, fill, open_segment
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)
 
@@ -33,28 +30,16 @@ def read(segment: LogSegment, offset: int, **bounds: Any) -> FetchDataInfo:
     return found
 
 
-def test_the_indexes_learn_of_a_batch_once_enough_bytes_lie_before_it(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=200))
+def test_the_indexes_learn_of_a_batch_once_more_than_the_interval_lies_before_it(tmp_path: Path) -> None:
     size = len(batch_at(0).data)
-    assert 100 > size > 67
+    segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=2 * size))
 
     fill(segment, [batch_at(offset, timestamp_ms=500 + offset) for offset in range(10)])
 
-    # The fourth, seventh and tenth batch have more than 200 bytes before them.
     entries = [segment.offset_index.lookup(offset) for offset in (2, 3, 5, 6, 8, 9)]
     assert entries == [(0, 0), (3, 3 * size), (3, 3 * size), (6, 6 * size), (6, 6 * size), (9, 9 * size)]
     assert segment.time_index.lookup(505) == TimestampOffset(503, 3)
     assert segment.time_index.entries == 3
-
-
-def test_exactly_enough_bytes_are_not_yet_enough(tmp_path: Path) -> None:
-    size = len(batch_at(0).data)
-    segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=2 * size))
-
-    fill(segment, [batch_at(offset) for offset in range(3)])
-    assert segment.offset_index.entries == 0
-    fill(segment, [batch_at(3)])
-    assert segment.offset_index.lookup(9) == (3, 3 * size)
 
 
 def test_a_closed_segment_is_trimmed_and_reads_the_same_again(tmp_path: Path) -> None:
@@ -116,25 +101,24 @@ def test_no_room_for_an_index_entry_leaves_the_records_unwritten(tmp_path: Path,
     assert segment.offset_index.entries == segment.time_index.entries == 1
 
 
-def test_a_segment_rolls_when_the_next_append_does_not_fit(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, config=LogConfig(segment_bytes=1000))
-    segment.append(0, 0, 0, bytes(900))
+def test_a_segment_rolls_when_the_next_append_or_its_offset_does_not_fit(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 10, config=LogConfig(segment_bytes=1000))
+    segment.append(10, 0, 10, bytes(900))
 
-    assert not segment.should_roll(100, 0, 1, now_ms=NOW_MS)
-    assert segment.should_roll(101, 0, 1, now_ms=NOW_MS)
+    assert not segment.should_roll(100, 0, 10 + 2**31 - 1, now_ms=NOW_MS)
+    assert segment.should_roll(101, 0, 11, now_ms=NOW_MS)
+    assert segment.should_roll(1, 0, 10 + 2**31, now_ms=NOW_MS)
 
 
 def test_a_segment_rolls_by_record_time(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, config=LogConfig(segment_ms=500))
     assert not segment.should_roll(1, 10**9, 0, now_ms=10**9)
     fill(segment, [batch_at(0, timestamp_ms=1000)])
-
-    assert not segment.should_roll(1, 1500, 1, now_ms=10**12)
-    assert segment.should_roll(1, 1501, 1, now_ms=0)
     segment.close()
-    reopened = open_segment(tmp_path, config=LogConfig(segment_ms=500))
-    assert not reopened.should_roll(1, 1500, 1, now_ms=10**12)
-    assert reopened.should_roll(1, 1501, 1, now_ms=0)
+
+    for each in (segment, open_segment(tmp_path, config=LogConfig(segment_ms=500))):
+        assert not each.should_roll(1, 1500, 1, now_ms=10**12)
+        assert each.should_roll(1, 1501, 1, now_ms=0)
 
 
 def test_a_segment_without_record_times_rolls_by_its_age(tmp_path: Path) -> None:
@@ -169,13 +153,6 @@ def test_a_segment_rolls_when_an_index_is_full(tmp_path: Path, index_bytes: int,
     assert segment.time_index.entries == entries
 
 
-def test_a_segment_rolls_before_its_offsets_overflow(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, 10)
-
-    assert not segment.should_roll(1, 0, 10 + 2**31 - 1, now_ms=NOW_MS)
-    assert segment.should_roll(1, 0, 10 + 2**31, now_ms=NOW_MS)
-
-
 @pytest.mark.parametrize(("offset", "kept"), [(0, 0), (2, 0), (3, 1), (31, 10), (59, 19), (60, 20), (99, 20)])
 def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after(tmp_path: Path, offset: int, kept: int) -> None:
     segment = open_segment(tmp_path, config=SMALL_INTERVAL)
@@ -192,6 +169,19 @@ def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after(tmp_path
     fill(segment, again)
     assert data_of(segment.read(0, max_size=10**6)) == b"".join(batch.data for batch in [*batches[:kept], *again])
     assert [segment.translate_offset(at) is not None for at in (0, 3 * kept, 3 * kept + 59)] == [True] * 3
+
+
+def test_a_flush_forces_every_file_of_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=0))
+    fill(segment, [batch_at(offset) for offset in range(9)])
+    segment.on_become_inactive()
+    segment.update_txn_index(CompletedTxn(1, 0, 9, is_aborted=True), 10)
+    forced: set[str] = set()
+    monkeypatch.setattr(os, "fdatasync", lambda fd: forced.add(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix))
+
+    segment.flush()
+
+    assert forced == {".log", ".index", ".timeindex", ".txnindex"}
 
 
 def test_truncation_forgets_aborted_transactions_beyond(segment: LogSegment) -> None:
@@ -216,7 +206,7 @@ def test_a_missing_index_is_reported(segment: LogSegment, tmp_path: Path, suffix
         open_segment(tmp_path).sanity_check()
 
 
-def test_renamed_files_go_on_in_their_new_place(tmp_path: Path) -> None:
+def test_renamed_files_go_on_in_their_new_place_until_they_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "before").mkdir()
     segment = open_segment(tmp_path / "before", config=SMALL_INTERVAL)
     fill(segment, batches_of_three(10))
@@ -230,20 +220,9 @@ def test_renamed_files_go_on_in_their_new_place(tmp_path: Path) -> None:
 
     names = [f"00000000000000000000.{suffix}.deleted" for suffix in ("index", "log", "timeindex", "txnindex")]
     assert sorted(files_of(tmp_path / "after")) == names
-
-
-def test_a_slice_in_flight_outlives_its_segment(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, config=SMALL_INTERVAL)
-    batches = batches_of_three(10)
-    fill(segment, batches)
-    found = read(segment, 0, max_size=10**6)
-
     segment.delete_if_exists()
     segment.delete_if_exists()
-    del segment
-
-    assert files_of(tmp_path) == {}
-    assert data_of(found) == b"".join(batch.data for batch in batches)
+    assert files_of(tmp_path / "after") == {}
 
 
 def test_an_idle_segment_holds_one_descriptor_and_a_busy_one_three(tmp_path: Path) -> None:
@@ -280,29 +259,16 @@ def test_a_read_returns_the_file_from_the_batch_that_holds_the_offset(tmp_path: 
     assert found.aborted_transactions is None
 
 
-def test_a_read_is_cut_at_the_byte(segment: LogSegment) -> None:
+def test_a_read_is_cut_at_the_byte_but_not_within_a_first_batch_that_must_be_given(segment: LogSegment) -> None:
     batches = batches_of_three(3)
     fill(segment, batches)
-    size = len(batches[0].data)
+    first, size = batches[0].data, len(batches[0].data)
 
-    whole = segment.read(0, max_size=size)
-    more = segment.read(0, max_size=size + 1)
-    less = segment.read(0, max_size=size - 1)
+    found = [read(segment, 2, max_size=max_size) for max_size in (size, size + 1, size - 1)]
+    found.append(read(segment, 2, max_size=1, min_one_message=True))
 
-    assert data_of(whole) == batches[0].data
-    assert data_of(more) == batches[0].data + batches[1].data[:1]
-    assert data_of(less) == batches[0].data[:-1]
-    assert [found.first_entry_incomplete for found in (whole, more, less) if found] == [False, False, True]
-
-
-def test_at_least_the_first_batch_is_given_where_one_must_be(segment: LogSegment) -> None:
-    batches = batches_of_three(3)
-    fill(segment, batches)
-
-    found = read(segment, 4, max_size=1, min_one_message=True)
-
-    assert data_of(found) == batches[1].data
-    assert not found.first_entry_incomplete
+    assert [data_of(each) for each in found] == [first, first + batches[1].data[:1], first[:-1], first]
+    assert [each.first_entry_incomplete for each in found] == [False, False, True, False]
 
 
 def test_a_read_of_no_bytes_still_tells_where_it_stands(segment: LogSegment) -> None:
@@ -314,14 +280,6 @@ def test_a_read_of_no_bytes_still_tells_where_it_stands(segment: LogSegment) -> 
     assert found.offset_metadata == LogOffsetMetadata(4, 0, len(batch_at(0, 3).data))
     with pytest.raises(ValueError, match="-1 bytes"):
         segment.read(4, max_size=-1)
-
-
-def test_there_is_nothing_past_the_end(segment: LogSegment) -> None:
-    assert segment.read(0, max_size=100) is None
-    fill(segment, batches_of_three(3))
-
-    assert segment.read(9, max_size=100) is None
-    assert segment.translate_offset(9) is None
 
 
 def test_an_offset_in_a_gap_is_read_from_the_batch_after_it(segment: LogSegment) -> None:
@@ -424,10 +382,13 @@ def test_what_was_truncated_and_written_anew_is_found_where_it_is_now(segment: L
     assert segment.translate_offset(8) is None
 
 
-def test_a_lookup_can_begin_further_on(segment: LogSegment) -> None:
+def test_there_is_nothing_past_the_end_and_a_lookup_can_begin_further_on(segment: LogSegment) -> None:
+    assert segment.read(0, max_size=100) is None
     fill(segment, batches_of_three(3))
     size = len(batch_at(0, 3).data)
 
+    assert segment.read(9, max_size=100) is None
+    assert segment.translate_offset(9) is None
     assert segment.translate_offset(1, starting_position=size) == OffsetPosition(3, size, size)
 
 
@@ -472,11 +433,3 @@ def test_without_record_times_a_segment_is_as_young_as_its_file(segment: LogSegm
 
     assert segment.largest_timestamp_ms == segment.last_modified_ms == 123_456_789
     assert segment.find_offset_by_timestamp(0) is None
-
-
-def test_batches_of_a_control_record_are_just_batches(segment: LogSegment) -> None:
-    marker = bytes(build_batch([Record(5, 5, b"\0\0\0\0", b"\0\0\0\0\0\0")], base_offset=5, is_control=True))
-    fill(segment, [batch_at(0, 5), Batch(marker, 5, 5, 5)])
-
-    (view,) = scan_batches(data_of(segment.read(5, max_size=1000)), 0, len(marker))
-    assert view.is_control

@@ -18,10 +18,12 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.files.storage_errors import LogFlushError
 from minibroker.storage.log.log import Log
 from tests.storage.logs import (
+    EPOCH,
     NOW_MS,
     SMALL,
     append,
     batch_of,
+    end_transaction,
     names_in,
     offsets_of,
     open_log,
@@ -30,6 +32,7 @@ from tests.storage.logs import (
     roll_three,
     segment_bases,
     send,
+    send_transactional,
     values_of,
 )
 from tests.storage.open_files import descriptors_in
@@ -55,16 +58,17 @@ class TestRolling:
 
         assert segment_bases(log) == [0, 2]
 
-    def test_each_roll_leaves_a_snapshot_of_the_producers(self, log: Log, tmp_path: Path) -> None:
+    def test_a_roll_leaves_a_snapshot_of_the_producers_unless_the_segment_is_empty(
+        self, log: Log, tmp_path: Path
+    ) -> None:
+        log.roll(NOW_MS)
+        assert segment_bases(log) == [0]
+
         send(log, batch_of(["a"], producer_id=1, sequence=0))
         log.roll(NOW_MS)
 
+        assert segment_bases(log) == [0, 1]
         assert "00000000000000000001.snapshot" in names_in(tmp_path)
-
-    def test_an_empty_segment_is_not_rolled(self, log: Log) -> None:
-        log.roll(NOW_MS)
-
-        assert segment_bases(log) == [0]
 
     def test_a_roll_that_fails_leaves_the_old_segment_in_use(
         self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,40 +117,29 @@ class TestFlushing:
         rolled.flush()
         assert (rolled.recovery_point, rolled.unflushed_messages) == (9, 0)
 
-    def test_flush_messages_asks_for_a_flush_before_the_ack(self, tmp_path: Path) -> None:
+    def test_flush_messages_asks_for_a_flush_before_the_ack_of_a_duplicate_too(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LogConfig(flush_messages=3))
-
-        assert [append(log, "a").needs_flush for _ in range(4)] == [False, False, True, True]
-        log.flush()
-        assert not append(log, "a").needs_flush
-
-    def test_a_duplicate_waits_for_the_flush_of_the_first_time(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path, LogConfig(flush_messages=1))
         batch = batch_of(["a"], producer_id=1, sequence=0)
-        send(log, bytearray(batch))
 
-        assert send(log, bytearray(batch)).needs_flush
+        assert [append(log, "a").needs_flush for _ in range(2)] == [False, False]
+        assert [send(log, bytearray(batch)).needs_flush for _ in range(2)] == [True, True]
         log.flush()
         assert not send(log, bytearray(batch)).needs_flush
+        assert not append(log, "a").needs_flush
 
-    def test_only_files_with_something_new_are_forced(
+    def test_only_files_with_something_new_are_forced_and_none_stays_open(
         self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        before = descriptors_in(tmp_path)
         rolled.flush()
         append(rolled, "new")
         forced: list[str] = []
-        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(os.readlink(f"/proc/self/fd/{fd}")))
-        monkeypatch.setattr(os, "fsync", lambda fd: forced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        for name in ("fdatasync", "fsync"):
+            monkeypatch.setattr(os, name, lambda fd: forced.append(os.readlink(f"/proc/self/fd/{fd}")))
 
         rolled.flush()
 
         assert forced == [str(tmp_path / "00000000000000000006.log")]
-
-    def test_flushing_keeps_no_descriptor_open(self, rolled: Log, tmp_path: Path) -> None:
-        before = descriptors_in(tmp_path)
-
-        rolled.flush()
-
         assert descriptors_in(tmp_path) == before
 
     @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
@@ -216,12 +209,15 @@ class TestFlushingMeanwhile:
             patch.setattr(os, "fdatasync", fdatasync)
             log.flush()
 
-    def test_what_is_appended_meanwhile_is_not_counted(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_is_appended_or_rolled_meanwhile_is_flushed_again(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         append(log, "a")
-
         self.flush_while(log, monkeypatch, lambda: append(log, "b"))
-
         assert (log.recovery_point, log.unflushed_messages) == (1, 1)
+
+        self.flush_while(log, monkeypatch, lambda: log.roll(NOW_MS))
+        assert log.has_unflushed_segments
 
     def test_what_is_cut_off_meanwhile_is_not_counted(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a", "b")
@@ -256,15 +252,6 @@ class TestFlushingMeanwhile:
 
         assert (log.log_end_offset, log.recovery_point) == (0, 0)
 
-    def test_a_segment_rolled_meanwhile_is_flushed_again_with_its_indexes(
-        self, log: Log, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        append(log, "a")
-
-        self.flush_while(log, monkeypatch, lambda: log.roll(NOW_MS))
-
-        assert log.has_unflushed_segments
-
     def test_segments_deleted_meanwhile_do_no_harm(self, rolled: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         rolled.update_high_watermark(9)
         rolled.maybe_increment_log_start_offset(9)
@@ -281,33 +268,28 @@ class TestFlushingMeanwhile:
 class TestTruncating:
     def test_everything_from_the_offset_on_is_gone(self, rolled: Log) -> None:
         rolled.update_high_watermark(9)
+        rolled.flush()
 
+        assert not rolled.truncate_to(9, now_ms=NOW_MS)
         assert rolled.truncate_to(4, now_ms=NOW_MS)
 
         assert (rolled.log_end_offset, rolled.high_watermark, segment_bases(rolled)) == (4, 4, [0, 3])
+        assert rolled.recovery_point == 4
         assert append(rolled, "again").first_offset == 4
         assert values_of(rolled) == ["v0", "v1", "v2", "v3", "again"]
 
-    def test_at_or_beyond_the_end_nothing_happens(self, rolled: Log) -> None:
-        assert not rolled.truncate_to(9, now_ms=NOW_MS)
-        assert rolled.log_end_offset == 9
-
-    def test_producers_are_taken_back_too(self, log: Log) -> None:
-        send(log, batch_of(["a"], producer_id=1, sequence=0))
-        send(log, batch_of(["b"], producer_id=1, sequence=1))
-
-        log.truncate_to(1, now_ms=NOW_MS)
-
-        assert not send(log, batch_of(["b"], producer_id=1, sequence=1)).is_duplicate
-
-    def test_producers_are_taken_back_to_the_start_of_a_segment(self, log: Log) -> None:
+    @pytest.mark.parametrize("is_rolled", [False, True])
+    def test_producers_and_epochs_are_taken_back_too(self, log: Log, is_rolled: bool) -> None:
         append(log, "a")
-        log.roll(NOW_MS)
-        send(log, batch_of(["b"], producer_id=1, sequence=0))
+        if is_rolled:
+            log.roll(NOW_MS)
+        batch = batch_of(["b"], producer_id=1, sequence=0)
+        send(log, bytearray(batch), leader_epoch=EPOCH + 1)
 
         log.truncate_to(1, now_ms=NOW_MS)
 
-        assert not send(log, batch_of(["b"], producer_id=1, sequence=0)).is_duplicate
+        assert log.leader_epochs.latest_epoch == EPOCH
+        assert not send(log, batch).is_duplicate
 
     def test_a_log_without_producers_is_not_read_again(self, rolled: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         replayed: list[object] = []
@@ -318,21 +300,6 @@ class TestTruncating:
         rolled.truncate_to(5, now_ms=NOW_MS)
 
         assert replayed == []
-
-    def test_epochs_that_began_behind_it_are_forgotten(self, log: Log) -> None:
-        send(log, batch_of(["a"]), leader_epoch=1)
-        send(log, batch_of(["b"]), leader_epoch=2)
-
-        log.truncate_to(1, now_ms=NOW_MS)
-
-        assert log.leader_epochs.latest_epoch == 1
-
-    def test_the_recovery_point_does_not_stay_behind_the_cut(self, rolled: Log) -> None:
-        rolled.flush()
-
-        rolled.truncate_to(4, now_ms=NOW_MS)
-
-        assert rolled.recovery_point == 4
 
     def test_a_log_begun_anew_starts_and_ends_at_the_offset(self, rolled: Log, tmp_path: Path) -> None:
         rolled.truncate_fully_and_start_at(100, now_ms=NOW_MS)
@@ -384,23 +351,15 @@ class TestRetention:
         assert log.delete_old_segments(NOW_MS) == 1
         assert segment_bases(log) == [3, 6]
 
-    def test_when_all_go_an_empty_segment_takes_their_place(self, tmp_path: Path) -> None:
+    def test_when_all_go_an_empty_segment_takes_their_place_and_files_stay_for_the_delay(self, tmp_path: Path) -> None:
         log = roll_three(tmp_path, replace(SMALL, retention_ms=0))
         log.update_high_watermark(9)
 
-        assert log.delete_old_segments(NOW_MS + 10_000) == 3
+        assert [log.delete_old_segments(NOW_MS + passed_ms) for passed_ms in (10_000, 20_000)] == [3, 0]
         assert (segment_bases(log), log.log_start_offset, log.log_end_offset) == ([9], 9, 9)
-        assert log.delete_old_segments(NOW_MS + 20_000) == 0
         assert append(log, "a").first_offset == 9
-
-    def test_files_stay_for_the_delay(self, rolled: Log, tmp_path: Path) -> None:
-        rolled.update_high_watermark(9)
-        rolled.maybe_increment_log_start_offset(3)
-        rolled.delete_old_segments(NOW_MS)
-
         assert "00000000000000000000.log.deleted" in names_in(tmp_path)
-        assert remove_deleted(rolled, NOW_MS + 999) == 0
-        assert remove_deleted(rolled, NOW_MS + 1000) == 1
+        assert [remove_deleted(log, NOW_MS + passed_ms) for passed_ms in (10_999, 11_000)] == [0, 3]
         assert not [name for name in names_in(tmp_path) if name.endswith(".deleted")]
 
     def test_producers_of_deleted_records_are_forgotten(self, tmp_path: Path) -> None:
@@ -417,17 +376,13 @@ class TestRetention:
 
 
 class TestDeletingRecords:
-    def test_what_is_deleted_is_out_of_range(self, rolled: Log) -> None:
-        rolled.update_high_watermark(9)
+    def test_what_is_deleted_is_out_of_range_and_minus_one_is_all_that_is_committed(self, rolled: Log) -> None:
+        rolled.update_high_watermark(7)
 
         assert rolled.delete_records(4) == 4
         assert rolled.delete_records(2) == 4
         assert refusal_of(lambda: rolled.read(3, 100)) is ErrorCode.OFFSET_OUT_OF_RANGE
         assert values_of(rolled) == [f"v{number}" for number in range(4, 9)]
-
-    def test_minus_one_deletes_all_that_is_committed(self, rolled: Log) -> None:
-        rolled.update_high_watermark(7)
-
         assert rolled.delete_records(-1) == 7
 
     @pytest.mark.parametrize("offset", [8, -2])
@@ -441,3 +396,15 @@ class TestDeletingRecords:
         log = open_log(tmp_path, LogConfig(cleanup_policy=("compact",)))
 
         assert refusal_of(lambda: log.delete_records(0)) is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_reader_learns_of_the_aborted_transactions_of_every_segment_it_reads(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for producer_id in (7, 8):
+        send_transactional(log, producer_id, 0, "a")
+        end_transaction(log, producer_id, is_commit=False)
+        log.roll(NOW_MS)
+
+    aborted = log.segments.collect_aborted_txns(0, log.log_end_offset, 0)
+
+    assert [txn.producer_id for txn in aborted] == [7, 8]

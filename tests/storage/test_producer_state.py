@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record_batch import build_empty_batch, read_header
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
-from minibroker.storage.producers.producer_append import BatchMetadata, ProducerAppendInfo
+from minibroker.storage.producers.producer_append import BatchMetadata
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from tests.storage.producers import EXPIRATION_MS, MAX_SEQUENCE, PID, append, end_transaction, manager_of, unstable
 
@@ -43,33 +43,23 @@ def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(ma
     assert unstable(manager) is None
 
 
-def test_the_last_stable_offset_is_where_the_first_open_transaction_begins(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, producer_id=1, is_transactional=True)
-    append(manager, 0, offset=1, producer_id=2, is_transactional=True)
-    append(manager, 0, offset=2, producer_id=3, is_transactional=True)
-
-    abort = ControlType.ABORT
-    assert end_transaction(manager, offset=3, producer_id=2, control_type=abort) == (CompletedTxn(2, 1, 3, True), 0)
-    assert end_transaction(manager, offset=4, producer_id=1, control_type=abort) == (CompletedTxn(1, 0, 4, True), 2)
-    manager.on_high_watermark_updated(5)
-    assert unstable(manager) == 2
-    assert end_transaction(manager, offset=5, producer_id=3)[1] == 6
-
-
-def test_the_first_unstable_offset_is_that_of_many_open_transactions(tmp_path: Path) -> None:
+def test_the_first_of_many_open_transactions_is_the_first_unstable_and_the_last_stable_offset(tmp_path: Path) -> None:
     chance = random.Random(3)
     manager = manager_of(tmp_path)
-    begun: dict[int, int] = {}
+    begun: set[int] = set()  # by the first offset, which is the producer's id too
     for offset in range(500):
         if begun and chance.random() < 0.5:
-            producer_id = chance.choice(list(begun))
-            end_transaction(manager, offset=offset, producer_id=producer_id)
-            del begun[producer_id]
+            first = chance.choice(sorted(begun))
+            begun.remove(first)
+            is_aborted = chance.random() < 0.5
+            how = ControlType.ABORT if is_aborted else ControlType.COMMIT
+            ended = end_transaction(manager, offset=offset, producer_id=first, control_type=how)
+            assert ended == (CompletedTxn(first, first, offset, is_aborted), min(begun, default=offset + 1))
         else:
-            begun[offset] = offset
+            begun.add(offset)
             append(manager, 0, offset=offset, producer_id=offset, is_transactional=True)
         manager.on_high_watermark_updated(offset + 1)
-        assert unstable(manager) == min(begun.values(), default=None)
+        assert unstable(manager) == min(begun, default=None)
 
 
 def test_a_marker_without_records_ends_where_it_begins(manager: ProducerStateManager) -> None:
@@ -134,29 +124,23 @@ def test_the_place_of_an_append_is_noted_for_the_transaction_it_began(manager: P
     assert manager.first_unstable_offset == LogOffsetMetadata(20, 0, 4096)
 
 
-def test_a_control_batch_is_read_for_its_marker(tmp_path: Path) -> None:
+def test_a_control_batch_is_read_for_its_marker_and_one_that_compaction_emptied_ends_nothing(tmp_path: Path) -> None:
     batch = build_end_txn_marker(
         ControlType.ABORT, producer_id=PID, producer_epoch=2, coordinator_epoch=9, timestamp_ms=5, base_offset=40
     )
-    (view,) = scan_batches(batch, 0, len(batch))
+    emptied = build_empty_batch(read_header(batch))
     manager = manager_of(tmp_path)
-    info = manager.prepare_update(PID, is_from_client=False)
+    read, read_empty = (manager.prepare_update(PID, is_from_client=False) for _ in range(2))
 
-    assert info.append(view, batch) == CompletedTxn(PID, 40, 40, is_aborted=True)
-    assert (info.epoch, info.coordinator_epoch) == (2, 9)
+    assert read.append(view_of(batch), batch) == CompletedTxn(PID, 40, 40, is_aborted=True)
+    assert (read.epoch, read.coordinator_epoch) == (2, 9)
+    assert read_empty.append(view_of(emptied), emptied) is None
+    assert (read_empty.epoch, read_empty.started) == (-1, [])
 
 
-def test_a_control_batch_that_compaction_emptied_ends_nothing(tmp_path: Path) -> None:
-    marker = build_end_txn_marker(
-        ControlType.ABORT, producer_id=PID, producer_epoch=2, coordinator_epoch=9, timestamp_ms=5
-    )
-    batch = build_empty_batch(read_header(marker))
+def view_of(batch: bytearray) -> BatchView:
     (view,) = scan_batches(batch, 0, len(batch))
-    info = manager_of(tmp_path).prepare_update(PID, is_from_client=False)
-
-    assert info.append(view, batch) is None
-    assert isinstance(info, ProducerAppendInfo)
-    assert (info.epoch, info.started) == (-1, [])
+    return view
 
 
 def test_idle_producers_expire_but_not_amid_a_transaction(manager: ProducerStateManager) -> None:
@@ -196,28 +180,18 @@ def test_a_truncated_state_is_empty_on_disk_too(manager: ProducerStateManager, t
     assert [path.suffix for path in tmp_path.iterdir()] == [".log"]
 
 
-def test_sequences_follow_each_other(manager: ProducerStateManager) -> None:
+@pytest.mark.parametrize(("first_sequence", "epoch"), [(0, 0), (4, 0), (6, 0), (100, 0), (3, 1), (5, 1)])
+def test_a_gap_or_a_step_back_is_out_of_order_and_changes_nothing(
+    manager: ProducerStateManager, first_sequence: int, epoch: int
+) -> None:
     append(manager, 0, offset=0, count=5)
-    append(manager, 5, offset=5, count=3)
 
+    assert refusal_of(manager, first_sequence, epoch=epoch) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    append(manager, 5, offset=5, count=3)
     entry = manager.producers[PID]
     assert (entry.last_sequence, entry.last_offset, entry.epoch) == (7, 7, 0)
     assert manager.map_end_offset == 8
-
-
-@pytest.mark.parametrize("first_sequence", [0, 4, 6, 100])
-def test_a_gap_or_a_step_back_is_out_of_order(manager: ProducerStateManager, first_sequence: int) -> None:
-    append(manager, 0, offset=0, count=5)
-
-    assert refusal_of(manager, first_sequence) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_refused_append_changes_nothing(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, count=5)
-    refusal_of(manager, 9)
-    refusal_of(manager, 3, epoch=1)
-
-    append(manager, 5, offset=5)
 
 
 def test_batches_of_one_append_follow_each_other_before_they_count(manager: ProducerStateManager) -> None:
@@ -264,15 +238,16 @@ def test_the_last_five_batches_are_known_again(manager: ProducerStateManager) ->
     assert entry.find_duplicate(1, 60, 69) is None
 
 
-def test_a_new_epoch_starts_at_zero(manager: ProducerStateManager) -> None:
+def test_a_new_epoch_starts_at_zero_and_fences_the_older(manager: ProducerStateManager) -> None:
     append(manager, 0, offset=0, count=5)
 
-    assert refusal_of(manager, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(manager, 0, offset=5, epoch=1)
     append(manager, 1, offset=6, epoch=1)
+
     entry = manager.producers[PID]
     assert len(entry.batches) == 2
     assert entry.find_duplicate(0, 0, 4) is None
+    assert refusal_of(manager, 5, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: ProducerStateManager) -> None:
@@ -285,17 +260,8 @@ def test_a_new_epoch_within_an_append_forgets_the_sequences_before_it(manager: P
     assert list(entry.batches) == [BatchMetadata(2, 7, 2, 0)]
 
 
-def test_an_older_epoch_is_fenced(manager: ProducerStateManager) -> None:
-    append(manager, 0, offset=0, epoch=3)
-
-    assert refusal_of(manager, 1, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
-
-
-def test_a_producer_nothing_is_known_of_starts_at_zero(tmp_path: Path) -> None:
-    assert refusal_of(manager_of(tmp_path), 5) is ErrorCode.UNKNOWN_PRODUCER_ID
-
-
-def test_a_producer_of_which_only_a_marker_is_left_starts_at_zero(manager: ProducerStateManager) -> None:
+def test_a_producer_of_which_nothing_or_only_a_marker_is_known_starts_at_zero(manager: ProducerStateManager) -> None:
+    assert refusal_of(manager, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
     end_transaction(manager, offset=0, epoch=1)
 
     assert refusal_of(manager, 5, epoch=1) is ErrorCode.UNKNOWN_PRODUCER_ID

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import parse_partition_directory, parse_segment_file
 from minibroker.storage.index.leader_epochs import LeaderEpochCache
-from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
@@ -170,61 +166,6 @@ def test_a_recovered_segment_is_appended_to(tmp_path: Path) -> None:
     reopened = open_segment(tmp_path)
     reopened.sanity_check()
     assert [reopened.translate_offset(offset) is not None for offset in (0, 59, 60, 89, 90)] == [True] * 4 + [False]
-
-
-def test_producers_and_transactions_are_learnt_again(tmp_path: Path) -> None:
-    def data(offset: int, sequence: int, producer_id: int) -> bytes:
-        records = [Record(offset, offset, None, b"v"), Record(offset + 1, offset, None, b"v")]
-        return bytes(
-            build_batch(
-                records,
-                base_offset=offset,
-                producer_id=producer_id,
-                producer_epoch=1,
-                base_sequence=sequence,
-                is_transactional=True,
-            )
-        )
-
-    def marker(offset: int, control_type: ControlType, producer_id: int) -> bytes:
-        return bytes(
-            build_end_txn_marker(
-                control_type,
-                producer_id=producer_id,
-                producer_epoch=1,
-                coordinator_epoch=3,
-                timestamp_ms=offset,
-                base_offset=offset,
-            )
-        )
-
-    abort, commit = ControlType.ABORT, ControlType.COMMIT
-    log = data(0, 0, 7) + data(2, 0, 8) + marker(4, abort, 8) + marker(5, commit, 7) + data(6, 2, 7)
-    segment = write_log(tmp_path, log)
-    producer_state = ProducerStateManager(TopicPartition("orders", 0), tmp_path)
-
-    assert segment.recover(producer_state, None) == 0
-
-    assert list(segment.transaction_index.entries()) == [AbortedTxn(8, 2, 4, 0)]
-    assert producer_state.map_end_offset == 8
-    assert producer_state.first_undecided_offset == 6
-    entry = producer_state.last_entry(7)
-    assert entry is not None
-    assert (entry.epoch, entry.last_sequence, entry.coordinator_epoch) == (1, 3, 3)
-
-
-def test_leader_epochs_are_learnt_again(tmp_path: Path) -> None:
-    records = [[Record(offset, offset, None, b"v")] for offset in range(4)]
-    batches = [
-        build_batch(each, base_offset=each[0].offset, leader_epoch=epoch)
-        for each, epoch in zip(records, (0, 0, 3, 3), strict=True)
-    ]
-    segment = write_log(tmp_path, b"".join(batches))
-    epochs = LeaderEpochCache(tmp_path / "leader-epoch-checkpoint")
-
-    segment.recover(ProducerStateManager(TopicPartition("orders", 0), tmp_path), epochs)
-
-    assert [tuple(entry) for entry in epochs.entries] == [(0, 0), (3, 2)]
 
 
 def test_an_offset_out_of_the_reach_of_the_indexes_is_reported(tmp_path: Path) -> None:

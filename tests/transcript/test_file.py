@@ -57,11 +57,15 @@ def test_what_was_written_is_read_again(path: Path) -> None:
     assert read(path) == ENTRIES
 
 
-def test_an_entry_is_in_the_file_as_soon_as_it_was_written(path: Path) -> None:
+def test_an_entry_is_in_the_file_as_soon_as_it_was_written_and_a_reader_finds_it(path: Path) -> None:
     writer = TranscriptWriter(path)
+    reader = TranscriptReader(path)
+    assert list(reader.entries()) == []
+
     writer.write(REQUEST)
 
-    assert read(path) == [REQUEST]
+    assert list(reader.entries()) == read(path) == [REQUEST]
+    reader.close()
     writer.close()
 
 
@@ -91,33 +95,17 @@ def test_the_next_broker_writes_on_where_the_last_whole_entry_ended(path: Path) 
     assert read(path) == [*ENTRIES, REQUEST]
 
 
-def test_a_reader_finds_what_is_written_later(path: Path) -> None:
-    writer = TranscriptWriter(path)
-    reader = TranscriptReader(path)
-    assert list(reader.entries()) == []
-
-    writer.write(REQUEST)
-
-    assert list(reader.entries()) == [REQUEST]
-    reader.close()
-    writer.close()
-
-
-def test_no_other_file_is_ever_written_to(path: Path) -> None:
-    path.write_text("my diary\n")
-
-    with pytest.raises(TranscriptError, match="not a transcript"):
-        TranscriptWriter(path)
-    with pytest.raises(TranscriptError, match="not a transcript"):
-        TranscriptReader(path)
-    assert path.read_text() == "my diary\n"
-
-
-def test_two_brokers_do_not_write_to_one_file(path: Path) -> None:
+def test_no_other_file_is_ever_written_to_and_not_one_of_another_broker(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("my diary\n")
     writer = TranscriptWriter(path)
 
+    for opening in (TranscriptWriter, TranscriptReader):
+        with pytest.raises(TranscriptError, match="not a transcript"):
+            opening(other)
     with pytest.raises(TranscriptError, match="another broker"):
         TranscriptWriter(path)
+    assert other.read_text() == "my diary\n"
     writer.close()
 
 
@@ -147,19 +135,12 @@ def test_damage_is_told_with_its_place(path: Path, data: bytes, reason: str) -> 
     reader.close()
 
 
-def test_what_is_missing_of_a_frame_is_zeros() -> None:
+def test_what_is_missing_of_a_frame_is_zeros_unless_it_is_its_end_or_immense() -> None:
     assert CUT.frame is not None
-
-    assert bytes(CUT.frame.filled()) == b"ten byte" + bytes(90) + b"s." + bytes(10)
-
-
-def test_a_frame_that_claims_to_be_immense_takes_no_memory() -> None:
     immense = Frame(2**32 - 1, b"", (Gap(0, 2**32 - 1),))
 
+    assert bytes(CUT.frame.filled()) == b"ten byte" + bytes(90) + b"s." + bytes(10)
     with pytest.raises(TranscriptError, match="too large"):
         immense.filled()
-
-
-def test_a_frame_without_its_end_is_not_filled() -> None:
     with pytest.raises(TranscriptError, match="only its first 5 of 100 bytes were recorded"):
         Frame(100, b"hello", is_end_missing=True).filled()

@@ -1,30 +1,49 @@
-"""The scripted conversations, by name."""
+"""The scripted conversations, by name: every function of these modules that takes nothing and returns a Script.
+
+Recordings are kept by name, in this order. A function whose name begins with an underscore is a part of several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import ModuleType
 
-from tests.conformance.scripts.administering import ADMINISTERING
-from tests.conformance.scripts.changing import CHANGING
-from tests.conformance.scripts.followers import FOLLOWERS
-from tests.conformance.scripts.groups import GROUPS
-from tests.conformance.scripts.leader_epochs import LEADER_EPOCHS
-from tests.conformance.scripts.old_clients import OLD_CLIENTS
-from tests.conformance.scripts.producing import PRODUCING
-from tests.conformance.scripts.reading import READING
-from tests.conformance.scripts.reconfiguring import RECONFIGURING
-from tests.conformance.scripts.transactions import TRANSACTIONS
+from tests.conformance.scripts import (
+    administering,
+    changing,
+    followers,
+    groups,
+    leader_epochs,
+    old_clients,
+    producing,
+    reading,
+    reconfiguring,
+    transactions,
+)
 from tests.conformance.steps import Script
 
-ALL: dict[str, Callable[[], Script]] = {
-    **PRODUCING,
-    **READING,
-    **OLD_CLIENTS,
-    **ADMINISTERING,
-    **CHANGING,
-    **RECONFIGURING,
-    **FOLLOWERS,
-    **GROUPS,
-    **TRANSACTIONS,
-    **LEADER_EPOCHS,
+Conversations = Mapping[str, Callable[[], Script]]
+
+
+def conversations_of(module: ModuleType) -> Conversations:
+    return {
+        name: each
+        for name, each in vars(module).items()
+        if getattr(each, "__annotations__", None) == {"return": "Script"}
+        and each.__module__ == module.__name__
+        and not name.startswith("_")
+    }
+
+
+ALL: Conversations = {
+    **producing.PRODUCING,
+    **conversations_of(reading),
+    **conversations_of(old_clients),
+    **conversations_of(administering),
+    **conversations_of(changing),
+    **conversations_of(reconfiguring),
+    **conversations_of(followers),
+    **conversations_of(groups),
+    **conversations_of(transactions),
+    **conversations_of(leader_epochs),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import batch, by_name, create, create_all, fetch, produce
@@ -98,35 +97,18 @@ def configs_of_topics() -> Script:
     return script
 
 
-KEYS = [
-    "cleanup.policy",
-    "compression.type",
-    "retention.ms",
-    "segment.bytes",
-    "min.insync.replicas",
-    "max.message.bytes",
-    "message.format.version",
-    "message.timestamp.type",
-    "message.timestamp.difference.max.ms",
-    "min.cleanable.dirty.ratio",
-    "preallocate",
-    "message.downconversion.enable",
-    "leader.replication.throttled.replicas",
-    "segment.ms",
-    "flush.messages",
-]
+KEYS = """
+    cleanup.policy compression.type retention.ms segment.bytes min.insync.replicas max.message.bytes
+    message.format.version message.timestamp.type message.timestamp.difference.max.ms min.cleanable.dirty.ratio
+    preallocate message.downconversion.enable leader.replication.throttled.replicas segment.ms flush.messages
+""".split()
 
 
 def described_configs() -> Script:
     script: Script = [create("@a", 1, retention_ms=1000, compression_type="lz4", segment_bytes=2000)]
-    broker_keys = [
-        "message.max.bytes",
-        "num.partitions",
-        "log.retention.ms",
-        "log.retention.hours",
-        "no.such",
-        "compression.type",
-    ]
+    broker_keys = """
+        message.max.bytes num.partitions log.retention.ms log.retention.hours no.such compression.type
+    """.split()
     for version in range(3):
         for synonyms in (False, True) if version else (False,):
             for resource in (
@@ -189,9 +171,3 @@ def metadata() -> Script:
     script += [call("Metadata", version, topics=by_name(f"@auto{version}")) for version in range(7)]
     script += [call("Metadata", 4, topics=by_name("@a.b")), create("@c_d"), call("Metadata", 4, topics=by_name("@c.d"))]
     return script
-
-
-ADMINISTERING: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (versions_of_apis, created_topics, configs_of_topics, described_configs, deleted_topics, metadata)
-}

@@ -6,7 +6,6 @@ and a question whose answer depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import batch, by_name, create, create_all, delete_records, fetch, list_offsets, produce
@@ -230,36 +229,3 @@ def log_directories() -> Script:
         ]
         script += [call("AlterReplicaLogDirs", version, dirs=dirs) for dirs in moves]
     return script
-
-
-def deleted_records() -> Script:
-    script: Script = []
-    for version in range(2):
-        name = f"@{version}"
-        script += [
-            create(name, 2),
-            produce(name, batch(5)),
-            delete_records((name, 0, 2), (name, 1, 0), version=version),
-            delete_records((name, 0, 1), version=version),
-            delete_records((name, 0, 6), version=version),
-            delete_records((name, 0, -2), version=version),
-            delete_records((name, 0, -1), (name, 1, -1), (name, 2, -1), ("@nope", 0, 0), version=version),
-            list_offsets((name, 0, -2), (name, 0, -1)),
-            call("DeleteRecords", version, topics=[], timeout_ms=100),
-            call("DeleteRecords", version, topics=[(name, [])], timeout_ms=100),
-        ]
-    return script
-
-
-CHANGING: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        added_partitions,
-        replicas_that_are_not_there,
-        wrong_topics,
-        changed_topics,
-        changed_topics_at_work,
-        log_directories,
-        deleted_records,
-    )
-}

@@ -7,13 +7,13 @@ ISR only some seconds after the leader decided it: `settled` lets them pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import (
     Row,
     batch,
     by_name,
+    config_rows,
     create_all,
     delete_records,
     fetch,
@@ -32,16 +32,7 @@ OTHER: dict[str, Any] = {"kind": "park", "connection": "other"}
 
 def assigned(*topics: tuple[str, list[list[int]], dict[str, Any]], timeout_ms: int = 20_000) -> Step:
     """Topics with the brokers of each partition."""
-    rows: list[Row] = [
-        (
-            name,
-            -1,
-            -1,
-            list(enumerate(replicas)),
-            [(key.replace("_", "."), str(value)) for key, value in configs.items()],
-        )
-        for name, replicas, configs in topics
-    ]
+    rows = [(name, -1, -1, list(enumerate(replicas)), config_rows(configs)) for name, replicas, configs in topics]
     return call("CreateTopics", 2, topics=rows, timeout_ms=timeout_ms)
 
 
@@ -258,18 +249,3 @@ def waiting_for_several_partitions() -> Script:
         produce_all(("@a", both)),
         take("other"),
     ]
-
-
-FOLLOWERS: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        replicas_that_are_not_up,
-        high_watermark_of_two_replicas,
-        acks_of_all_replicas,
-        followers_that_are_no_replicas,
-        in_sync_replicas_that_come_and_go,
-        records_deleted_below_a_follower,
-        sessions_of_followers,
-        waiting_for_several_partitions,
-    )
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import create, fetch
@@ -72,7 +71,7 @@ def wait(milliseconds: int) -> Step:
     return fetch(("@empty", 0, 0), max_wait_ms=milliseconds)
 
 
-def two_members() -> Script:
+def _two_members() -> Script:
     """Both in generation 2, assigned; the leader is "one"."""
     return [
         find(),
@@ -167,7 +166,7 @@ def refused_syncs_and_heartbeats() -> Script:
 
 
 def a_second_member() -> Script:
-    script = two_members()
+    script = _two_members()
     script += [
         describe(),
         heartbeat("one"),
@@ -192,7 +191,7 @@ def a_second_member() -> Script:
 
 
 def members_that_leave() -> Script:
-    script = two_members()
+    script = _two_members()
     script += [
         leave("one"),
         heartbeat("two"),
@@ -362,23 +361,3 @@ def deleted_groups() -> Script:
             call("ListGroups", version),
         ]
     return script
-
-
-GROUPS: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        found_coordinators,
-        life_of_a_group,
-        refused_joins,
-        refused_syncs_and_heartbeats,
-        a_second_member,
-        members_that_leave,
-        a_rebalance_while_syncing,
-        chosen_protocols,
-        members_that_fall_silent,
-        commits_without_members,
-        commits_of_version_0,
-        commits_of_members,
-        deleted_groups,
-    )
-}

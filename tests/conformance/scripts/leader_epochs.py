@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.conformance.asking import batch, create, delete_records, produce, produce_old
 from tests.conformance.steps import Script, Step, call
 
@@ -41,6 +39,3 @@ def ends_of_leader_epochs() -> Script:
             call("OffsetForLeaderEpoch", version, topics=[("@a", [(0, -1, 0), (1, -1, 0), (0, -1, 5)])]),
         ]
     return script
-
-
-LEADER_EPOCHS: dict[str, Callable[[], Script]] = {"ends_of_leader_epochs": ends_of_leader_epochs}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.conformance.asking import UNLIMITED, batch, create, create_all, delete_records, fetch, produce, produce_old
 from tests.conformance.scripts.transactions import add, ended, find, init, write
 from tests.conformance.steps import Batch, Script
@@ -42,8 +40,3 @@ def control_batches_for_old_clients() -> Script:
         script += [fetch(("@a", 0, offset), version=version) for offset in range(25)]
         script += [fetch(("@a", 0, offset, limit), version=version) for offset in (3, 7, 8) for limit in (78, 90, 300)]
     return [*script, delete_records(("@a", 0, 7)), *(fetch(("@a", 0, 7), version=version) for version in OLD_VERSIONS)]
-
-
-OLD_CLIENTS: dict[str, Callable[[], Script]] = {
-    each.__name__: each for each in (lazy_down_conversion, control_batches_for_old_clients)
-}

@@ -93,35 +93,79 @@ def several_batches() -> Script:
 
 def wrong_batches() -> Script:
     """Bytes no honest producer sends."""
-    edits: list[tuple[tuple[tuple[int, str, int], ...], bool]] = [
-        (((17, ">I", 0),), False),
-        (((70, ">b", 1),), False),
-        (((16, ">b", 3),), False),
-        (((16, ">b", -1),), False),
-        (((8, ">i", 0),), False),
-        (((8, ">i", -1),), False),
-        (((8, ">i", 20),), False),
-        (((8, ">i", 48),), False),
-        (((8, ">i", 2**31 - 1),), False),
-        (((57, ">i", 4),), True),
-        (((57, ">i", 2),), True),
-        (((57, ">i", 0),), True),
-        (((57, ">i", -1),), True),
-        (((23, ">i", 7),), True),
-        (((23, ">i", 0),), True),
-        (((23, ">i", -1),), True),
-        (((0, ">q", 9),), False),
-        (((0, ">q", -9),), False),
-        (((12, ">i", 99),), False),
-        (((21, ">h", 8),), True),
-        (((21, ">h", 16),), True),
-        (((21, ">h", 32),), True),
-        (((21, ">h", 0x40),), True),
+    # Where what is overwritten is, its form, whether the CRC is made right again; and with what.
+    edits: list[tuple[int, str, bool, tuple[int, ...]]] = [
+        (17, ">I", False, (0,)),
+        (70, ">b", False, (1,)),
+        (
+            16,
+            ">b",
+            False,
+            (
+                3,
+                -1,
+            ),
+        ),
+        (
+            8,
+            ">i",
+            False,
+            (
+                0,
+                -1,
+                20,
+                48,
+                2**31 - 1,
+            ),
+        ),
+        (
+            57,
+            ">i",
+            True,
+            (
+                4,
+                2,
+                0,
+                -1,
+            ),
+        ),
+        (
+            23,
+            ">i",
+            True,
+            (
+                7,
+                0,
+                -1,
+            ),
+        ),
+        (
+            0,
+            ">q",
+            False,
+            (
+                9,
+                -9,
+            ),
+        ),
+        (12, ">i", False, (99,)),
+        (
+            21,
+            ">h",
+            True,
+            (
+                8,
+                16,
+                32,
+                0x40,
+            ),
+        ),
     ]
     script: Script = [create("@a")]
-    for given, is_resealed in edits:
-        wrong = Batch(records(), edits=given, is_resealed=is_resealed)
-        script += [produce("@a", wrong), produce_old("@a", wrong)]
+    for position, form, is_resealed, numbers in edits:
+        for number in numbers:
+            wrong = Batch(records(), edits=((position, form, number),), is_resealed=is_resealed)
+            script += [produce("@a", wrong), produce_old("@a", wrong)]
     for what in (
         None,
         b"",

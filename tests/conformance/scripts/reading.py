@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import (
@@ -185,26 +184,21 @@ def offsets_by_time() -> Script:
 
 
 def deleted_records() -> Script:
-    script = filled(partitions=2, batches=5, segment_bytes=1500)
-    script += [create("@compact", 1, cleanup_policy="compact"), produce("@compact", batch())]
-    for version in (0, 1):
-        for offset in (4, 2, 6, 16, -2, 7):
-            script += [delete_records(("@a", 0, offset), version=version)]
-            script += [fetch(("@a", 0, at)) for at in (0, 4, 6, 7, 15)]
-            script.append(list_offsets(("@a", 0, -2), ("@a", 1, -2)))
-        script.append(delete_records(("@nope", 0, 0), ("@a", 9, 0), ("@a", 1, 2), ("@compact", 0, 1), version=version))
-    script += [list_offsets(("@a", 0, time), version=1) for time in (TIME_MS + 2001, TIME_MS + 9999)]
-    script += [list_offsets(("@a", 0, -2, 9), version=0), list_offsets(("@a", 0, -1, 9), version=0)]
-    script += [
-        delete_records(("@a", 0, 8), ("@a", 0, 9)),
-        delete_records(),
-        delete_records(("@a", 0, -1)),
-        fetch(("@a", 0, 15), ("@a", 0, 14)),
-        fetch(("@a", 0, 14)),
-        produce("@a", batch()),
-        fetch(("@a", 0, 15), ("@a", 1, 1)),
-        produce("@a", batch(), 1, version=5),
-    ]
+    script: Script = []
+    for version in range(2):
+        name = f"@{version}"
+        script += [
+            create(name, 2),
+            produce(name, batch(5)),
+            delete_records((name, 0, 2), (name, 1, 0), version=version),
+            delete_records((name, 0, 1), version=version),
+            delete_records((name, 0, 6), version=version),
+            delete_records((name, 0, -2), version=version),
+            delete_records((name, 0, -1), (name, 1, -1), (name, 2, -1), ("@nope", 0, 0), version=version),
+            list_offsets((name, 0, -2), (name, 0, -1)),
+            call("DeleteRecords", version, topics=[], timeout_ms=100),
+            call("DeleteRecords", version, topics=[(name, [])], timeout_ms=100),
+        ]
     return script
 
 
@@ -266,19 +260,3 @@ def sessions() -> Script:
         fetch(session=in_session("three", 6)),
     ]
     return script
-
-
-READING: dict[str, Callable[[], Script]] = {
-    each.__name__: each
-    for each in (
-        limits,
-        offsets_and_errors,
-        readers,
-        waiting,
-        rolled_segments,
-        offsets_by_time,
-        deleted_records,
-        down_conversion,
-        sessions,
-    )
-}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tests.conformance.asking import batch, create, fetch, produce
 from tests.conformance.scripts.changing import BROKER, TOPIC, Row, alter, describe, settle
 from tests.conformance.steps import Script, Step, call
@@ -17,46 +15,54 @@ def alter_broker(version: int, name: str, mark: str, *rows: Row) -> Step:
     return alter(version, (BROKER, name, [*rows, (f"mark.of.{name or 'all'}", mark)]))
 
 
-BROKER_WISHES: list[list[Row]] = [
-    [("log.retention.ms", "-1")],
-    [("log.retention.ms", "x")],
-    [("log.retention.ms", "0")],
-    [("log.retention.hours", "5")],
-    [("log.roll.hours", "5")],
-    [("num.partitions", "5")],
-    [("broker.id", "5")],
-    [("max.connections.per.ip", "5")],
-    [("log.message.format.version", "0.10.0")],
-    [("no.such", "5")],
-    [("compression.type", "bogus")],
-    [("min.insync.replicas", "0")],
-    [("message.max.bytes", "-1")],
-    [("log.segment.bytes", "13")],
-    [("log.roll.ms", "0")],
-    [("log.cleanup.policy", "delete,compact")],
-    [("log.cleaner.dedupe.buffer.size", "1")],
-    [("log.cleaner.io.buffer.load.factor", "x")],
-    [("unclean.leader.election.enable", "maybe")],
-    [("background.threads", "4")],
-    [("background.threads", "21")],
-    [("num.recovery.threads.per.data.dir", "0")],
-    [("metric.reporters", "")],
-    [("metric.reporters", "no.such.Class")],
-    [("principal.builder.class", "no.such.Class")],
-    [("ssl.keystore.location", "x")],
-    [("ssl.key.password", "x")],
-    [("ssl.protocol", "TLS")],
-    [("sasl.jaas.config", "x")],
-    [("listener.name.x.ssl.keystore.location", "x")],
-    [("listener.name.x.ssl.keystore.password", "x")],
-    [("listener.name.x.scram.sasl.jaas.config", "x")],
-    [("advertised.listeners", "PLAINTEXT://h:1")],
-    [("leader.replication.throttled.rate", "5")],
-    [("leader.replication.throttled.rate", "x")],
-    [("follower.replication.throttled.rate", "-1")],
-    [("replica.alter.log.dirs.io.max.bytes.per.second", "5")],
-    [],
-]
+SINGLE_WISHES: dict[str, tuple[str, ...]] = {
+    "log.retention.ms": (
+        "-1",
+        "x",
+        "0",
+    ),
+    "log.retention.hours": ("5",),
+    "log.roll.hours": ("5",),
+    "num.partitions": ("5",),
+    "broker.id": ("5",),
+    "max.connections.per.ip": ("5",),
+    "log.message.format.version": ("0.10.0",),
+    "no.such": ("5",),
+    "compression.type": ("bogus",),
+    "min.insync.replicas": ("0",),
+    "message.max.bytes": ("-1",),
+    "log.segment.bytes": ("13",),
+    "log.roll.ms": ("0",),
+    "log.cleanup.policy": ("delete,compact",),
+    "log.cleaner.dedupe.buffer.size": ("1",),
+    "log.cleaner.io.buffer.load.factor": ("x",),
+    "unclean.leader.election.enable": ("maybe",),
+    "background.threads": (
+        "4",
+        "21",
+    ),
+    "num.recovery.threads.per.data.dir": ("0",),
+    "metric.reporters": (
+        "",
+        "no.such.Class",
+    ),
+    "principal.builder.class": ("no.such.Class",),
+    "ssl.keystore.location": ("x",),
+    "ssl.key.password": ("x",),
+    "ssl.protocol": ("TLS",),
+    "sasl.jaas.config": ("x",),
+    "listener.name.x.ssl.keystore.location": ("x",),
+    "listener.name.x.ssl.keystore.password": ("x",),
+    "listener.name.x.scram.sasl.jaas.config": ("x",),
+    "advertised.listeners": ("PLAINTEXT://h:1",),
+    "leader.replication.throttled.rate": (
+        "5",
+        "x",
+    ),
+    "follower.replication.throttled.rate": ("-1",),
+    "replica.alter.log.dirs.io.max.bytes.per.second": ("5",),
+}
+BROKER_WISHES: list[list[Row]] = [*([(name, value)] for name, values in SINGLE_WISHES.items() for value in values), []]
 
 
 def wrong_broker_changes() -> Script:
@@ -74,21 +80,11 @@ def wrong_broker_changes() -> Script:
     return script
 
 
-BROKER_KEYS = [
-    "log.retention.ms",
-    "log.retention.hours",
-    "log.segment.bytes",
-    "log.retention.bytes",
-    "no.such",
-    "other.such",
-    "leader.replication.throttled.rate",
-    "follower.replication.throttled.rate",
-    "listener.name.x.ssl.keystore.location",
-    "ssl.keystore.location",
-    "min.insync.replicas",
-    "log.roll.ms",
-    "log.roll.hours",
-]
+BROKER_KEYS = """
+    log.retention.ms log.retention.hours log.segment.bytes log.retention.bytes no.such other.such
+    leader.replication.throttled.rate follower.replication.throttled.rate listener.name.x.ssl.keystore.location
+    ssl.keystore.location min.insync.replicas log.roll.ms log.roll.hours
+""".split()
 
 
 def changed_broker() -> Script:
@@ -150,8 +146,3 @@ def changed_broker_at_work() -> Script:
         produce("@a", batch(3, 900)),
         fetch(("@a", 0, 0), ("@b", 0, 0)),
     ]
-
-
-RECONFIGURING: dict[str, Callable[[], Script]] = {
-    each.__name__: each for each in (wrong_broker_changes, changed_broker, changed_broker_at_work)
-}

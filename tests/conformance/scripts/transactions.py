@@ -6,7 +6,7 @@ transaction once more, the same way, until that is not refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from minibroker.protocol.errors import ErrorCode
@@ -41,14 +41,8 @@ def find_group(group_id: str = "@g") -> Step:
 
 
 def init(name: str = "p", transactional_id: str = "@t", *, version: int = 1, timeout_ms: int = 60_000) -> Step:
-    return call(
-        "InitProducerId",
-        version,
-        name=name,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=timeout_ms,
-        retry=(*COORDINATOR_IS_NEW, *CONCURRENT),
-    )
+    who: dict[str, Any] = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    return call("InitProducerId", version, name=name, retry=(*COORDINATOR_IS_NEW, *CONCURRENT), **who)
 
 
 def init_once(transactional_id: str = "@t", *, timeout_ms: int = 60_000) -> Step:
@@ -66,19 +60,10 @@ def add(topic: str = "@a", *partitions: int, version: int = 1, **who: Any) -> St
     return call("AddPartitionsToTxn", version, topics=topics, retry=CONCURRENT, **(of() | who))
 
 
-def write(
-    sequence: int,
-    count: int = 2,
-    topic: str = "@a",
-    partition: int = 0,
-    *,
-    epoch: int = 0,
-    name: str = "p",
-    **options: Any,
-) -> Step:
+def write(sequence: int, count: int = 2, topic: str = "@a", *, epoch: int = 0, name: str = "p", **options: Any) -> Step:
     options = {"is_transactional": True, **options}
     given = Batch(records(count), producer=(ProducerOf(name), epoch, sequence), **options)
-    return produce(topic, given, partition, transactional_id="@t")
+    return produce(topic, given, transactional_id="@t")
 
 
 def end(is_commit: bool = True, *, version: int = 1, **who: Any) -> Step:
@@ -102,7 +87,7 @@ def seen(
     return steps
 
 
-def committed_and_aborted() -> Script:
+def transactions_committed_and_aborted() -> Script:
     script: Script = [create("@a"), find(), init()]
     script += [add(), write(0), *seen(), *ended(), *seen()]
     script += [add(), write(2), write(4), *seen(), *ended(False), *seen(offsets=range(9))]
@@ -112,7 +97,7 @@ def committed_and_aborted() -> Script:
     return [*script, fetch(("@a", 0, 0, 150), isolation_level=READ_COMMITTED), fetch(("@a", 0, 5), version=3)]
 
 
-def several_producers() -> Script:
+def transactions_of_several_producers() -> Script:
     """Transactions that lie in each other: the last stable offset is the first that is open."""
     names = ("p", "q", "r")
     who = {name: of(name=name, transactional_id=f"@{name}") for name in names}
@@ -129,7 +114,7 @@ def several_producers() -> Script:
     return script
 
 
-def across_segments() -> Script:
+def transactions_across_segments() -> Script:
     """Aborted transactions that begin in one segment and end in another, read from everywhere in pieces."""
     who = {name: of(name=name, transactional_id=f"@{name}") for name in ("p", "q")}
     script: Script = [create("@a", 1, segment_bytes=700, index_interval_bytes=150)]
@@ -150,7 +135,7 @@ def across_segments() -> Script:
     return [*script, *ended(False, **who["p"]), *seen(offsets=range(0, 60, 4), times=(-1, -2))]
 
 
-def identities() -> Script:
+def transactional_identities() -> Script:
     """Epochs, and who is shut out."""
     script: Script = [create("@a"), find(), init()]
     script += [init_once("@x", timeout_ms=timeout_ms) for timeout_ms in (0, -1, 900_001, 2**31 - 1)]
@@ -164,7 +149,7 @@ def identities() -> Script:
     return script
 
 
-def wrong_order() -> Script:
+def transactions_in_wrong_order() -> Script:
     """What a transactional producer may not do."""
     nobody: dict[str, Any] = {"transactional_id": "@nobody"}
     no_id: dict[str, Any] = {"transactional_id": ""}
@@ -185,7 +170,7 @@ def wrong_order() -> Script:
     return script
 
 
-def markers() -> Script:
+def transaction_markers() -> Script:
     """WriteTxnMarkers from outside: another coordinator, older, newer, wrong."""
 
     def marker(
@@ -221,45 +206,27 @@ def markers() -> Script:
     return [*script, mark(*two), mark(marker(("@a", [1]), epoch=5, name=99)), *seen(offsets=range(0, 14, 2))]
 
 
-def deleted_records() -> Script:
+def transactions_and_deleted_records() -> Script:
     """The start of the log moves into, and past, a transaction."""
     script: Script = [create("@a"), find(), init(), add(), write(0), write(2), delete_records(("@a", 0, 1))]
-    script += [
-        *seen(offsets=(1, 2), times=(-1, -2)),
-        delete_records(("@a", 0, -1)),
-        *seen(offsets=(4,), times=(-1, -2)),
-        write(4),
-        *ended(False),
-    ]
-    return [
-        *script,
-        *seen(offsets=(4, 5, 6), times=(-1, -2)),
-        add(),
-        write(6),
-        delete_records(("@a", 0, -1)),
-        *ended(),
-        *seen(offsets=(9,), times=(-1, -2)),
-    ]
+    script += [*seen(offsets=(1, 2), times=(-1, -2)), delete_records(("@a", 0, -1))]
+    script += [*seen(offsets=(4,), times=(-1, -2)), write(4), *ended(False)]
+    script += [*seen(offsets=(4, 5, 6), times=(-1, -2)), add(), write(6), delete_records(("@a", 0, -1)), *ended()]
+    return [*script, *seen(offsets=(9,), times=(-1, -2))]
 
 
-def parked_readers() -> Script:
+def transactions_and_parked_readers() -> Script:
     """A read_committed fetch waits for the end of the transaction, not for its records."""
 
     def park(connection: str, min_bytes: int = 1) -> Step:
-        return fetch(
-            ("@a", 0, 0),
-            isolation_level=READ_COMMITTED,
-            max_wait_ms=20_000,
-            min_bytes=min_bytes,
-            kind="park",
-            connection=connection,
-        )
+        waits: dict[str, Any] = {"max_wait_ms": 20_000, "min_bytes": min_bytes, "kind": "park"}
+        return fetch(("@a", 0, 0), isolation_level=READ_COMMITTED, connection=connection, **waits)
 
     script: Script = [create("@a"), find(), init(), add(), park("one"), write(0), look("one"), write(2), look("one")]
     return [*script, park("two", min_bytes=200), *ended(), take("one"), take("two")]
 
 
-def offsets() -> Script:
+def transactional_offsets() -> Script:
     """Offsets that count with the transaction: shown by OffsetFetch, and in the way of nobody before."""
 
     def commit(offset: int, topic: str = "@a", *, version: int = 1, metadata: str | None = "m", **who: Any) -> Step:
@@ -280,7 +247,7 @@ def offsets() -> Script:
     return [*script, add_offsets(), *ended(False), fetched()]
 
 
-def bounds_of_aborted_lists() -> Script:
+def transactions_and_bounds_of_aborted_lists() -> Script:
     """An index entry for each batch, and fetches that end right at one: which entry Kafka's search comes by counts."""
     script: Script = [create("@a", 1, index_interval_bytes=1), find(), init(), produce("@a", batch(2))]
     for number in range(6):
@@ -293,7 +260,7 @@ def bounds_of_aborted_lists() -> Script:
     return script
 
 
-def nothing_committed_is_nothing_read() -> Script:
+def transactions_of_which_nothing_is_committed() -> Script:
     """A partition of which nothing may be shown leaves it to the next one to exceed the limits by a batch."""
     script: Script = [create("@a", 3), find(), init(), add(), write(0), produce("@a", batch(), 1)]
     script += [produce("@a", batch(), 2)]
@@ -306,7 +273,7 @@ def nothing_committed_is_nothing_read() -> Script:
     ]
 
 
-def producers_that_cannot_be() -> Script:
+def transactions_of_producers_that_cannot_be() -> Script:
     """Kafka looks at them only in batches it has to build anew."""
     steps = []
     for topic in ("@same", "@anew"):
@@ -314,19 +281,3 @@ def producers_that_cannot_be() -> Script:
             given = batch(producer=producer, is_transactional=is_transactional)
             steps += [produce(topic, given, transactional_id="@t" if is_transactional else None)]
     return [create("@same"), create("@anew", compression_type="gzip"), find(), init(), *steps]
-
-
-TRANSACTIONS: dict[str, Callable[[], Script]] = {
-    "transactions_committed_and_aborted": committed_and_aborted,
-    "transactions_of_several_producers": several_producers,
-    "transactions_across_segments": across_segments,
-    "transactional_identities": identities,
-    "transactions_in_wrong_order": wrong_order,
-    "transaction_markers": markers,
-    "transactions_and_deleted_records": deleted_records,
-    "transactions_and_parked_readers": parked_readers,
-    "transactional_offsets": offsets,
-    "transactions_and_bounds_of_aborted_lists": bounds_of_aborted_lists,
-    "transactions_of_which_nothing_is_committed": nothing_committed_is_nothing_read,
-    "transactions_of_producers_that_cannot_be": producers_that_cannot_be,
-}

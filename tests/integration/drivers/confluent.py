@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -24,29 +17,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
+from tests.integration.drivers.library import Acks, LibraryDriver, Records, Settings, Start
+from tests.integration.drivers.librdkafka import translate
 from tests.integration.drivers.line_protocol import (
     Deadline,
     JsonRecord,
     consumed,
     error_code_of,
     headers_to_bytes,
-    serve,
+    serve_driver,
     to_bytes,
 )
 
-SETTING_NAMES = {
-    "fetch_min_bytes": "fetch.min.bytes",
-    "fetch_max_bytes": "fetch.max.bytes",
-    "fetch_max_wait_ms": "fetch.wait.max.ms",
-    "max_partition_fetch_bytes": "fetch.message.max.bytes",
-    "enable_idempotence": "enable.idempotence",
-    "acks": "acks",
-    "linger_ms": "linger.ms",
-    "max_request_size": "message.max.bytes",
-    "api_version_request": "api.version.request",
-    "broker_version_fallback": "broker.version.fallback",
-}
-SMALLEST_FETCH_MAX_BYTES = 1000  # librdkafka: no less than message.max.bytes, which is no less than this
 ANY_PARTITION = -1
 NOW = 0
 STATISTICS_INTERVAL_MS = 50
@@ -59,38 +41,19 @@ CONFIG_SOURCES = {
 }
 
 
-def translate(settings: dict[str, Any]) -> dict[str, Any]:
-    translated = {SETTING_NAMES[name]: value for name, value in settings.items()}
-    if "fetch.max.bytes" in translated:
-        translated["fetch.max.bytes"] = max(translated["fetch.max.bytes"], SMALLEST_FETCH_MAX_BYTES)
-        translated["message.max.bytes"] = SMALLEST_FETCH_MAX_BYTES
-    return translated
-
-
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     headers: Any = message.headers()  # typed as more than it ever is: a list of names and bytes, or None
     return headers or []
 
 
-class ConfluentDriver:
+class ConfluentDriver(LibraryDriver):
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._producers: dict[tuple[Any, ...], Producer] = {}
-        self._consumers: dict[tuple[Any, ...], Consumer] = {}
-        self._followed: Consumer | None = None
+        super().__init__(bootstrap)
         self._statistics: dict[str, Any] = {}
-        self._admin_client: AdminClient | None = None
 
     # producing
 
-    def produce(
-        self,
-        topic: str,
-        partition: int | None,
-        records: list[JsonRecord],
-        codec: str,
-        settings: dict[str, Any],
-    ) -> list[Any]:
+    def produce(self, topic: str, partition: int | None, records: Records, codec: str, settings: Settings) -> Acks:
         producer = self._producer(codec, settings)
         acked: list[Any] = [None] * len(records)
         errors: list[Any] = []
@@ -116,44 +79,15 @@ class ConfluentDriver:
             raise KafkaException(errors[0])
         return acked
 
-    def _producer(self, codec: str, settings: dict[str, Any]) -> Producer:
-        key = (codec, *sorted(settings.items()))
-        if key not in self._producers:
-            self._producers[key] = Producer(
-                {
-                    "bootstrap.servers": self._bootstrap,
-                    "compression.type": codec,
-                    "message.timeout.ms": 25_000,
-                }
-                | translate(settings)
-            )
-        return self._producers[key]
+    def _new_producer(self, codec: str, settings: Settings) -> Producer:
+        ours = {"bootstrap.servers": self._bootstrap, "compression.type": codec, "message.timeout.ms": 25_000}
+        return Producer(ours | translate(settings))
 
     # consuming
 
-    def consume(
-        self,
-        topic: str,
-        partitions: list[int],
-        start: int | str,
-        count: int,
-        seconds: float,
-        settings: dict[str, Any],
-    ) -> list[JsonRecord]:
-        offset = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(str(start), start)
-        consumer = self._consumer(settings)
-        consumer.assign([TopicPartition(topic, partition, int(offset)) for partition in partitions])
-        try:
-            return self._poll(consumer, count, seconds)
-        finally:
-            consumer.unassign()
-
-    def consume_in_group(
-        self, topic: str, group: str, count: int, seconds: float, settings: dict[str, Any]
-    ) -> list[JsonRecord]:
+    def consume_in_group(self, topic: str, group: str, count: int, seconds: float, settings: Settings) -> Records:
         """Read on from where the group is, or from the beginning, and commit what was read."""
-        config = {"bootstrap.servers": self._bootstrap, "group.id": group, "enable.auto.commit": False}
-        consumer = Consumer(config | {"auto.offset.reset": "earliest"} | translate(settings))
+        consumer = self._new_consumer(settings, {"group.id": group, "auto.offset.reset": "earliest"})
         try:
             consumer.subscribe([topic])
             records = self._poll(consumer, count, seconds)
@@ -162,14 +96,14 @@ class ConfluentDriver:
         finally:
             consumer.close()
 
-    def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
+    def follow(self, topic: str, partition: int, settings: Settings) -> int:
         """Wait until librdkafka's statistics say that the end was found and fetching began."""
         if self._followed is not None:
             self._followed.close()  # its statistics, which nothing takes, would pile up
         self._statistics = {}
         config = {"statistics.interval.ms": STATISTICS_INTERVAL_MS, "stats_cb": self._on_statistics}
         consumer = self._followed = self._new_consumer(settings, config)
-        consumer.assign([TopicPartition(topic, partition, OFFSET_END)])
+        self._assign(consumer, topic, [partition], "end")
         deadline = Deadline(20)
         while True:
             deadline.seconds_left("the end offset")
@@ -178,10 +112,6 @@ class ConfluentDriver:
             state = self._statistics.get("topics", {}).get(topic, {}).get("partitions", {}).get(str(partition), {})
             if state.get("fetch_state") == "active" and state["next_offset"] >= 0:
                 return int(state["next_offset"])
-
-    def next(self, count: int, seconds: float) -> list[JsonRecord]:
-        assert self._followed is not None
-        return self._poll(self._followed, count, seconds)
 
     def offsets_for_times(self, topic: str, partition: int, timestamps_ms: list[int]) -> list[Any]:
         found: list[Any] = []
@@ -194,43 +124,37 @@ class ConfluentDriver:
         low, high = self._consumer({}).get_watermark_offsets(TopicPartition(topic, partition), 20)
         return [low, high]
 
-    def _consumer(self, settings: dict[str, Any]) -> Consumer:
-        key = tuple(sorted(settings.items()))
-        if key not in self._consumers:
-            self._consumers[key] = self._new_consumer(settings, {})
-        return self._consumers[key]
+    def _assign(self, consumer: Consumer, topic: str, partitions: list[int], start: Start) -> None:
+        offset = {"beginning": OFFSET_BEGINNING, "end": OFFSET_END}.get(str(start), start)
+        consumer.assign([TopicPartition(topic, partition, int(offset)) for partition in partitions])
 
-    def _new_consumer(self, settings: dict[str, Any], config: dict[str, Any]) -> Consumer:
+    def _unassign(self, consumer: Consumer) -> None:
+        consumer.unassign()
+
+    def _new_consumer(self, settings: Settings, config: Settings | None = None) -> Consumer:
         ours = {
             "bootstrap.servers": self._bootstrap,
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }
-        return Consumer(ours | translate(settings) | config)
+        return Consumer(ours | translate(settings) | (config or {}))
 
     def _on_statistics(self, text: str) -> None:
         self._statistics = json.loads(text)
 
-    def _poll(self, consumer: Consumer, count: int, seconds: float) -> list[JsonRecord]:
-        deadline = Deadline(seconds)
-        found: list[JsonRecord] = []
-        while len(found) < count:
-            left = deadline.seconds_left(f"{count} records, have {len(found)}")
-            for message in consumer.consume(count - len(found), min(left, 0.05)):
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-                found.append(
-                    consumed(
-                        partition=message.partition() or 0,
-                        offset=message.offset() or 0,
-                        timestamp_ms=message.timestamp()[1],
-                        key=message.key(),
-                        value=message.value(),
-                        headers=headers_of(message),
-                    )
-                )
-        return found
+    def _polled(self, consumer: Consumer, most: int, seconds: float) -> Iterator[JsonRecord]:
+        for message in consumer.consume(most, min(seconds, 0.05)):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            yield consumed(
+                partition=message.partition() or 0,
+                offset=message.offset() or 0,
+                timestamp_ms=message.timestamp()[1],
+                key=message.key(),
+                value=message.value(),
+                headers=headers_of(message),
+            )
 
     # administration
 
@@ -308,15 +232,9 @@ class ConfluentDriver:
         return codes
 
     def _admin(self) -> AdminClient:
-        if self._admin_client is None:
-            self._admin_client = AdminClient({"bootstrap.servers": self._bootstrap})
-        return self._admin_client
-
-
-def main() -> None:
-    driver = ConfluentDriver(sys.argv[1])
-    serve({name: getattr(driver, name) for name in dir(driver) if not name.startswith("_")})
+        admin: AdminClient = self._keep("admin", lambda: AdminClient({"bootstrap.servers": self._bootstrap}))
+        return admin
 
 
 if __name__ == "__main__":
-    main()
+    serve_driver(ConfluentDriver(sys.argv[1]))

@@ -2,25 +2,31 @@
 
     python -m tests.integration.drivers.group_member LIBRARY BOOTSTRAP GROUP TOPIC SETTINGS-AS-JSON
 
-The operations are the methods of `Member`; LIBRARY is kafka-python, confluent-kafka or aiokafka. A topic that begins
+The operations are those of `Member`; LIBRARY is kafka-python, confluent-kafka or aiokafka. A topic that begins
 with `^` is a pattern. Settings have kafka-python's names; assignors are called range, roundrobin, cooperative-sticky.
 What was read is [partition, offset, value as text].
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import select
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 from tests.integration.drivers.line_protocol import JsonRecord, describe_error, serve
+from tests.integration.drivers.stepped import Stepped, new_loop
 
 POLL_SECONDS = 0.05
 REBALANCE_SECONDS = 1.0
 QUICK = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200, "enable_auto_commit": False}
+ASSIGNORS = {
+    "range": "RangePartitionAssignor",
+    "roundrobin": "RoundRobinPartitionAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
 Row = list[Any]
 Settings = dict[str, Any]
 
@@ -33,6 +39,15 @@ class Member:
         self._read: list[Row] = []
         self._failure: JsonRecord | None = None
         self._is_closed = False
+        self.operations = {
+            "assignment": lambda: sorted(each.partition for each in consumer.assignment()),
+            "lost": lambda: consumer.lost,  # every partition that was taken from it since it began, in order
+            "failure": lambda: self._failure,  # what ended its polling, if anything did
+            "records": lambda: self._read,
+            "commit": consumer.commit,
+            "committed": consumer.committed,
+            "close": self._close,
+        }
 
     def poll_until_asked(self) -> None:
         while not select.select([sys.stdin], [], [], 0)[0]:
@@ -44,29 +59,7 @@ class Member:
             except Exception as error:
                 self._failure = describe_error(error)
 
-    def assignment(self) -> list[int]:
-        return sorted(self._consumer.assignment())
-
-    def lost(self) -> list[int]:
-        """Every partition that was taken from it since it began, in order."""
-        lost: list[int] = self._consumer.lost
-        return lost
-
-    def failure(self) -> JsonRecord | None:
-        """What ended its polling, if anything did."""
-        return self._failure
-
-    def records(self) -> list[Row]:
-        return self._read
-
-    def commit(self) -> None:
-        self._consumer.commit()
-
-    def committed(self, partition: int) -> int | None:
-        offset: int | None = self._consumer.committed(partition)
-        return offset
-
-    def close(self) -> None:
+    def _close(self) -> None:
         """Leave the group."""
         self._consumer.close()
         self._is_closed = True
@@ -79,52 +72,71 @@ class KafkaPythonConsumer:
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, settings: Settings) -> None:
-        import kafka
-        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-        from kafka.coordinator.assignors.range import RangePartitionAssignor
-        from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-
-        assignors = {
-            "range": RangePartitionAssignor,
-            "roundrobin": RoundRobinPartitionAssignor,
-            "cooperative-sticky": CooperativeStickyAssignor,
-        }
+        self._library = self._imported()
         self._topic = topic
-        self._partition = kafka.TopicPartition
-        self._consumer = kafka.KafkaConsumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            **{"auto_offset_reset": "earliest"} | QUICK | with_assignor(settings, assignors),
-        )
-        lost: list[int] = []
-        self.lost = lost
+        self.lost: list[int] = []
+        given = {"auto_offset_reset": "earliest"} | QUICK | with_assignor(settings, self._library.__name__)
+        self._consumer = self._made(bootstrap_servers=bootstrap, group_id=group, **given)
+        subscription = {"pattern": topic} if topic.startswith("^") else {"topics": [topic]}
+        self._consumer.subscribe(**subscription, listener=self._listener())
+        self.assignment = self._consumer.assignment
 
-        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+    def _listener(self) -> Any:
+        lost = self.lost
+
+        class Listener(self._library.ConsumerRebalanceListener):  # type: ignore[misc, name-defined]
             def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
                 lost.extend(sorted(each.partition for each in revoked))
 
             def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
                 pass
 
-        self._consumer.subscribe(**subscription(topic), listener=Listener())
+        return Listener()
 
     def poll(self) -> list[Row]:
-        seconds = POLL_SECONDS if self._consumer.assignment() else REBALANCE_SECONDS
-        batches = self._consumer.poll(timeout_ms=int(seconds * 1000))
-        return [[row.partition, row.offset, row.value.decode()] for rows in batches.values() for row in rows]
-
-    def assignment(self) -> list[int]:
-        return [each.partition for each in self._consumer.assignment()]
+        return [[row.partition, row.offset, row.value.decode()] for rows in self._batches().values() for row in rows]
 
     def commit(self) -> None:
         self._consumer.commit()
 
     def committed(self, partition: int) -> int | None:
-        offset: int | None = self._consumer.committed(self._partition(self._topic, partition))
+        offset: int | None = self._consumer.committed(self._library.TopicPartition(self._topic, partition))
         return offset
 
     def close(self) -> None:
         self._consumer.close(autocommit=bool(self._consumer.config["enable_auto_commit"]))
+
+    def _imported(self) -> Any:
+        import kafka
+
+        return kafka
+
+    def _made(self, **settings: Any) -> Any:
+        return self._library.KafkaConsumer(**settings)
+
+    def _batches(self) -> dict[Any, list[Any]]:
+        seconds = POLL_SECONDS if self._consumer.assignment() else REBALANCE_SECONDS
+        found: dict[Any, list[Any]] = self._consumer.poll(timeout_ms=int(seconds * 1000))
+        return found
+
+
+class AiokafkaConsumer(KafkaPythonConsumer):
+    """Its names are kafka-python's. Steps its loop only while it is asked for something: heartbeats go with polls."""
+
+    def close(self) -> None:
+        self._consumer.stop()
+
+    def _imported(self) -> Any:
+        import aiokafka
+
+        return aiokafka
+
+    def _made(self, **settings: Any) -> Any:
+        return Stepped(new_loop(), self._library.AIOKafkaConsumer, **settings)
+
+    def _batches(self) -> dict[Any, list[Any]]:
+        found: dict[Any, list[Any]] = self._consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
+        return found
 
 
 class ConfluentConsumer:
@@ -141,6 +153,7 @@ class ConfluentConsumer:
         translated = {name.replace("_", "."): value for name, value in given.items()}
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group} | translated)
         self._consumer.subscribe([topic], on_revoke=self._on_revoke)
+        self.assignment, self.close = self._consumer.assignment, self._consumer.close
 
     def _on_revoke(self, _: Any, revoked: list[Any]) -> None:
         self.lost += sorted(each.partition for each in revoked)
@@ -157,72 +170,12 @@ class ConfluentConsumer:
             if message.error() is None
         ]
 
-    def assignment(self) -> list[int]:
-        return [each.partition for each in self._consumer.assignment()]
-
     def commit(self) -> None:
         self._consumer.commit(asynchronous=False)
 
     def committed(self, partition: int) -> int | None:
         (found,) = self._consumer.committed([self._partition(self._topic, partition)], 10)
         return None if found.offset < 0 else int(found.offset)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-class AiokafkaConsumer:
-    """Steps its loop only while it is asked for something: heartbeats go out during polls."""
-
-    def __init__(self, bootstrap: str, group: str, topic: str, settings: Settings) -> None:
-        import aiokafka
-        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-        from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-
-        assignors = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
-        self._topic = topic
-        self._partition = aiokafka.TopicPartition
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
-        lost: list[int] = []
-        self.lost = lost
-
-        class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-                lost.extend(sorted(each.partition for each in revoked))
-
-            def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-                pass
-
-        async def start() -> Any:
-            consumer = aiokafka.AIOKafkaConsumer(
-                bootstrap_servers=bootstrap,
-                group_id=group,
-                **{"auto_offset_reset": "earliest"} | QUICK | with_assignor(settings, assignors),
-            )
-            consumer.subscribe(**subscription(topic), listener=Listener())
-            await consumer.start()
-            return consumer
-
-        self._consumer = self._loop.run_until_complete(start())
-
-    def poll(self) -> list[Row]:
-        batches = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000)))
-        return [[row.partition, row.offset, row.value.decode()] for rows in batches.values() for row in rows]
-
-    def assignment(self) -> list[int]:
-        return [each.partition for each in self._consumer.assignment()]
-
-    def commit(self) -> None:
-        self._loop.run_until_complete(self._consumer.commit())
-
-    def committed(self, partition: int) -> int | None:
-        asked = self._partition(self._topic, partition)
-        offset: int | None = self._loop.run_until_complete(self._consumer.committed(asked))
-        return offset
-
-    def close(self) -> None:
-        self._loop.run_until_complete(self._consumer.stop())
 
 
 CONSUMERS = {
@@ -232,22 +185,19 @@ CONSUMERS = {
 }
 
 
-def subscription(topic: str) -> dict[str, Any]:
-    """How kafka-python and aiokafka are told what to read."""
-    return {"pattern": topic} if topic.startswith("^") else {"topics": [topic]}
-
-
-def with_assignor(settings: Settings, assignors: dict[str, Any]) -> Settings:
-    """The settings, with the class of the assignor in place of its name."""
+def with_assignor(settings: Settings, library: str) -> Settings:
+    """The settings, with the library's class of the assignor in place of its name."""
     name = settings.get("partition_assignment_strategy")
-    return settings if name is None else settings | {"partition_assignment_strategy": (assignors[name],)}
+    if name is None:
+        return settings
+    module = import_module(f"{library}.coordinator.assignors.{name.replace('-', '_')}")
+    return settings | {"partition_assignment_strategy": (getattr(module, ASSIGNORS[name]),)}
 
 
 def main() -> None:
     library, bootstrap, group, topic, settings = sys.argv[1:]
     member = Member(CONSUMERS[library](bootstrap, group, topic, json.loads(settings)))
-    operations = {name: getattr(member, name) for name in dir(member) if name[0] != "_" and name != "poll_until_asked"}
-    serve(operations, before_each=member.poll_until_asked)
+    serve(member.operations, before_each=member.poll_until_asked)
 
 
 if __name__ == "__main__":

@@ -15,32 +15,21 @@ import tempfile
 import threading
 from typing import IO, Any
 
-from tests.integration.drivers.line_protocol import DeadlineError, JsonRecord, consumed, serve, to_bytes
+from tests.integration.drivers.library import Acks, Records, Settings, Start
+from tests.integration.drivers.librdkafka import translate
+from tests.integration.drivers.line_protocol import DeadlineError, JsonRecord, consumed, serve_driver, to_bytes
 
 HEADERS_AS_TEXT = "(as kcat prints them)"
 END_OF_RECORD = "end-of-record-5b7c0f"
 KEY_DELIMITER = "=>"
 RECORD_FORMAT = f"%p %o %T %K %S\n%k%s%h{END_OF_RECORD}\n"
-SETTING_NAMES = {
-    "fetch_min_bytes": "fetch.min.bytes",
-    "fetch_max_bytes": "fetch.max.bytes",
-    "fetch_max_wait_ms": "fetch.wait.max.ms",
-    "max_partition_fetch_bytes": "fetch.message.max.bytes",
-    "enable_idempotence": "enable.idempotence",
-}
-SMALLEST_FETCH_MAX_BYTES = 1000
 DELIVERED = re.compile(r"Message delivered to partition (\d+) \(offset (\d+)\)")
 QUERIED = re.compile(r"\[\d+\] offset (-?\d+)")
 
 
-def translate(settings: dict[str, Any]) -> list[str]:
-    arguments = []
-    for name, value in settings.items():
-        if name == "fetch_max_bytes":
-            value = max(value, SMALLEST_FETCH_MAX_BYTES)
-            arguments += ["-X", f"message.max.bytes={SMALLEST_FETCH_MAX_BYTES}"]
-        arguments += ["-X", f"{SETTING_NAMES[name]}={str(value).lower()}"]
-    return arguments
+def options(settings: Settings) -> list[str]:
+    pairs = [f"{name}={str(value).lower()}" for name, value in translate(settings).items()]
+    return [word for pair in pairs for word in ("-X", pair)]
 
 
 def read_record(stream: IO[bytes]) -> JsonRecord | None:
@@ -74,42 +63,23 @@ class KcatDriver:
         self._bootstrap = bootstrap
         self._followed: subprocess.Popen[bytes] | None = None
 
-    def produce(
-        self,
-        topic: str,
-        partition: int | None,
-        records: list[JsonRecord],
-        codec: str,
-        settings: dict[str, Any],
-    ) -> list[Any]:
-        return [self._produce_one(topic, partition, record, codec, settings) for record in records]
-
-    def _produce_one(
-        self, topic: str, partition: int | None, record: JsonRecord, codec: str, settings: dict[str, Any]
-    ) -> list[Any]:
-        if record["timestamp_ms"] is not None:
-            raise ValueError("kcat cannot set a timestamp")
-        command = [
-            "-P",
-            "-t",
-            topic,
-            "-z",
-            codec,
-            "-vv",
-            "-X",
-            "message.timeout.ms=25000",
-            *translate(settings),
-        ]
+    def produce(self, topic: str, partition: int | None, records: Records, codec: str, settings: Settings) -> Acks:
+        command = ["-P", "-t", topic, "-z", codec, "-vv", "-X", "message.timeout.ms=25000", *options(settings)]
         if partition is not None:
             command += ["-p", str(partition)]
+        return [self._produce_one(record, command) for record in records]
+
+    def _produce_one(self, record: JsonRecord, command: list[str]) -> list[Any]:
+        if record["timestamp_ms"] is not None:
+            raise ValueError("kcat cannot set a timestamp")
         for name, value in record["headers"]:
-            command += ["-H", f"{name}={os.fsdecode(to_bytes(value) or b'')}"]
+            command = [*command, "-H", f"{name}={os.fsdecode(to_bytes(value) or b'')}"]
         key, value = to_bytes(record["key"]), to_bytes(record["value"])
         if not value:  # kcat skips an empty file, but takes an empty value after a key on its standard input
-            command += ["-K", KEY_DELIMITER, *(["-Z"] if value is None else [])]
+            command = [*command, "-K", KEY_DELIMITER, *(["-Z"] if value is None else [])]
             said = self._run(command, standard_input=(key or b"") + KEY_DELIMITER.encode() + b"\n").stderr.decode()
         else:
-            command += [] if key is None else ["-k", os.fsdecode(key)]
+            command = command if key is None else [*command, "-k", os.fsdecode(key)]
             with tempfile.NamedTemporaryFile() as value_file:
                 value_file.write(value)
                 value_file.flush()
@@ -120,24 +90,18 @@ class KcatDriver:
         return [int(delivered[1]), int(delivered[2]), None]
 
     def consume(
-        self,
-        topic: str,
-        partitions: list[int],
-        start: int | str,
-        count: int,
-        seconds: float,
-        settings: dict[str, Any],
-    ) -> list[JsonRecord]:
+        self, topic: str, partitions: list[int], start: Start, settings: Settings, count: int, seconds: float
+    ) -> Records:
         where = ["-p", str(partitions[0])] if len(partitions) == 1 else []
-        reader = self._start(["-C", "-t", topic, *where, "-o", str(start), "-c", str(count), *translate(settings)])
+        reader = self._start(["-C", "-t", topic, *where, "-o", str(start), "-c", str(count), *options(settings)])
         return self._read(reader, count, seconds)
 
-    def follow(self, topic: str, partition: int, settings: dict[str, Any]) -> int:
+    def follow(self, topic: str, partition: int, settings: Settings) -> int:
         end = self._query(topic, partition, -1)
-        self._followed = self._start(["-C", "-t", topic, "-p", str(partition), "-o", str(end), *translate(settings)])
+        self._followed = self._start(["-C", "-t", topic, "-p", str(partition), "-o", str(end), *options(settings)])
         return end
 
-    def next(self, count: int, seconds: float) -> list[JsonRecord]:
+    def next(self, count: int, seconds: float) -> Records:
         assert self._followed is not None
         return self._read(self._followed, count, seconds)
 
@@ -174,11 +138,11 @@ class KcatDriver:
         command = ["kcat", "-b", self._bootstrap, "-q", "-u", "-f", RECORD_FORMAT, *arguments]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
-    def _read(self, reader: subprocess.Popen[bytes], count: int, seconds: float) -> list[JsonRecord]:
+    def _read(self, reader: subprocess.Popen[bytes], count: int, seconds: float) -> Records:
         assert reader.stdout is not None
         expire = threading.Timer(seconds, reader.kill)
         expire.start()
-        found: list[JsonRecord] = []
+        found: Records = []
         try:
             while len(found) < count:
                 record = read_record(reader.stdout)
@@ -193,10 +157,5 @@ class KcatDriver:
         return found
 
 
-def main() -> None:
-    driver = KcatDriver(sys.argv[1])
-    serve({name: getattr(driver, name) for name in dir(driver) if not name.startswith("_")})
-
-
 if __name__ == "__main__":
-    main()
+    serve_driver(KcatDriver(sys.argv[1]))

@@ -102,3 +102,8 @@ def serve(operations: dict[str, Operation], before_each: Callable[[], None] | No
             reply = {"error": describe_error(error)}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
+
+
+def serve_driver(driver: object) -> None:
+    """Answer with its public methods."""
+    serve({name: getattr(driver, name) for name in dir(driver) if not name.startswith("_")})

@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka import KafkaProducer, OffsetAndMetadata, TopicPartition
 
-from tests.integration.drivers.line_protocol import serve, to_bytes
+from tests.integration.drivers.line_protocol import serve_driver, to_bytes
 
 
 class TransactionalDriver:
@@ -19,31 +19,17 @@ class TransactionalDriver:
         self._producer = KafkaProducer(bootstrap_servers=self._bootstrap, transactional_id=transactional_id)
         self._producer.init_transactions()
 
-    def begin(self) -> None:
-        self._producer.begin_transaction()
-
     def write(self, topic: str, value: str, partition: int) -> None:
         self._producer.send(topic, to_bytes(value), partition=partition)
-
-    def flush(self) -> None:
-        self._producer.flush()
 
     def send_offset(self, topic: str, offset: int, group: str) -> None:
         offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}
         self._producer.send_offsets_to_transaction(offsets, group)
 
-    def commit(self) -> None:
-        self._producer.commit_transaction()
-
-    def abort(self) -> None:
-        self._producer.abort_transaction()
-
-
-def main() -> None:
-    driver = TransactionalDriver(sys.argv[1])
-    names = ("start", "begin", "write", "flush", "send_offset", "commit", "abort")
-    serve({name: getattr(driver, name) for name in names})
+    def do(self, what: str) -> None:
+        """Call a method that takes nothing: begin, commit or abort the transaction, or flush."""
+        getattr(self._producer, what)()
 
 
 if __name__ == "__main__":
-    main()
+    serve_driver(TransactionalDriver(sys.argv[1]))

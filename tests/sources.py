@@ -1,0 +1,14 @@
+"""Where the source of the project is: its packages, and their files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOOLKIT = "src/minibroker"  # what users touch; beside it in `src` are links to the other packages
+PARTS = ("protocol", "storage", "purgatory", "transcript", "broker", "spark_jobs")
+PACKAGES = (*PARTS, TOOLKIT)
+
+
+def source_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
