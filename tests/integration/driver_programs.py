@@ -9,20 +9,10 @@ import os
 import shutil
 import subprocess
 
-from tests.integration.clients import DRIVERS, UnavailableError, java_driver, python_driver
+from tests.integration.clients import DRIVERS, UnavailableError
 from tests.setup_clients import FRANZ_GO, HOW_TO_PREPARE, KAFKAJS, ROOT, franz_go_driver
 
-JAVA_CLIENT = "3.9.0"  # of Spark's connector
 SOURCES = ROOT.joinpath(*DRIVERS.split("."))
-
-
-def python_program(module: str, library: str) -> list[str]:
-    return [*python_driver(module), library]
-
-
-def java_program(name: str) -> list[str]:
-    """A driver of the Java client."""
-    return java_driver(JAVA_CLIENT, name)
 
 
 def node_program(name: str) -> list[str]:
