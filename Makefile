@@ -15,14 +15,15 @@ SEEDS ?= 1000
 SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast nightly lint check format conformance bench profile clean
+.PHONY: help run serve test test-fast nightly mutants lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
-	@echo "make nightly  conformance, and the tests of which \`make test\` runs a sample"
+	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
+	@echo "make nightly  conformance, mutants, and the tests of which \`make test\` runs a sample"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -60,6 +61,10 @@ nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@$(PYTEST) -m nightly
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
+	@$(BIN)/python -m tests.mutants
+
+mutants: $(VENV)/.dev
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check $(SOURCES)

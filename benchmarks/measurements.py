@@ -1,7 +1,7 @@
 """Measurements: samples of a quantity for each contender, in rounds, and the ratios between them.
 
 Absolute numbers differ from machine to machine and from hour to hour. So contenders run interleaved, and a ratio is
-taken within each round, between runs a few seconds apart; what is reported is the median of those ratios.
+taken within each round, between runs a few seconds apart; the report has the median of those ratios.
 """
 
 from __future__ import annotations

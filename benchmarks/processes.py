@@ -118,7 +118,7 @@ class ServerProcess:
         return self.wait_for_exit()
 
     def wait_for_exit(self, seconds: float = STOP_SECONDS) -> int:
-        """Its exit status. Raises ProcessError when it goes on."""
+        """Wait for its end; return the exit status. Raises ProcessError if it goes on."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:

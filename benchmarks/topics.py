@@ -69,7 +69,7 @@ def delete_topic(broker: Broker, name: str) -> None:
 def fill_topic(
     broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1, backed_bytes: int = 0
 ) -> dict[str, float]:
-    """Produce `count` values of `size_bytes` from a process of its own; what it measured.
+    """Produce `count` values of `size_bytes` from a process of its own; return its measurements.
 
     `backed_bytes` of memory are touched and freed just before (see `benchmarks.load.confluent.back_memory`).
     """

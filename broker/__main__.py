@@ -1,9 +1,8 @@
 """`minibroker serve`: reads the command line, listens, and only then imports the rest.
 
-The order is what makes the start fast: a client may connect 20 ms after the command was given, and waits in the
-backlog for the 100 ms that the imports take. Whatever keeps the broker from starting is one line on standard error
-and status 1, a command that was not understood one line and status 2. SIGTERM and Ctrl-C end it with status 0,
-while it starts too.
+The order makes the start fast: a client may connect 20 ms after the command was given, and waits in the backlog for the
+100 ms of the imports. An error that keeps the broker from starting is one line on standard error and status 1, an
+invalid command one line and status 2. SIGTERM and Ctrl-C end the broker with status 0, also during its start.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ logger = logging.getLogger("minibroker.broker")
 
 
 class StartFailed(Exception):
-    """The broker cannot start; the message says why and what to do, a line for each thing."""
+    """The broker cannot start; the message has a line for each error, with the next step."""
 
 
 class Arguments(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
+    """Prints an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         print(f"minibroker: {message}; see `{self.prog} --help`", file=sys.stderr)
@@ -60,8 +59,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Arguments(
         prog="minibroker serve",
         description="Start a broker. It serves until SIGTERM or Ctrl-C, then stops in order with status 0.",
-        epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command was not understood",
-        allow_abbrev=False,  # a typing error is no other way to write an option
+        epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command is invalid",
+        allow_abbrev=False,  # a typing error must not choose another option
     )
     parser.add_argument(
         "--listen",
@@ -69,9 +68,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=host_and_port,
         help="address to listen on; port 0 takes a free one (default 127.0.0.1:9092)",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="where topics are kept (default ./minibroker-data)")
+    parser.add_argument("--data-dir", metavar="DIR", help="directory of the topics (default ./minibroker-data)")
     parser.add_argument(
-        "--ready-file", metavar="FILE", type=Path, help="written with host:port once requests are answered"
+        "--ready-file", metavar="FILE", type=Path, help="write host:port to this file once the broker answers requests"
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="a server.properties as Kafka has it")
     parser.add_argument(
@@ -100,13 +99,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="MS",
         type=number_of("milliseconds", BUSY_POLL_MS_MAX),
         default=0,
-        help="stay awake so long after a request instead of sleeping at once: half the latency, for up to a whole core "
-        "while requests keep coming; not when others want the core (default 0)",
+        help="poll for this time after a request instead of sleeping at once: half the latency, for up to a whole core "
+        "while requests keep coming; not while other processes want the core (default 0)",
     )
     add_options_of_tests(parser)
-    parser.add_argument(
-        "--check", action="store_true", help="only read the settings, say what is wrong with them, and end"
-    )
+    parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
         *("--log-level",), default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"), help="default INFO"
     )
@@ -114,36 +111,36 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--parent-pid",
         metavar="PID",
         type=int,
-        help="stop when the process that started this one, which is PID, has ended in whatever way",
+        help="stop when process PID, the parent of this one, has ended in any way",
     )
     return parser.parse_args(arguments)
 
 
 def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
-    """What a broker has for those who try their clients against it, and Kafka has not."""
+    """Add the options for tests of clients, which Kafka does not have."""
     parser.add_argument(
         "--control",
         metavar="PATH",
         type=Path,
-        help="make a Unix socket there, from which tests turn this broker's clock and set faults (default none)",
+        help="create a Unix socket there, for tests to advance this broker's clock and make faults (default none)",
     )
     parser.add_argument(
         "--transcript",
         metavar="FILE",
         type=Path,
-        help="record every request and response there, for `minibroker transcript`; goes on behind what is in it",
+        help="record every request and response there, for `minibroker transcript`; appends to an existing file",
     )
     parser.add_argument(
         "--transcript-record-bytes",
         metavar="N",
         type=number_of("bytes", RECORD_BYTES_MAX),
         default=DEFAULT_RECORD_BYTES,
-        help=f"of the records in a request or response, keep this much (default {DEFAULT_RECORD_BYTES})",
+        help=f"keep this much of the records in a request or response (default {DEFAULT_RECORD_BYTES})",
     )
 
 
 def host_and_port(text: str) -> str:
-    """HOST:PORT, the port at least; an empty host is every interface, as in Kafka."""
+    """Check HOST:PORT; an empty host is every interface, as in Kafka."""
     _, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
@@ -151,7 +148,7 @@ def host_and_port(text: str) -> str:
 
 
 def number_of(unit: str, most: int) -> Callable[[str], int]:
-    """What reads an option's number."""
+    """Make the reader of an option's number."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) > most:
@@ -169,7 +166,7 @@ def key_and_value(text: str) -> str:
 
 
 def serve(arguments: list[str]) -> int:
-    """Run a broker until it is told to stop; the exit status."""
+    """Run a broker until a signal stops it; return the exit status."""
     stop_at_once_on_signals()
     options = parse_arguments(arguments)
     try:
@@ -182,8 +179,8 @@ def serve(arguments: list[str]) -> int:
 
 
 def stop_at_once_on_signals() -> None:
-    """For the start: it leaves nothing that needs an end (the next broker replaces a control socket that stays), and an
-    exception could be lost in what is imported."""
+    """Let signals end the process at once during the start: it leaves nothing to clean up (the next broker replaces a
+    control socket that stays), and an imported module could swallow an exception."""
     for number in STOP_SIGNALS:
         signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
 
@@ -195,7 +192,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     )
     if options.parent_pid is not None:
         threading.Thread(target=stop_with_parent, args=[options.parent_pid], daemon=True).start()
-    from minibroker.broker.config.kafka_config import ConfigError, load_config, tell_without_effect
+    from minibroker.broker.config.kafka_config import ConfigError, load_config, log_warnings
 
     try:
         config = load_config(
@@ -208,7 +205,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         )
     except ConfigError as error:
         if options.check:
-            tell_without_effect(error)
+            log_warnings(error)
         raise StartFailed(str(error)) from error
     if options.check:
         return
@@ -230,10 +227,10 @@ def start_and_run(options: argparse.Namespace) -> None:
 
 
 def stop_with_parent(parent_pid: int) -> None:
-    """End the broker, in order, when its parent has ended; even one that was killed cannot leave it behind.
+    """Stop the broker in order when its parent has ended, even if the parent was killed.
 
-    A poll, because nothing else holds everywhere: a pipe from the parent stays open in what the parent forked,
-    and the kernel's parent-death signal comes when the parent's thread ends.
+    It polls, because nothing else works everywhere: a pipe from the parent stays open in other processes that the
+    parent forked, and the kernel's parent-death signal comes when the parent's thread ends.
     """
     while os.getppid() == parent_pid:
         time.sleep(PARENT_POLL_SECONDS)
@@ -242,11 +239,11 @@ def stop_with_parent(parent_pid: int) -> None:
 
 
 def prepare_ready_file(path: Path) -> None:
-    """Remove the file of an earlier run; see that there is a folder for it. Raises StartFailed."""
+    """Remove the file of an earlier run; check that its folder is writable. Raises StartFailed."""
     try:
         path.unlink(missing_ok=True)
         if not os.access(path.absolute().parent, os.W_OK):
-            raise FileNotFoundError(0, "its folder is not there or cannot be written")
+            raise FileNotFoundError(0, "its folder is missing or not writable")
     except OSError as error:
         raise StartFailed(f"cannot write --ready-file {path}: {error.strerror}; name another") from error
 
@@ -302,8 +299,8 @@ def run(
     failures: list[str] = []
 
     def note_signals() -> None:
-        # The loop takes them over when it runs. Those that come before, it gets with `on_ready`; those that come
-        # when the stop has begun change nothing.
+        # The loop handles signals when it runs. `on_ready` passes it the signals that came before; signals after the
+        # stop has begun change nothing.
         for number in STOP_SIGNALS:
             signal.signal(number, lambda number, frame: early.append(number))
 
@@ -335,7 +332,7 @@ def run(
 
 
 def banner(host: str, port: int, data_dir: Path) -> str:
-    """What a person at a terminal wants to copy."""
+    """The lines that a person at a terminal wants to copy."""
     name = "localhost" if host in EVERY_INTERFACE else f"[{host}]" if ":" in host else host
     bootstrap = f"{name}:{port}"
     return f"""

@@ -1,7 +1,7 @@
 """The composition root: builds every part, starts them in order, stops them in reverse.
 
 Start: data directory (lock, recovery) -> topics -> leaders -> sockets -> ready file. Stop: no new connections ->
-requests in hand end, parked ones are answered with what there is -> logs flushed, checkpoints and the clean
+requests in hand end, waiting ones are answered with their results so far -> logs flushed, checkpoints and the clean
 marker written -> directory unlocked.
 """
 
@@ -45,7 +45,7 @@ OnReady = Callable[[str, int], None]  # with host and port of the first listener
 
 
 class BrokerApp:
-    """One broker on one data directory: `load`, then `run`; or, without sockets, `build` and in the end `close`."""
+    """One broker on one data directory: `load`, then `run`; or, without sockets, `build`, and `close` at the end."""
 
     def __init__(
         self, config: KafkaConfig, clock: Clock | None = None, options: ServeOptions = SERVED_AS_KAFKA
@@ -71,7 +71,7 @@ class BrokerApp:
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
 
     def build(self) -> BrokerParts:
-        """Make every part that answers requests; `close` takes them."""
+        """Build the parts that answer requests; pass them to `close` at the end."""
         return build(
             self._config,
             clock=self._clock,
@@ -127,7 +127,7 @@ class BrokerApp:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
     def _faults(self, parts: BrokerParts, open_clients: Callable[[], Iterable[Client]]) -> FaultInjector | None:
-        """With a control socket: what it offers, and the faults that stand around the registry."""
+        """With a control socket, register its calls, and return the injector that wraps the registry."""
         control = self._options.control
         if control is None:
             return None
@@ -137,12 +137,12 @@ class BrokerApp:
         assert isinstance(self._clock, TurnableClock)
         turner = ClockTurner(self._clock)
         faults = FaultInjector(parts.registry, parts.fetch_sessions, open_clients, parts.background)
-        offered: dict[str, Callable[..., object]] = {
+        calls: dict[str, Callable[..., object]] = {
             "clock.advance": turner.advance,
             "clock.now": turner.now,
             **faults.calls,
         }
-        for name, call in offered.items():
+        for name, call in calls.items():
             control.register(name, call)
         return faults
 
@@ -161,16 +161,16 @@ class BrokerApp:
         server.cancel_connections()
 
     def close(self, parts: BrokerParts) -> None:
-        """Flush, write the checkpoints and the clean marker, unlock. A directory that is offline is left as it is."""
+        """Flush, write the checkpoints and the clean marker, unlock. An offline directory stays as it is."""
         if not self._log_manager.is_offline:
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()
 
 
 def settle_memory() -> None:
-    """What start-up made stays for good: keep the collector from walking it with every full collection.
+    """Exclude the objects of the start from garbage collection: they live as long as the broker.
 
-    Not collected before: that is 20 ms of the start, for the 300 KB of garbage that imports leave.
+    There is no collection before: it would take 20 ms of the start, for the 300 KB of garbage that imports leave.
     """
     gc.freeze()
     gc.enable()

@@ -43,12 +43,12 @@ from minibroker.broker.upkeep.background import Background
 from minibroker.storage.data_dir.log_manager import LogManager
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
-PRODUCER_IDS_END = 1 << 62  # greater ones a client has thought up
+PRODUCER_IDS_END = 1 << 62  # a broker never gives out greater ones
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """What answers requests. `start_tasks` makes time pass for it."""
+    """The parts that answer requests, and `start_tasks`, which starts their timers and background work."""
 
     config: KafkaConfig
     timers: TimerLoop
@@ -61,13 +61,13 @@ class BrokerParts:
     registry: ApiRegistry
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
-        """Start what requests wait for: timers, background work, the look for followers that lag."""
+        """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
         nursery.start_soon(self.timers.run)
         nursery.start_soon(self.background.run)
         nursery.start_soon(self._watch_followers)
 
     async def _watch_followers(self) -> None:
-        """Each half of replica.lag.time.max.ms, have followers that lag leave the in-sync replicas."""
+        """Remove lagging followers from the in-sync replicas, each half of replica.lag.time.max.ms."""
         while True:
             self.replica_manager.drop_lagging_replicas()
             await trio.sleep(max(1, self.config.replica_lag_time_max_ms // 2) / 1000)
@@ -76,7 +76,7 @@ class BrokerParts:
 def build(
     config: KafkaConfig, *, clock: Clock, log_manager: LogManager, store: TopicStore, dynamic_config: DynamicConfig
 ) -> BrokerParts:
-    """Build every part on what is loaded, and lead every partition there is."""
+    """Build all parts on the loaded data directory, and lead all partitions."""
     timers = TimerLoop(clock)
     background = Background()
     metadata_cache = MetadataCache(config.broker_id, store.cluster_id)
@@ -178,7 +178,7 @@ def coordinator_log(
     required_acks: int,
     timeout_ms: int,
 ) -> CoordinatorLog:
-    """The internal topic of a coordinator; the controller makes it when it is first wanted."""
+    """Build the log of a coordinator on its internal topic, which the controller creates at its first use."""
 
     def partition_count() -> int | None:
         known = metadata_cache.topics.get(topic)
@@ -195,7 +195,7 @@ def coordinator_log(
 
 
 def highest_producer_id(replica_manager: ReplicaManager, transactions: TransactionCoordinator) -> int:
-    """Of all producers that left a trace, -1 for none: Kafka keeps in ZooKeeper which ids it has given."""
+    """Return the highest producer id in logs and transactions, -1 for none: Kafka keeps its ids in ZooKeeper."""
     logs = [partition.log for partition in replica_manager.partitions.values()]
     known = {producer_id for log in logs for producer_id in log.producer_state.producers}
     known |= {transaction.metadata.producer_id for transaction in transactions.transactions.values()}

@@ -1,9 +1,9 @@
 """How a request waits: `Pending`, a value that is not known yet, from the purgatory to the connection.
 
-What cannot be answered at once returns a Pending. Nothing runs meanwhile, no task and no coroutine. What ends the wait
-(an append, a follower's fetch, the last member to join, a deadline) resolves it, and every step that `then` has added
-runs in that call, down to the connection's send. A plain value stays a plain value all the way: only `then`, the
-function, looks at which of the two it has.
+A function that cannot answer at once returns a Pending. During the wait no task or coroutine runs for it. The event
+that ends the wait (an append, a follower's fetch, the last member to join, a deadline) resolves the Pending, and every
+step added by `then` runs in that call, down to the connection's send. A value that is known stays a plain value: only
+the function `then` distinguishes the two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ U = TypeVar("U")
 
 
 class Abandonable(Protocol):
-    """What a Pending comes from, where it need not go on once its value is of no use."""
+    """The source of a Pending, which can stop its work if the value is no longer needed."""
 
     def abandon(self) -> object: ...
 
@@ -30,8 +30,8 @@ class Abandonable(Protocol):
 class Pending(Generic[T]):
     """A value that one follower takes: a step (`then`), a connection (`when_known`) or a task (`wait`).
 
-    A value that has no `source` comes whether or not it is wanted: a transaction that was decided is completed, a
-    commit that was appended counts, even if the client has hung up.
+    Abandoning a Pending without a `source` does not stop its work: a decided transaction is completed, and an appended
+    commit counts, even if the client has hung up.
     """
 
     __slots__ = ("_error", "_follow", "_following", "_recover", "_source", "_value", "is_known")
@@ -46,7 +46,7 @@ class Pending(Generic[T]):
         self._following: Pending[Any] | None = None
 
     def resolve(self, value: T | Pending[T]) -> None:
-        """Make the value known, or let it be that of another Pending. Only the first counts."""
+        """Make the value known, or take over that of another Pending. Only the first call counts."""
         if isinstance(value, Pending):
             self._source = value
             value.when_known(partial(self._take, value))
@@ -55,22 +55,22 @@ class Pending(Generic[T]):
             self._become_known()
 
     def fail(self, error: Exception) -> None:
-        """Make it known that there is no value: `result` and `wait` raise `error`."""
+        """End without a value: `result` and `wait` raise `error`."""
         if self.is_known:
             return
         self._error = error
         if self._follow is None and self._following is None:
-            logger.error("a value that nothing waits for failed: a defect of minibroker", exc_info=error)
+            logger.error("a Pending without a follower failed: a defect of minibroker", exc_info=error)
         self._become_known()
 
     def result(self) -> T:
-        """The value, once it is known. Raises what it failed with."""
+        """Return the value, once it is known. Raises the error of a failed Pending."""
         if self._error is not None:
             raise self._error
         return cast(T, self._value)
 
     def outcome(self) -> T | Pending[T]:
-        """The value if it is known by now, else this. Raises as `result`."""
+        """Return the value if it is known, else this Pending. Raises as `result`."""
         return self.result() if self.is_known else self
 
     @overload
@@ -86,7 +86,7 @@ class Pending(Generic[T]):
     def then(
         self, follow: Callable[[T], Any], recover: Callable[[Exception], U | Pending[U]] | None = None
     ) -> Pending[U]:
-        """What `follow` makes of the value, or `recover` of an error; without `recover` an error is passed on."""
+        """Return a Pending of the result of `follow` on the value, or of `recover` on an error, else of the error."""
         assert self._follow is None, "a Pending has one follower"
         following: Pending[U] = Pending(self)
         self._follow, self._recover, self._following = follow, recover, following
@@ -95,18 +95,18 @@ class Pending(Generic[T]):
         return following
 
     def recovered(self, recover: Callable[[Exception], T | Pending[T]]) -> Pending[T]:
-        """The value, or what `recover` makes of an error."""
+        """Return a Pending of the value, or of the result of `recover` on an error."""
         return self.then(lambda value: value, recover)
 
     def when_known(self, call: Callable[[], object]) -> None:
-        """Have `call` called once, as soon as `result` can be asked for."""
+        """Call `call` once, as soon as `result` is available."""
         assert self._follow is None, "a Pending has one follower"
         self._follow = call
         if self.is_known:
             self._become_known()
 
     def abandon(self) -> None:
-        """Take no value. Its source may end the wait; steps on the way run if a value comes all the same."""
+        """Give up the value, and let the source end the wait; the steps still run if a value comes."""
         if self.is_known:
             return
         if self._following is None:
@@ -115,7 +115,7 @@ class Pending(Generic[T]):
             self._source.abandon()
 
     async def wait(self) -> T:
-        """Have this task wait for the value; abandon it when the task is cancelled. Raises as `result`."""
+        """Wait for the value in this task; abandon it if the task is cancelled. Raises as `result`."""
         if not self.is_known:
 
             def leave(_: object) -> trio.lowlevel.Abort:
@@ -158,5 +158,5 @@ class Pending(Generic[T]):
 
 
 def then(outcome: T | Pending[T], follow: Callable[[T], U | Pending[U]]) -> U | Pending[U]:
-    """What `follow` makes of a value: at once where it is known, else when it will be."""
+    """Return the result of `follow` on the value: at once if it is known, else a Pending of it."""
     return outcome.then(follow) if type(outcome) is Pending else follow(cast(T, outcome))

@@ -1,4 +1,4 @@
-"""What a broker is started with besides its configuration: options that Kafka has not. Imported before listening."""
+"""The options of a broker's start that Kafka does not have, besides its configuration. Imported before listening."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class ServeOptions(NamedTuple):
-    """`control` lets tests turn the clock and set faults; `recorder` writes a transcript. Whoever made them closes
-    them. `busy_poll_ms`: stay awake so long after a request."""
+    """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
+    `busy_poll_ms`: poll for that time after a request, instead of sleeping."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None

@@ -1,7 +1,7 @@
-"""The table of APIs: key, request, response; and a whole frame to a Request, a response to the bytes of a frame.
+"""The table of APIs: key, request, response. Decodes a frame to a Request, and encodes a response to a frame.
 
-Both halves of an API have the same versions, checked here at import. A broker serves every row, by one handler each
-(`broker/apis/routes.py`). What else there is to know of an API is read off its messages.
+Request and response of an API have the same versions, checked at import. A broker has one handler for every row
+(`broker/apis/routes.py`). All other facts of an API are derived from its messages.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class Api(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Kafka's name of the API, as ApiVersions and the documentation spell it."""
+        """Kafka's name of the API, as in its documentation."""
         return self.request.name.removesuffix("Request")
 
     @property
     def versions(self) -> tuple[int, int]:
-        """First and last."""
+        """The first and the last version."""
         return self.request.first_version, self.request.last_version
 
     def until(self, last: int) -> Api:
-        """The same without the versions after `last`."""
+        """Return the API without the versions after `last`."""
         return Api(self.key, self.request.until(last), self.response.until(last))
 
 
@@ -163,7 +163,7 @@ class Request:
 
 
 def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE) -> Request:
-    """A request of one of `apis`. Raises KafkaProtocolError; trailing bytes are ignored, as kafka 2.0.1 does."""
+    """Decode a request of one of `apis`; ignore trailing bytes, as kafka 2.0.1 does. Raises KafkaProtocolError."""
     try:
         key, version, correlation_id, size = HEADER.unpack_from(frame)
     except struct.error:
@@ -207,7 +207,7 @@ def response_has_tags(api: Api, version: int) -> bool:
 
 
 def encode_response(request: Request, body: Any) -> list[Any]:
-    """The frame, its size in front: bytes, and the Records objects that are not bytes between them."""
+    """Encode a frame with its size: bytes, and between them the Records objects that are not bytes."""
     api = API_TABLE[request.api_key]
     chunks = api.response.encode(request.api_version, body)
     head = b"\0" if response_has_tags(api, request.api_version) else b""
@@ -225,7 +225,7 @@ def encode_response(request: Request, body: Any) -> list[Any]:
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Any) -> bytes:
-    """A whole frame, its size in front."""
+    """Encode a whole frame with its size."""
     api = API_TABLE[api_key]
     name = b"" if client_id is None else client_id.encode()
     header = HEADER.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
@@ -236,7 +236,7 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 
 
 def decode_response(api_key: int, version: int, frame: bytes | bytearray) -> tuple[int, Any]:
-    """Correlation id and body of a frame without its size."""
+    """Decode a frame without its size to correlation id and body."""
     api = API_TABLE[api_key]
     (correlation_id,) = struct.unpack_from(">i", frame)
     position = CORRELATION_BYTES

@@ -1,6 +1,6 @@
 """The statements that decode a message: from a buffer to NamedTuples.
 
-Every length and count is checked against what is left before anything is made of it. What a frame lacks at its
+Every length and count is checked against the bytes left before its value is made. What a frame lacks at its
 end shows as an IndexError or struct.error; the caller takes any exception for a malformed message.
 """
 
@@ -14,7 +14,7 @@ from minibroker.protocol.codegen import Source, fixed_format, join
 from minibroker.protocol.primitives import Sized
 from minibroker.protocol.schema import Array, Decoder, Field, Message, Row
 
-STRING_LENGTH = "h"  # where it is no varint
+STRING_LENGTH = "h"  # of versions without varints
 VARINT_BYTE = "B"  # an unsigned varint's first byte, nearly always all of it
 
 
@@ -40,7 +40,7 @@ class DecoderWriter:
         self._pending: list[tuple[str, str]] = []
 
     def row(self, path: str, fields: Sequence[Field], depth: int) -> str:
-        """Read the fields of one row; the expression that makes it."""
+        """Read the fields of one row; return the expression that makes it."""
         values = []
         tagged = []
         for field in fields:
@@ -64,7 +64,7 @@ class DecoderWriter:
         return self._source.constant("default", field.default)
 
     def _tagged_fields(self, path: str, tagged: Sequence[tuple[Field, str]], depth: int) -> None:
-        """Read the end of a struct. There nearly always are none: their count is read with what stands before it."""
+        """Read the tagged fields. There are nearly always none, so their count is read with the field before it."""
         line, fresh = self._source.line, self._source.fresh
         count = fresh("n")
         self._pending.append((count, VARINT_BYTE))
@@ -105,7 +105,7 @@ class DecoderWriter:
         return self._array(kind, path, depth)
 
     def _prefix(self, fixed: str, depth: int) -> str:
-        """Read a length or count, together with what is pending; the variable that holds it, -1 for null."""
+        """Read a length or count together with the pending fields; return its variable, -1 for null."""
         length = self._source.fresh("n")
         self._pending.append((length, VARINT_BYTE if self._is_flexible else fixed))
         self._flush(depth)
@@ -166,7 +166,7 @@ class DecoderWriter:
         line(depth + 1, f"{elements}.append({value})")
 
     def _rows(self, kind: Array, path: str, rows: str, count: str, depth: int) -> None:
-        """Rows that are all of one size are read at once; of a flexible version, if none of them has a tagged field."""
+        """Read rows of one size at once; in a flexible version, if none of them has tagged fields."""
         line, source = self._source.line, self._source
         live = [field for field in kind.fields if field.is_in(self._version) and field.tag is None]
         formats = [fixed_format(field.kind) for field in live]
@@ -179,7 +179,7 @@ class DecoderWriter:
                 line(depth, f"if {stop} > end: malformed({f'rows of {path}'!r})")
                 self._rows_at_once(kind, path, rows, layout, stop, depth)
                 return
-            # The first row's count of tags is where it must be; if that is 0, so is the second's, and so on.
+            # The first row's count of tagged fields is in place; if it is 0, so is the second's, and so on.
             is_plain = f"{stop} <= end and not any(buf[pos + {layout.size - 1}:{stop}:{layout.size}])"
             line(depth, f"if {is_plain}:")
             self._rows_at_once(kind, path, rows, layout, stop, depth + 1)

@@ -37,7 +37,7 @@ def generate_encoder(message: Message, version: int) -> Encoder:
 
 
 class TaggedFields:
-    """The end of a struct, as one more thing to write behind its fields."""
+    """The tagged fields, as one more item to write after the fields."""
 
     def __init__(self, fields: Sequence[tuple[Field, str]]) -> None:
         self.fields = fields
@@ -87,7 +87,7 @@ class EncoderWriter:
         self._flush(depth + 1)
 
     def _records_then(self, name: str, rest: Sequence[tuple[Any, str]], depth: int) -> None:
-        """Records that are empty are only a length; others are handed out as they are, between what is encoded."""
+        """Write empty records as a length only; return others as they are, between the encoded chunks."""
         size = self._source.fresh("n")
         self._source.line(depth, f"{size} = records_size({name}) if {name} else 0")
         without = self._open_branches(f"if not {size}:", depth)
@@ -104,7 +104,7 @@ class EncoderWriter:
         return list(self._pending)
 
     def _close_branch(self, pending: list[tuple[str, str]], depth: int) -> None:
-        """End the first branch and begin the other, with what was pending before both."""
+        """End the first branch and begin the other, with the values that were pending before both."""
         self._flush(depth + 1)
         self._pending = pending
         self._source.line(depth, "else:")
@@ -135,7 +135,7 @@ class EncoderWriter:
         return ("-1", "h" if isinstance(kind, Sized) and kind.kind == "string" else "i")
 
     def _prefix(self, expression: str, fixed: str, depth: int) -> None:
-        """Write a length or count, together with what is pending; a varint as one byte where it is no more."""
+        """Write a length or count together with the pending values; a varint of one byte as that byte."""
         if not self._is_flexible:
             self._pending.append((expression, fixed))
             self._flush(depth)
@@ -171,7 +171,7 @@ class EncoderWriter:
             self.row(kind.fields, element, depth + 1)
 
     def _tagged_fields(self, fields: Sequence[tuple[Field, str]], depth: int) -> None:
-        """Write the end of a struct. It nearly always is the count 0, packed with what stands before it."""
+        """Write the tagged fields. They are nearly always the count 0, packed with the value before it."""
         if not fields:
             self._pending.append(("0", "B"))
             return
@@ -218,7 +218,7 @@ def is_records(kind: Any) -> bool:
 
 
 def is_little(parts: Sequence[tuple[Any, str]]) -> bool:
-    """Whether what follows a value may be written twice."""
+    """Whether the fields after a value may be written twice."""
     varying = [kind for kind, _ in parts if fixed_format(kind) is None]
     return len(varying) <= MAX_REPEATED_FIELDS and not any(isinstance(kind, Array | Row) for kind in varying)
 

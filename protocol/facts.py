@@ -1,6 +1,6 @@
-"""A batch or a record as a row of facts: a dict under Kafka's names, with values that JSON has.
+"""A batch or a record as a row of facts: a dict with Kafka's names and values for JSON.
 
-`minibroker dump-log` prints it from a file, `minibroker transcript` from a frame.
+`minibroker dump-log` prints rows from a file, `minibroker transcript` from a frame.
 """
 
 from __future__ import annotations

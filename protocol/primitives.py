@@ -1,15 +1,14 @@
-"""Kafka's wire types as constructs: what a schema is written in, and what its generated codecs are tested against.
+"""Kafka's wire types as constructs: the types of schemas, and the reference for tests of the generated codecs.
 
-Lengths and counts are checked against the bytes that are left before anything is made of them: a count of two
-billion in a frame of fifty bytes is an error, not an allocation.
+Lengths and counts are checked against the remaining bytes before any allocation: a count of two billion in a frame of
+fifty bytes is an error.
 
-Three types are written one way before a message's flexible version and another way after it (KIP-482): strings,
-bytes and arrays have fixed-size prefixes at first, then unsigned varints of length + 1, 0 meaning null. Schemas name
-the type; `schema.py` asks it for the construct of a version. Fields with a tag follow at the end of their struct, and
-only those that are not at their defaults.
+Strings, bytes and arrays change with a message's first flexible version (KIP-482): before it they have fixed-size
+prefixes, from it on unsigned varints of length + 1, with 0 for null. Schemas name the type; `schema.py` asks it for the
+construct of a version. Tagged fields follow at the end of their struct, and only those that are not at their defaults.
 
-`TopicName`, `ErrorCode16` and their like are wire types with a meaning: a String that is the name of a topic. On the
-wire they are what they wrap; whoever reads a declaration finds by them what a message is about.
+`TopicName`, `ErrorCode16` and the like are wire types with a meaning, such as a String that is the name of a topic. The
+meaning does not change the wire format; it names the subject of a message for the code that derives rules from it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 Boolean = Flag
-# Its 16 bytes, as `uuid.UUID.bytes` has them.
+# 16 bytes, as in `uuid.UUID.bytes`.
 Uuid = FixedBytes(16)
 ZERO_UUID = bytes(16)
 LARGEST_VARINT = 2**31
@@ -54,7 +53,7 @@ LONGEST_STRING_BYTES = 32_767
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name, everywhere."""
+    """The name of a partition."""
 
     topic: str
     partition: int
@@ -64,7 +63,7 @@ class TopicPartition(NamedTuple):
 
 
 class Sized:
-    """A string, or bytes, with a length in front. `kind` is 'string', 'bytes' or 'records'."""
+    """A string or bytes, after a length. `kind` is 'string', 'bytes' or 'records'."""
 
     def __init__(self, kind: str, *, is_nullable: bool) -> None:
         self.kind = kind
@@ -83,12 +82,12 @@ String = Sized("string", is_nullable=False)
 NullableString = Sized("string", is_nullable=True)
 Bytes = Sized("bytes", is_nullable=False)
 NullableBytes = Sized("bytes", is_nullable=True)
-# A payload that is not looked into: decoded to a view of the frame, encoded as the object that was given.
+# An opaque payload: decoded to a view of the frame, encoded as the given object.
 Records = Sized("records", is_nullable=True)
 
 
 class Meaning(Enum):
-    """What the value of a field is, whatever the field is called."""
+    """The meaning of a field's value, independent of the field's name."""
 
     ERROR_CODE = "error code"
     ERROR_MESSAGE = "error message"
@@ -98,16 +97,16 @@ class Meaning(Enum):
     GROUP = "group"
     TRANSACTIONAL_ID = "transactional id"
     PRODUCER_ID = "producer id"
-    COORDINATOR_TYPE = "coordinator type"  # of which kind the coordinator keys are
+    COORDINATOR_TYPE = "coordinator type"  # of the coordinator keys beside it
     COORDINATOR_KEY = "coordinator key"  # a group, or a transactional id
-    RESOURCE_TYPE = "resource type"  # of which kind the resource names beside it are
+    RESOURCE_TYPE = "resource type"  # of the resource names beside it
     RESOURCE_NAME = "resource name"  # a topic, or a broker's id
     API_KEY = "API key"
     ISOLATION_LEVEL = "isolation level"
 
 
 class Semantic:
-    """A wire type with a meaning; a field that is declared with it has both."""
+    """A wire type with a meaning, for the declaration of a field."""
 
     def __init__(self, wire: Construct | Sized, meaning: Meaning) -> None:
         self.wire = wire
@@ -140,7 +139,7 @@ def bytes_left(stream: io.BytesIO) -> int:
 
 
 class UnsignedVarIntConstruct(Construct):  # type: ignore[misc]
-    """Seven bits a byte, the lowest first; at most five bytes, and no more than a length + 1 can be."""
+    """Seven bits a byte, the lowest first; five bytes at most, and not above the greatest length + 1."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         value = 0
@@ -247,19 +246,19 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
 
 
 class TaggedField(NamedTuple):
-    """A field that is on the wire only where it is not at its default."""
+    """A field that is on the wire only if it is not at its default."""
 
     name: str
     construct: Construct
     default: Any
 
     def is_at_default(self, value: Any) -> bool:
-        """An empty array is, whatever holds it."""
+        """Whether the value is the default; any empty sequence is, for an array."""
         return bool((tuple(value) if isinstance(value, list) else value) == self.default)
 
 
 class TaggedFieldsConstruct(Construct):  # type: ignore[misc]
-    """The end of every struct of a flexible version: its fields with a tag, by name. Unknown tags are skipped."""
+    """The end of each struct in a flexible version: its tagged fields, by name. Unknown tags are skipped."""
 
     def __init__(self, fields: Mapping[int, TaggedField]) -> None:
         super().__init__()

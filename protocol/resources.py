@@ -1,7 +1,7 @@
-"""Which resources a message names, read off its declaration: topics, groups, transactional ids, the cluster.
+"""Finds the resources that a message names, by its declaration: topics, groups, transactional ids, the cluster.
 
-It is what an authorizer has to ask about a request, and what a transcript calls it. A name whose type is in a field
-beside it (of a config resource, of coordinator keys) has the type that this says.
+An authorizer needs them for a request, and a transcript shows them. Some names have their type in a field beside them:
+config resources and coordinator keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minibroker.protocol.schema import Array, Field, Message, place_of
 
 
 class ResourceType(IntEnum):
-    """What rights are given for, in Kafka's numbers."""
+    """The types of resources that have access rights, in Kafka's numbers."""
 
     TOPIC = 2
     GROUP = 3
@@ -29,9 +29,9 @@ class Resource(NamedTuple):
     name: str
 
 
-CLUSTER_NAME = "kafka-cluster"  # the only one there is, whichever broker is named
+CLUSTER_NAME = "kafka-cluster"  # for every broker's id: there is only one cluster
 
-# The type of a name by its meaning; or the meaning of the field beside it, and the type for each of its values.
+# TYPES: the type of a name by its meaning. TYPED_BESIDE: the meaning of the field beside it, and the type by its value.
 TYPES = {
     Meaning.TOPIC: ResourceType.TOPIC,
     Meaning.GROUP: ResourceType.GROUP,
@@ -47,7 +47,7 @@ TYPED_BESIDE: dict[Meaning, tuple[Meaning, Mapping[int, ResourceType]]] = {
 
 
 class NameField(NamedTuple):
-    """A field of names: `rows` leads to its row, array by array; `types` is by the value at `type_place`."""
+    """A field of names: `rows` are the places of the arrays around it; `types` is by the value at `type_place`."""
 
     rows: tuple[int, ...]
     place: int
@@ -67,18 +67,18 @@ class NameField(NamedTuple):
             for name in (value or ()) if self.is_array else (value,):
                 if resource_type is ResourceType.CLUSTER:
                     yield Resource(resource_type, CLUSTER_NAME)
-                elif name is not None:  # null: named by an id, or not at all
+                elif name is not None:  # null: named by an id, or not named
                     yield Resource(resource_type, name)
 
 
 def resources_named(message: Message, version: int, body: Any) -> Iterator[Resource]:
-    """Each as often as it is named. What asks for all there are, by null or by nothing, names none."""
+    """Yield each resource as often as it is named; none for a request for all of them."""
     for field in name_fields(message, version):
         yield from field.resources(body)
 
 
 def resource_types(message: Message) -> set[ResourceType]:
-    """The types that a message can name in one of its versions."""
+    """The types of resources that some version of a message can name."""
     versions = range(message.first_version, message.last_version + 1)
     return {each for version in versions for field in name_fields(message, version) for each in field.types.values()}
 

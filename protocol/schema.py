@@ -8,13 +8,13 @@
         flexible=12,
     )
 
-`message.struct(version)` is the construct of a version: the readable truth. What runs is generated from the same
-fields by `codegen_decoder.py` and `codegen_encoder.py`, for a version when it is first used; a test holds both against
-each other. Values are NamedTuples with every field of every version: an absent one decodes to its default, and is not
+`message.struct(version)` is the construct of a version: the readable reference. `codegen_decoder.py` and
+`codegen_encoder.py` generate the codecs that run from the same fields, when a version is first used; a test compares
+both. Values are NamedTuples with every field of every version; an absent field decodes to its default, and is not
 encoded.
 
-What a field means (an error code, a topic) is declared with its type, and is its `meaning`: what follows from that for
-an API is read off its messages, not written down again.
+The type of a field declares its `meaning` too (an error code, a topic): rules that follow from it are derived from the
+messages, and not repeated for each API.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from minibroker.protocol.primitives import (
 )
 
 FOREVER = 2**15
-# A malformed value is decoded a second time, slowly, to say what is wrong with it: this takes 3 ms at most.
+# A malformed value up to this size is decoded a second time, slowly, for a better error: this takes 3 ms at most.
 MAX_EXPLAINED_BYTES = 8 * 1024
 
 
 class Life:
-    """In which versions a field is on the wire, and what it is where it is not; its tag, if it has one; since when
-    it may be null."""
+    """The versions in which a field is on the wire, its default in all others, its tag if it has one, and the first
+    version in which it may be null."""
 
     def __init__(self, first: int, last: int, default: Any, *, tag: int | None = None, null_first: int = 0) -> None:
         self.first = first
@@ -78,7 +78,7 @@ def since(first: int, *, default: Any = None, until: int = FOREVER) -> Life:
 
 
 def default(value: Any) -> Life:
-    """On the wire in every version; `value` where a value of the message is made without it."""
+    """On the wire in every version; `value` if a message is made without it."""
     return Life(0, FOREVER, value)
 
 
@@ -88,7 +88,7 @@ def until(last: int, *, default: Any = None) -> Life:
 
 
 def tagged(tag: int, *, since: int, default: Any = None, until: int = FOREVER) -> Life:
-    """Of the flexible versions from `since` on: at the end of its struct, and only if it is not `default`.
+    """In flexible versions from `since` on: at the end of its struct, and only if it is not `default`.
 
     A tagged field that this broker neither reads nor sends needs no declaration: unknown tags are skipped.
     """
@@ -96,12 +96,12 @@ def tagged(tag: int, *, since: int, default: Any = None, until: int = FOREVER) -
 
 
 def null_since(first: int) -> Life:
-    """Of a nullable kind: before version `first` it may not be null yet."""
+    """For a nullable kind: not null before version `first`."""
     return Life(0, FOREVER, None, null_first=first)
 
 
 class Row:
-    """Fields that belong together, once. As a tagged field it is None where it is absent."""
+    """A struct of fields, not repeated. As a tagged field it is None if it is absent."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields = fields
@@ -140,8 +140,8 @@ def array_of(element: Any, *, is_nullable: bool = False) -> Array:
 
 
 class Field:
-    """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row; `meaning` what its value is, or each of
-    its elements."""
+    """One field: `kind` is a fixed-size construct, a Sized, an Array or a Row; `meaning` is that of its value, or of
+    each element."""
 
     __slots__ = ("default", "first", "kind", "last", "meaning", "name", "null_first", "tag")
 
@@ -173,7 +173,7 @@ class Field:
         return self.first <= version <= self.last
 
     def kind_in(self, version: int) -> Any:
-        """Its kind, without null where that may not be yet."""
+        """Its kind in a version; not nullable in versions that do not allow null yet."""
         kind = self.kind
         if version >= self.null_first:
             return kind
@@ -186,7 +186,7 @@ class Field:
 
 
 def as_field(declared: Any) -> Field:
-    """What `"name" / kind` gave, as a Field."""
+    """Turn the result of `"name" / kind` into a Field."""
     if isinstance(declared, Field):
         return declared
     name, given = (declared.name, declared.subcon) if isinstance(declared, Renamed) else declared
@@ -195,7 +195,7 @@ def as_field(declared: Any) -> Field:
 
 
 def parts_of(given: Any) -> tuple[Any, Meaning | None]:
-    """What is on the wire, and what it means."""
+    """Split a type into its wire type and its meaning."""
     if isinstance(given, Semantic):
         return given.wire, given.meaning
     return given, given.meaning if isinstance(given, Array) else None
@@ -248,7 +248,7 @@ Encoder = Callable[[Any], list[Any]]
 
 
 class Message:
-    """A message in all its versions. Called with keywords it makes a value; what is left out has its default."""
+    """A message in all its versions. A call with keywords makes a value, with defaults for the other fields."""
 
     def __init__(self, name: str, first: int, last: int, fields: tuple[Field, ...], first_flexible: int | None) -> None:
         self.name = name
@@ -288,11 +288,11 @@ class Message:
         return limited
 
     def struct(self, version: int) -> Struct:
-        """The construct of one version: the truth the generated codecs are tested against."""
+        """The construct of one version: the reference for tests of the generated codecs."""
         return struct_of(self.fields, version, is_flexible=self.is_flexible(version))
 
     def decode(self, version: int, buffer: Any, position: int = 0) -> tuple[Any, int]:
-        """The value and the position behind it; what follows is left alone.
+        """Decode a value; return it with the position after it, and ignore further bytes.
 
         Raises KafkaProtocolError with the path of the field that is wrong. Records are views of `buffer`.
         """
@@ -307,7 +307,7 @@ class Message:
             ) from None
 
     def encode(self, version: int, value: Any) -> list[Any]:
-        """Bytes, and between them the Records objects that are not bytes, as they were given.
+        """Encode a value to bytes, and between them the Records objects that are not bytes, unchanged.
 
         `value` and its rows are the NamedTuples, or plain tuples of the same order.
         """
@@ -328,16 +328,16 @@ class Message:
         return decoder, encoder
 
     def _reason(self, version: int, buffer: Any, position: int, error: Exception) -> str:
-        """Why a value does not decode, told by the interpreted construct, which knows the field's path.
+        """Explain why a value does not decode, by the interpreted construct, which knows the field's path.
 
-        Only if it is small: interpreting a request of 100 MB would stop the broker for half a minute.
+        Only for small values: interpreting a request of 100 MB would stop the broker for half a minute.
         """
         if len(buffer) - position > MAX_EXPLAINED_BYTES:
             return str(error)
         try:
             self.struct(version).parse(bytes(memoryview(buffer)[position:]))
-        except Exception as told:
-            return " ".join(str(told).split())
+        except Exception as explained:
+            return " ".join(str(explained).split())
         return str(error)
 
     def _make_row(self, path: str) -> Any:
@@ -370,12 +370,12 @@ def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Fie
 
 
 def place_of(fields: Sequence[Field], meaning: Meaning) -> int | None:
-    """The index of the first field of a row that means this."""
+    """The index of the first field of a row with this meaning."""
     return next((place for place, field in enumerate(fields) if field.meaning is meaning), None)
 
 
 def contains(fields: Sequence[Field], meaning: Meaning) -> bool:
-    """Whether one of the fields means this, however deep."""
+    """Whether one of the fields has this meaning, at any depth."""
     return any(field.meaning is meaning for _, field in walk_fields("", fields))
 
 

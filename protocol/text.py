@@ -1,6 +1,6 @@
-"""Bytes, times and values as text, as JSON has them and as a terminal can show them.
+"""Bytes, times and values as text, for JSON and for terminals.
 
-Bytes that are not UTF-8 are base64 behind `base64:`, and so is text that begins with it: `read_back` inverts `shown`.
+Bytes that are not UTF-8 are base64 after `base64:`, and so is text that begins with it: `read_back` inverts `shown`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import time
 from typing import Any
 
 BASE64 = "base64:"
-# A terminal obeys these in any encoding, and JSON leaves them as they are.
+# Terminals obey these in any encoding, and JSON does not escape them.
 CONTROL_CHARACTERS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 def shown(data: bytes | None) -> str | None:
-    """Text as text, other bytes as base64 behind `base64:`; None stays None."""
+    """Text as text, other bytes as base64 after `base64:`; None stays None."""
     if data is None:
         return None
     try:
@@ -36,7 +36,7 @@ def read_back(text: str | None) -> bytes | None:
 
 
 def json_text(value: Any) -> str:
-    """The value as JSON, with the control characters escaped that JSON allows in a string."""
+    """The value as JSON, also with the control characters escaped that JSON allows in strings."""
     return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
 
 

@@ -65,7 +65,7 @@ def encode_value(record: TransactionRecord) -> bytes:
 
 
 def decode_key(key: bytes) -> str:
-    """The transactional id. Raises KafkaError(CORRUPT_MESSAGE) for what is no such key, or one of a later Kafka."""
+    """The transactional id. Raises KafkaError(CORRUPT_MESSAGE) for any other key, also of a later Kafka."""
     transactional_id: str = _decode(TransactionLogKey, key).transactional_id
     return transactional_id
 
@@ -98,7 +98,7 @@ def _decode(message: Message, data: bytes) -> Any:
         (version,) = _version.unpack_from(data)
         row, end = message.decode(version, data, _version.size)
     except (struct.error, KafkaProtocolError) as error:
-        raise corrupt(f"{len(data)} bytes that are no {message.name}: {error}") from None
+        raise corrupt(f"{len(data)} bytes are not a {message.name}: {error}") from None
     if end != len(data):
         raise corrupt(f"{len(data) - end} bytes behind a {message.name}")
     return row

@@ -28,7 +28,7 @@ MB_IN_KIB = 1e6 / BYTES_PER_KIB
 
 
 class Beside(NamedTuple):
-    """What connections that wait cost, and what a small request beside them sees."""
+    """The cost of waiting connections, and the latency of a small request beside them."""
 
     core: float
     probe_p50_us: float

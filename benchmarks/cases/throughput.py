@@ -1,7 +1,7 @@
 """Consume and produce with a tuned confluent-kafka: bytes of values a second, and the server's CPU for a gigabyte.
 
-The same client process for each broker, one after the other; topics of one partition. What is consumed was
-written just before and is in the page cache, as it is for a consumer that keeps up.
+The same client process for each broker, one after the other; topics of one partition. The consumed
+records were written just before and are in the page cache, as for a consumer that keeps up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOAD_SECONDS = 300.0
 REMOVAL_SECONDS = 1.5  # until a deleted topic's files are gone
 BYTES_PER_GB = 1e9
 BYTES_PER_MB = 1e6
-MEMORY_FOR_BYTES = 3  # what is written is in the page cache, in the producer's queue and on its way
+MEMORY_FOR_BYTES = 3  # records are in the page cache, in the producer's queue and in flight
 
 
 class Size(NamedTuple):

@@ -69,11 +69,11 @@ def produce(
 
 
 def back_memory(size_bytes: int) -> None:
-    """Touch so much memory and free it, for the page cache to take.
+    """Touch this much memory and free it, for the page cache to use.
 
     A virtual machine's free memory need not be there: its host finds each page when it is first written, which costs
-    3 s for a gigabyte, six times what a broker needs to write one, and takes it back seconds after it was freed. Who
-    comes first would pay for all.
+    3 s for a gigabyte, six times what a broker needs to write one, and takes it back seconds after it was freed. The
+    first case would pay for all.
     """
     mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_POPULATE).close()
 
@@ -101,7 +101,7 @@ def consume(bootstrap: str, topic: str, *, count: int, size_bytes: int, partitio
 
 
 def next_batch(consumer: Consumer, size_bytes: int) -> list[Message]:
-    """What is there, each value looked at. Raises LoadError for nothing, for an error, or for another size."""
+    """Consume and check every value. Raises LoadError for no records, an error, or another size."""
     batch: list[Message] = consumer.consume(BATCH_MESSAGES, timeout=ANSWER_SECONDS)
     if not batch:
         raise LoadError(f"nothing came for {ANSWER_SECONDS:.0f} s")

@@ -1,7 +1,7 @@
 """A Spark session that reads topics on request: for each input line `bootstrap topic` it prints one line of JSON.
 
-One session serves all rounds, as a warm cluster would; what is timed is a batch read of every value, of which
-Spark keeps nothing.
+One session serves all rounds, as a warm cluster would; the time is that of a batch read of every value, of
+which Spark keeps nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Who is asking: what a handler may know of a connection, and the one thing it may demand of it."""
+"""The client of a request as handlers know it, and the error with which a handler closes the connection."""
 
 from __future__ import annotations
 
 
 class Client:
-    """The other side of one connection. `client_id` is that of its latest request."""
+    """The client of one connection. `client_id` is that of its latest request."""
 
     __slots__ = ("__weakref__", "address", "client_id", "local_host", "local_port")
 
@@ -16,7 +16,7 @@ class Client:
 
 
 class CloseConnectionError(Exception):
-    """The request is answered by closing the connection (a failed acks=0 produce), after `last_bytes` of an answer."""
+    """Close the connection instead of answering (a failed acks=0 produce), after sending `last_bytes`."""
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
         super().__init__(reason)

@@ -1,7 +1,7 @@
-"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: what there is of brokers and replicas.
+"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: the APIs about brokers and replicas.
 
-What is told is true for a cluster of one broker with one log directory: it leads whatever it can lead, nothing is
-being moved, and there is nowhere to move it to.
+The answers are those of a cluster of one broker with one log directory: it leads every partition that it can lead, no
+replica moves, and no other broker or directory could take one.
 
 DescribeCluster v0-v1 (v1 endpoint type). DescribeLogDirs v0-v4: v2 flexible, v3 error code, v4 size of the disk.
 AlterReplicaLogDirs v0-v2 (v2 flexible). ElectLeaders v0-v2: v1 unclean elections, v2 flexible.
@@ -43,7 +43,7 @@ Election = tuple[int, ErrorCode, str | None]
 
 
 class ClusterApis:
-    """Handlers of what concerns brokers and replicas. `address_for` tells where a client reaches this broker."""
+    """Handlers of the APIs about brokers and replicas. `address_for` returns where a client reaches this broker."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class ClusterApis:
         return DescribeLogDirsResponse(results=[result])
 
     def _wanted(self, topics: Sequence[Body] | None) -> Iterator[TopicPartition]:
-        """Those of the named partitions, or all, that have a log here; each once."""
+        """Yield each of the named partitions, or of all, that has a log here; each once."""
         logs = self._replica_manager.log_manager.logs
         if topics is None:
             return iter(sorted(logs))
@@ -124,13 +124,13 @@ class ClusterApis:
         return (topic_partition for topic_partition in sorted(named) if topic_partition in logs)
 
     def _size_row(self, topic_partition: TopicPartition) -> Body:
-        """Size, and how far the log is behind its own high watermark."""
+        """Return the log's size, and its lag behind its own high watermark."""
         log = self._replica_manager.log_manager.logs[topic_partition]
         offset_lag = max(log.high_watermark - log.log_end_offset, 0)
         return (topic_partition.partition, log.size_bytes, offset_lag, False)
 
     def alter_replica_log_dirs(self, request: Request, client: Client) -> Body:
-        # As Kafka's map: of a partition named twice the last directory counts, and it is answered once.
+        # As Kafka's map: if a partition is named twice, its last directory counts, and it has one row.
         wanted = {
             TopicPartition(topic, partition): path
             for path, topics in request.body.dirs
@@ -144,7 +144,7 @@ class ClusterApis:
         return AlterReplicaLogDirsResponse(topics=list(topics.items()))
 
     def _why_not_moved(self, topic_partition: TopicPartition, path: str) -> ErrorCode:
-        """NONE for a partition that is in this directory already: there is no other (as kafka 2.0.1 ReplicaManager)."""
+        """Return NONE for a partition in this directory, the only one (as kafka 2.0.1 ReplicaManager)."""
         log_manager = self._replica_manager.log_manager
         if path != str(log_manager.log_dir):
             return ErrorCode.LOG_DIR_NOT_FOUND
@@ -161,7 +161,7 @@ class ClusterApis:
         topics: dict[str, list[Election]] = {}
         for topic, partition, state in self._candidates(request.body.topic_partitions):
             code, message = election(state, self._config.broker_id, is_unclean=election_type == ELECT_UNCLEAN)
-            # Who asked for all is told only what happened, or could not.
+            # The answer to a request for all partitions has no row for an election that was not needed.
             if request.body.topic_partitions is not None or code is not ErrorCode.ELECTION_NOT_NEEDED:
                 topics.setdefault(topic, []).append((partition, code, message))
         return ElectLeadersResponse(topics=list(topics.items()))
@@ -178,12 +178,12 @@ class ClusterApis:
             yield name, partition, None if known is None else known.partitions.get(partition)
 
     def list_partition_reassignments(self, request: Request, client: Client) -> Body:
-        """None is ever under way."""
+        """Answer with none: this broker never reassigns partitions."""
         return ListPartitionReassignmentsResponse()
 
 
 def election(state: PartitionState | None, live_broker: int, *, is_unclean: bool) -> tuple[ErrorCode, str | None]:
-    """What comes of electing a leader while only `live_broker` is alive, which leads what it can anyway.
+    """Return the outcome of an election with one live broker, which already leads every partition that it can lead.
 
     As Kafka's KafkaController.processReplicaLeaderElection (2.2 and later).
     """
@@ -202,7 +202,7 @@ def election(state: PartitionState | None, live_broker: int, *, is_unclean: bool
 
 
 def disk_sizes(path: str) -> tuple[int, int]:
-    """Bytes of the file system that `path` is on, and how many of them may still be written."""
+    """Return the size of the file system of `path`, and its free bytes."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -1,7 +1,7 @@
-"""What the operations of IncrementalAlterConfigs make of a resource's configs: set, delete, append, subtract.
+"""Applies the operations of IncrementalAlterConfigs to a resource's configs: set, delete, append, subtract.
 
-AlterConfigs knows but one: to replace them all. The incremental API came with Kafka 2.3, whose AdminManager this
-follows: a list that was never set is its default, appending what is there changes nothing. Pure.
+AlterConfigs has only one operation: replace all configs. The incremental API came with Kafka 2.3, and follows its
+AdminManager: a list that was never set begins as its default, and appending a present element changes nothing. Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Row = Any  # name, operation, value
 
 
 def replaced(current: Mapping[str, str], given: Sequence[Row]) -> dict[str, str]:
-    """The configs after AlterConfigs: what was given, and nothing else."""
+    """Return the configs after AlterConfigs: only the given ones."""
     return {row.name: row.value for row in given}
 
 
 def altered(current: Mapping[str, str], given: Sequence[Row], *, is_topic: bool) -> dict[str, str]:
-    """The configs of a topic, or of a broker, after these operations. Raises KafkaError."""
+    """Return the configs of a topic, or of a broker, after these operations. Raises KafkaError."""
     repeated = [name for name, times in Counter(row.name for row in given).items() if times > 1]
     if repeated:
         raise invalid(f"Error due to duplicate config keys : {','.join(repeated)}")
@@ -55,7 +55,7 @@ def elements(text: str) -> list[str]:
 
 
 def default_list(name: str, operation: int, *, is_topic: bool) -> str:
-    """The default of a setting that is a list, as text. Raises KafkaError for any other."""
+    """Return the default of a list setting, as text. Raises KafkaError for other types."""
     if is_topic:
         check_names([name])
         is_list, default = TOPIC_CONFIGS[name].type.value == "LIST", LogConfig().value_text(name)
@@ -69,7 +69,7 @@ def default_list(name: str, operation: int, *, is_topic: bool) -> str:
 
 
 def check_no_nulls(given: Sequence[Row]) -> None:
-    """Raises KafkaError(INVALID_REQUEST): only to delete a config needs no value."""
+    """Raises KafkaError(INVALID_REQUEST) for a null value, except in a deletion."""
     nulls = [row.name for row in given if row.value is None and getattr(row, "operation", SET) != DELETE]
     if nulls:
         raise invalid(f"Null value not supported for : {','.join(nulls)}")

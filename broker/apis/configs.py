@@ -1,10 +1,10 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: the settings of topics and of the broker.
 
-DescribeConfigs v0-v4. Version notes: v1 synonyms and where a value comes from · v3 types and documentation · v4
-flexible. AlterConfigs v0-v2 (v2 flexible): what is not named is unset. IncrementalAlterConfigs v0-v1 (v1 flexible),
-which came after Kafka 2.0: sets, unsets, or adds to and takes from a list, and leaves the rest alone.
+DescribeConfigs v0-v4. Version notes: v1 synonyms and sources · v3 types and documentation · v4 flexible. AlterConfigs
+v0-v2 (v2 flexible): configs that are not named are unset. IncrementalAlterConfigs v0-v1 (v1 flexible), which came after
+Kafka 2.0: sets, unsets, or adds to and removes from a list, and leaves the rest alone.
 
-A change is written down before it is answered, and counts from then on.
+A change is stored before it is answered, and counts from then on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
 
 Body = Any
 Configs = dict[str, str]
-Change = Callable[[Configs, Sequence[Body]], Configs]  # of what is set, by what was given
+Change = Callable[[Configs, Sequence[Body]], Configs]  # from the present configs and the given ones
 
 
 class ConfigApis:
@@ -61,7 +61,7 @@ class ConfigApis:
 
     def describe_configs(self, request: Request, client: Client) -> Body:
         check_resource_types(request.body.resources, " for resource {}")
-        # As Kafka's map: of a resource named twice the last wish counts, and it is answered once.
+        # As Kafka's map: if a resource is named twice, its last row counts, and it has one row in the answer.
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         return DescribeConfigsResponse(
             results=[self._describe(resource, request.body) for resource in resources.values()]
@@ -105,7 +105,7 @@ class ConfigApis:
         )
 
     def _check_broker_id(self, name: str, expected: str) -> None:
-        """Raises KafkaError(INVALID_REQUEST) for a broker that this is not; the empty name is every broker."""
+        """Raises KafkaError(INVALID_REQUEST) for another broker's id; the empty name stands for all brokers."""
         may_be_every_broker = Habit.CHANGES_NO_BROKERS not in self._config.profile.habits
         try:
             is_right = (may_be_every_broker and not name) or int(name) == self._config.broker_id
@@ -141,7 +141,7 @@ class ConfigApis:
         return IncrementalAlterConfigsResponse(responses=rows)
 
     def _altered_row(self, resource: Body, request: Request, change: Change) -> Body:
-        """Alter one resource to what `change` makes of its configs and the given ones; its row of the answer."""
+        """Alter one resource by `change`; return its row of the answer."""
         kind, name = resource.resource_type, resource.resource_name
         alter = self._alter_topic if kind == RESOURCE_TOPIC else self._alter_broker
         code, message = ErrorCode.NONE, None
@@ -164,7 +164,7 @@ class ConfigApis:
         self._set_topic_configs(topic, change(topic.configs, given), validate_only)
 
     def _set_topic_configs(self, topic: TopicState, configs: Configs, validate_only: bool) -> None:
-        """Raises KafkaError for a name that is no config, InvalidDynamicConfig for a value that is none of it."""
+        """Raises KafkaError for an unknown config, InvalidDynamicConfig for an invalid value."""
         check_names(configs)
         try:
             LogConfig.from_props(configs, self._config.log_config)
@@ -192,5 +192,5 @@ def check_resource_types(resources: Sequence[Body], suffix: str = "") -> None:
 
 
 def known_type(resource_type: int) -> int:
-    """The type of a resource as an answer names it: what is not known is UNKNOWN."""
+    """The type of a resource in an answer: UNKNOWN for an unknown one."""
     return resource_type if resource_type in RESOURCE_NAMES else RESOURCE_UNKNOWN

@@ -1,6 +1,6 @@
-"""What DescribeConfigs lists, of a topic and of the broker, and where each value comes from.
+"""The rows of DescribeConfigs, for a topic and for the broker, with the source of each value.
 
-As kafka 2.0.1 AdminManager; types and documentation, which v3 added, are those of the settings' tables.
+As kafka 2.0.1 AdminManager; types and documentation, which v3 added, come from the tables of settings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def describe_topic(
     with_synonyms: bool,
     with_documentation: bool = False,
 ) -> list[Body]:
-    """Every topic config, or those of `names` that exist."""
+    """Describe all topic configs, or the existing ones of `names`."""
     values = LogConfig.from_props(overrides, config.log_config)
     looks_at_topics_only = Habit.LOOKS_AT_TOPICS_ONLY in config.profile.habits
     rows = []
@@ -74,7 +74,7 @@ def describe_broker(
     with_documentation: bool = False,
     is_for_all_brokers: bool = False,
 ) -> list[Body]:
-    """Every broker setting, or those of `names` that exist; or what was changed for all brokers."""
+    """Describe all broker settings, or the existing ones of `names`; or those changed for all brokers."""
     entries: Iterable[ConfigEntry] = (
         changed_for_all_brokers(config, names) if is_for_all_brokers else config_entries(config, names)
     )

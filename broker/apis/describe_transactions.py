@@ -1,6 +1,6 @@
-"""What is told of producers and transactions: DescribeProducers, DescribeTransactions, ListTransactions, all v0.
+"""DescribeProducers, DescribeTransactions and ListTransactions, all v0: the state of producers and transactions.
 
-As Kafka 3.0, which has them for administrators who look for a transaction that hangs.
+As Kafka 3.0, where administrators find hanging transactions with them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Body = Any
 
 
 class DescribeTransactionApis:
-    """Handlers that look, and change nothing."""
+    """Handlers that only read."""
 
     def __init__(self, coordinator: TransactionCoordinator, replica_manager: ReplicaManager) -> None:
         self._coordinator = coordinator
@@ -82,7 +82,7 @@ class DescribeTransactionApis:
         )
 
     def list_transactions(self, request: Request, client: Client) -> Body:
-        """Those in one of the states, of one of the producers; of all where none is named."""
+        """List the transactions in one of the states and of one of the producers; an empty list stands for all."""
         body = request.body
         states, producer_ids = set(body.state_filters), set(body.producer_id_filters)
 

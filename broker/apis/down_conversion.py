@@ -1,6 +1,6 @@
-"""Which records a consumer is too old for: Fetch v0-v1 know magic 0, v2-v3 magic 1.
+"""Decides on down-conversion for old consumers: Fetch v0-v1 know magic 0, v2-v3 magic 1.
 
-Whether, and to what; storage/files/converted_slice.py converts while the answer is being sent.
+storage/files/converted_slice.py converts, while the response is being sent.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from minibroker.storage.files.converted_slice import whole_batches
 from minibroker.storage.files.records_file import FileSlice
 
 
-class WrittenFor(NamedTuple):
+class ClientFormat(NamedTuple):
     """The newest format that clients of a Fetch version know."""
 
     last_fetch_version: int
     magic: int
 
 
-CLIENT_FORMATS = (WrittenFor(1, 0), WrittenFor(3, 1))
+CLIENT_FORMATS = (ClientFormat(1, 0), ClientFormat(3, 1))
 
 
 def magic_to_convert_to(records: FileSlice, fetch_version: int, config: LogConfig) -> int | None:
-    """The format these records must be brought down to; None when the client can read them as they are.
+    """Return the format to convert these records to; None if the client can read them unchanged.
 
-    As kafka 2.0.1 KafkaApis, records are not looked at where the topic's own format is old enough.
+    As kafka 2.0.1 KafkaApis, which does not scan the records if the topic's own format is old enough.
     """
     for last_version, magic in CLIENT_FORMATS:
         if fetch_version <= last_version:
@@ -34,5 +34,5 @@ def magic_to_convert_to(records: FileSlice, fetch_version: int, config: LogConfi
 
 
 def has_newer(records: FileSlice, magic: int) -> bool:
-    """Whether there is a whole batch that must be converted for clients who know no magic above this."""
+    """Whether a whole batch has a magic above that of the client."""
     return any(view.magic > magic for _, view in whole_batches(records))

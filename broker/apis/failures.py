@@ -1,10 +1,10 @@
-"""What each API answers when the whole request fails: the error code in every place it has.
+"""The answer of each API to a request that fails as a whole: the error code in all its fields.
 
-As kafka's getErrorResponse, but read off the messages. The response's error codes and messages are the failure's; its
-rows with an error code repeat the rows of the request that name the same (a topic, a group ...), whatever the fields
-are called; all else has its default. What the messages do not show is in `OVERRIDES`.
+As kafka's getErrorResponse, but derived from the messages. Error codes and messages are those of the failure; a row
+with an error code repeats the request's row for the same thing (a topic, a group ...), by the meaning of the fields;
+all other fields have their defaults. `OVERRIDES` has the exceptions.
 
-An API's answer is planned when it first fails: a broker without failures pays nothing.
+An API's answer is derived when it first fails: a broker without failures pays nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
-# What a row is about: a row of the answer repeats it from the request.
+# Fields that name the subject of a row: a row of the answer repeats them from the request.
 NAMING = {
     Meaning.TOPIC,
     Meaning.TOPIC_ID,
@@ -31,47 +31,47 @@ NAMING = {
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
 }
-# A resource of a type that is not known is answered as one of type UNKNOWN.
+# A resource of an unknown type is answered with type UNKNOWN.
 REPEATED_AS: dict[Meaning, Callable[[Any], Any]] = {Meaning.RESOURCE_TYPE: known_type}
 NO_ACKS = 0
 
 Body = Any
-# Makes a value of the answer from a row of the request (the request's body where no row is repeated) and the error.
+# Makes a value of the answer from a row of the request (the whole body outside of repeated rows) and the error.
 Make = Callable[[Any, KafkaError], Any]
 
 
 def failure_of(request: Request, error: KafkaError) -> Body | None:
-    """The answer to a request that failed; None where there is none."""
+    """Return the answer to a failed request; None if it has no answer."""
     answer = answer_to_all(request, error)
     override = OVERRIDES.get(request.api_key)
     return answer if override is None else override(request.body, answer)
 
 
 def answer_to_all(request: Request, error: KafkaError) -> Body:
-    """The error for the request and for every row that it names."""
+    """Make the answer with the error for the request and for each of its rows."""
     return maker_of(request.api_key, request.api_version)(request.body, error)
 
 
-# -- what the messages do not show ----------------------------------------------------------------------------
+# -- overrides ------------------------------------------------------------------------------------------------
 
 
 def produce_without_acks(asked: Body, answer: Body) -> Body | None:
-    """acks=0 asks for no answer."""
+    """A request with acks=0 has no answer."""
     return None if asked.acks == NO_ACKS else answer
 
 
 def metadata_with_names(asked: Body, answer: Body) -> Body:
-    """A topic asked for by its id has an empty name, also in the versions whose answers could leave it null."""
+    """A topic that was named by its id has an empty name, also in the versions that allow null."""
     return answer._replace(topics=[topic._replace(name=topic.name or "") for topic in answer.topics])
 
 
 def join_group_of_member(asked: Body, answer: Body) -> Body:
-    """A member keeps its id. Elsewhere only rows are repeated: a failed InitProducerId answers with no producer id."""
+    """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
     return answer._replace(member_id=asked.member_id)
 
 
 def offset_delete_without_rows(asked: Body, answer: Body) -> Body:
-    """OffsetDelete has a code for its request, and fills only that one."""
+    """OffsetDelete has an error code of its own, and then no rows."""
     return answer._replace(topics=[])
 
 
@@ -83,7 +83,7 @@ OVERRIDES: dict[int, Callable[[Body, Body], Body | None]] = {
 }
 
 
-# -- what they show -------------------------------------------------------------------------------------------
+# -- answers derived from the messages ------------------------------------------------------------------------
 
 
 @cache
@@ -94,7 +94,7 @@ def maker_of(api_key: int, version: int) -> Make:
 
 
 def row_maker(response: Message, path: str, fields: Sequence[Field], asked: Array, version: int) -> Make:
-    """Of the answer's row at `path` and the rows of the request that it repeats."""
+    """Make the maker of the answer's row at `path`, which repeats a row of `asked`."""
     make = response.row(path)._make
     makers = [value_maker(response, path, field, asked, version) for field in fields]
     return lambda row, error: make([value(row, error) for value in makers])
@@ -118,7 +118,7 @@ def value_maker(response: Message, path: str, field: Field, asked: Array, versio
 
 
 def repeater(meaning: Meaning, asked: Array) -> Make | None:
-    """Takes over what the request's row has of this meaning, if it has any."""
+    """Make the maker that repeats the field of this meaning from the request's row; None if the row has none."""
     as_answered = REPEATED_AS.get(meaning, lambda value: value)
     if asked.meaning is meaning:  # the row is the value
         return lambda row, error: as_answered(row)
@@ -127,13 +127,13 @@ def repeater(meaning: Meaning, asked: Array) -> Make | None:
 
 
 class NamedRows(NamedTuple):
-    """An array of the request, with the places of the arrays around it, from the outside."""
+    """An array of the request, with the places of the arrays around it, outermost first."""
 
     places: tuple[int, ...]
     array: Array
 
     def of(self, row: Any) -> Sequence[Any]:
-        """The rows; of an array that is null there are none."""
+        """The rows; none if the array is null."""
         rows: list[Any] = [row]
         for place in self.places:
             rows = [each for row in rows for each in row[place] or ()]
@@ -141,8 +141,8 @@ class NamedRows(NamedTuple):
 
 
 def rows_named(meanings: set[Meaning | None], fields: Sequence[Field], version: int) -> NamedRows | None:
-    """The first array of the request whose rows name one of these, however deep: AlterReplicaLogDirs has its topics
-    under directories. A Fetch's forgotten topics come behind those that it asks for."""
+    """Find the first array of the request whose rows have a field of these meanings, at any depth: AlterReplicaLogDirs
+    has its topics under directories. A Fetch names its forgotten topics after those to read."""
     for place, field in enumerate(fields):
         if not isinstance(field.kind, Array) or not field.is_in(version):
             continue

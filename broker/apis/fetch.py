@@ -1,12 +1,11 @@
-"""FETCH: what a consumer, or a follower, reads.
+"""Fetch: consumers and followers read records.
 
 Fetch v0-v12. Behavior: partitions are read in the order of the request, or of its session, under one byte budget;
-unknown ones are answered without being read and come last; with too little to read the request waits in the fetch
-purgatory. In a session only what has changed is answered (replica/fetch_context.py).
-Version notes: v3 knows max_bytes, and oversize first batches get through · v4 isolation_level · v5 log start
-offsets · v6 knows KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses leader epochs that
-are not this leader's · v10 knows zstd · v11 racks: consumers are never sent to another replica · v12 tells where a
-reader's log parts from this one.
+unknown ones are answered unread, and come last; a request that finds too little waits in the fetch purgatory. The
+answer in a session has only the changed partitions (replica/fetch_context.py).
+Version notes: v3 max_bytes, and oversize first batches · v4 isolation_level · v5 log start offsets · v6 knows
+KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses other leader epochs than this leader's ·
+v10 knows zstd · v11 racks: this broker never sends consumers to another replica · v12 diverging epochs.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class FetchApis:
         return then(fetched, partial(self._answer, version, context, params, rows, unknown))
 
     def _split_known(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
-        """The partitions to read, and the rows of those that do not exist (fetch-path row 9)."""
+        """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
         known = self._metadata_cache.topics
         rows, unknown = [], []
         for row in requested:
@@ -116,10 +115,10 @@ class FetchApis:
     def _for_old_client(
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
     ) -> FetchedPartition:
-        """Convert what this client cannot read (fetch-path rows 67 and 68)."""
+        """Down-convert records that this client cannot read (fetch-path rows 67 and 68)."""
         partition = self._replica_manager.partitions.get(row.topic_partition)
         if partition is None or not isinstance(result.records, FileSlice):
-            return result  # nothing to convert, or deleted after a fetch that waited was read
+            return result  # no records, or the partition was deleted since the read
         config = partition.log.config
         try:
             to_magic = magic_to_convert_to(result.records, version, config)
@@ -133,7 +132,7 @@ class FetchApis:
 
 
 def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
-    """What is asked of each partition, as Kafka's map: of one named twice, the first place and the last wish."""
+    """The row of each partition, as in Kafka's map: one named twice keeps its first place and its last row."""
     rows = {}
     for name, partitions in topics:
         for partition, leader_epoch, fetch_offset, last_epoch, log_start_offset, max_bytes in partitions:
@@ -145,7 +144,7 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
 
 
 def check_isolation_level(level: int) -> None:
-    """Raises KafkaProtocolError: Kafka 2.0.1 cannot parse a request with a level that it does not know."""
+    """Raises KafkaProtocolError for an unknown level: Kafka 2.0.1 cannot parse such a request."""
     if level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaProtocolError(f"unknown isolation level {level}")
 
@@ -155,7 +154,7 @@ def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
 
 
 def fetch_response(version: int, answer: FetchAnswer) -> Body:
-    """Neighbours of one topic share a topic row, as Kafka's batchByTopic; a topic may so come twice."""
+    """Make the response. Neighbours of one topic share a row, as in Kafka's batchByTopic; a topic may come twice."""
     topics: list[tuple[str, list[Any]]] = []
     last_name: str | None = None
     rows: list[Any] = []
@@ -172,7 +171,7 @@ def fetch_response(version: int, answer: FetchAnswer) -> Body:
 
 
 def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:
-    """One partition as a Fetch response has it, in the order of the schema's fields."""
+    """Make the row of one partition, in the order of the schema's fields."""
     aborted = result.aborted_transactions
     return (
         result.topic_partition[1],

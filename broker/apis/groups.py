@@ -1,8 +1,8 @@
-"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: groups as their members see them; and as an
-administrator does: DescribeGroups, ListGroups, DeleteGroups.
+"""Groups for their members: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup; and for administrators:
+DescribeGroups, ListGroups, DeleteGroups.
 
 FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at once.
-JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member is told its id first · v5 static members.
+JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members.
 SyncGroup v0-v5, Heartbeat v0-v4. LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
 DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups v0-v2.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.authorized_operations import NOT_TOLD, ON_GROUP
+from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, ON_GROUP
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
@@ -37,12 +37,11 @@ from minibroker.protocol.messages.groups import (
 
 KEY_GROUP = 0
 KEY_TRANSACTION = 1
-FIRST_VERSION_WITH_MANY_KEYS = 4
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_LEAVING_TOGETHER = 3
-STATE_BEFORE_1_1 = "AwaitingSync"  # of a group that is CompletingRebalance
+STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any
 
@@ -50,8 +49,8 @@ Body = Any
 class GroupApis:
     """Handlers of groups.
 
-    `ensure_topics` by key type makes the topic a coordinator keeps its state in, or raises KafkaError;
-    `address_for` tells where a client reaches this broker.
+    `ensure_topics` has, by key type, a function that creates a coordinator's topic, or raises KafkaError. `address_for`
+    returns the address at which a client reaches this broker.
     """
 
     def __init__(
@@ -85,13 +84,11 @@ class GroupApis:
     # -- FindCoordinator --------------------------------------------------------------------------------------
 
     def find_coordinator(self, request: Request, client: Client) -> Body:
-        """This broker, once the topic is there in which it will keep what it coordinates."""
+        """Answer this broker, once the coordinator's topic exists."""
         error = self._ensure_topic(request.body.key_type)
         node_id, (host, port) = (-1, ("", -1)) if error else (self._broker_id, self._address_for(client))
-        if request.api_version < FIRST_VERSION_WITH_MANY_KEYS:
-            return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port)
         rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=rows)
+        return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port, coordinators=rows)
 
     def _ensure_topic(self, key_type: int) -> ErrorCode:
         if key_type not in (KEY_GROUP, KEY_TRANSACTION):
@@ -117,9 +114,11 @@ class GroupApis:
                 must_know_member_id=version >= FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID and body.group_instance_id is None,
                 client_id=request.client_id or "",
                 client_host=client_host(client),
-                rebalance_timeout_ms=body.rebalance_timeout_ms
-                if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
-                else body.session_timeout_ms,
+                rebalance_timeout_ms=(
+                    body.rebalance_timeout_ms
+                    if version >= FIRST_VERSION_WITH_REBALANCE_TIMEOUT
+                    else body.session_timeout_ms
+                ),
                 session_timeout_ms=body.session_timeout_ms,
                 protocol_type=body.protocol_type,
                 protocols=[(protocol.name, protocol.metadata) for protocol in body.protocols],
@@ -178,7 +177,7 @@ class GroupApis:
                     members=group.members,
                     authorized_operations=ON_GROUP
                     if request.body.include_authorized_operations and group.error is ErrorCode.NONE
-                    else NOT_TOLD,
+                    else NOT_REQUESTED,
                 )
             )
         return DescribeGroupsResponse(groups=rows)
@@ -197,7 +196,7 @@ class GroupApis:
 
 
 def client_host(client: Client) -> str:
-    """As java.net.InetAddress prints an address that has no name."""
+    """The client's address as java.net.InetAddress prints it without a host name."""
     return "/" + client.address.rpartition(":")[0]
 
 
@@ -206,7 +205,7 @@ def identity_of(body: Body) -> MemberIdentity:
 
 
 def joined(version: int, result: JoinResult) -> Body:
-    """Before null could be said, no protocol was an empty one."""
+    """Make the response; before null was allowed, an empty string stood for no protocol."""
     protocol = result.protocol
     return JoinGroupResponse(
         error_code=result.error,

@@ -1,8 +1,8 @@
-"""Error codes that a client does not know, and the codes that it gets instead.
+"""Replaces error codes that a client does not know with codes that it does.
 
 By the version of the API: some codes came with one (`CAME_WITH`), which its handler asks for. By the release that the
-broker acts as: `KnownErrors` works on finished answers, by the error codes that their messages declare; without
-`--act-as` no answer comes there.
+broker acts as: `KnownErrors` works on finished answers, on the fields that their messages declare as error codes;
+without `--act-as` it is not used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field
 
 Body = Any
-# Where error codes are in a row: the place of the field, and where they are in the rows there, if it has rows.
+# The fields of a row with error codes: the place of each, and the places in its own rows if it is an array.
 Places = list[tuple[int, "Places | None"]]
 
 
@@ -49,12 +49,12 @@ def known_code(api_key: int, version: int, code: ErrorCode) -> ErrorCode:
 
 
 class KnownErrors:
-    """Answers with the codes of `error_said` in place of those this broker gives."""
+    """Replaces each error code of an answer by `error_code_for`."""
 
-    def __init__(self, error_said: Callable[[int], int]) -> None:
-        self._error_said = error_said
+    def __init__(self, error_code_for: Callable[[int], int]) -> None:
+        self._error_code_for = error_code_for
 
-    def said(self, api_key: int, body: Body) -> Body:
+    def replaced(self, api_key: int, body: Body) -> Body:
         return self._row(body, places_of_answer(api_key))
 
     def _row(self, row: Sequence[Any], places: Places) -> Sequence[Any]:
@@ -62,7 +62,7 @@ class KnownErrors:
         for place, inner in places:
             value = values[place]
             if inner is None:
-                values[place] = self._error_said(value)
+                values[place] = self._error_code_for(value)
             elif value is not None:
                 values[place] = [self._row(each, inner) for each in value]
         return tuple(values)

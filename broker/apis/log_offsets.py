@@ -1,10 +1,10 @@
-"""ListOffsets and OffsetForLeaderEpoch: which offset is at a time, and where a leader epoch ended.
+"""ListOffsets and OffsetForLeaderEpoch: the offset at a time, and the end of a leader epoch.
 
-ListOffsets v0-v7. Version notes: v0 answers a list of segment starts by file time · v1 one offset by record time
-· v2 isolation_level · v4 leader epochs, and refuses those it is not led in · v7 knows the largest timestamp.
+ListOffsets v0-v7. Version notes: v0 answers a list of segment base offsets by file time · v1 one offset by record time
+· v2 isolation_level · v4 leader epochs, and refuses other epochs than this leader's · v7 knows the largest timestamp.
 
-OffsetForLeaderEpoch v0-v4. Version notes: v1 tells the epoch it found · v2 refuses epochs it is not led in · v3 says
-who asks, which makes no difference here: consumers ask since 2.1, followers always did.
+OffsetForLeaderEpoch v0-v4. Version notes: v1 answers the epoch it found · v2 refuses other epochs than this leader's ·
+v3 names the replica, which makes no difference here: consumers use the API since 2.1, followers always did.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LogOffsetApis:
         body, version = request.body, request.api_version
         check_isolation_level(body.isolation_level)
         duplicates = duplicate_partitions(body.topics)
-        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: what is asked twice is answered once
+        topics: dict[str, dict[int, Body]] = {}  # as Kafka's map: a partition named twice has one row
         for topic in body.topics:
             rows = topics.setdefault(topic.topic, {})
             for row in topic.partitions:
@@ -80,7 +80,7 @@ class LogOffsetApis:
         )
 
     def _find_offset(self, request: Request, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        """The offset and its timestamp, within what this reader may see (fetch-path row 75)."""
+        """Find an offset and its timestamp, below the end of what this reader may read (fetch-path row 75)."""
         body = request.body
         last_fetchable = partition.end_of_reading(
             is_committed_only=body.replica_id in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID),
@@ -99,7 +99,7 @@ class LogOffsetApis:
         return None
 
     def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
-        """v0: the starts of the segments last written before a time, newest first (fetch-path row 74)."""
+        """v0: the base offsets of the segments last written before a time, newest first (fetch-path row 74)."""
         try:
             partition = self._replica_manager.leader_partition(topic_partition)
         except KafkaError as error:

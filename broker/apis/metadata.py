@@ -1,10 +1,10 @@
-"""ApiVersions and Metadata: how a client finds its way.
+"""ApiVersions and Metadata: the APIs of this broker, and the brokers, topics and leaders of the cluster.
 
-ApiVersions v0-v3: the APIs that are served; a version that is not known is answered in v0 with
-UNSUPPORTED_VERSION and no list (as kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
-Metadata v0-v12. Version notes: v0 an empty list means all topics, replicas are live ones · v1 null does, an empty list
-means none, knows racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
-v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 tells topic ids · v11 without the cluster's
+ApiVersions v0-v3: the APIs and their versions; an unknown version gets UNSUPPORTED_VERSION in v0, without a list (as
+kafka 2.0.1). Version notes: v1 throttle time · v3 the client's software.
+Metadata v0-v12. Version notes: v0 an empty list means all topics, only live replicas · v1 null means all topics, an
+empty list none; racks and the controller · v2 cluster id · v4 may forbid automatic creation · v5 offline replicas ·
+v6 LISTENER_NOT_FOUND · v7 leader epochs · v8 authorized operations · v10 topic ids · v11 without the cluster's
 operations · v12 topics by id.
 """
 
@@ -36,7 +36,7 @@ Body = Any
 
 
 class MetadataApis:
-    """Handlers of ApiVersions and Metadata. `served` is filled by the registry."""
+    """Handlers of ApiVersions and Metadata. The registry fills `served`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MetadataApis:
         self._metadata_cache = metadata_cache
         self._controller = controller
         self.served: Sequence[Api] = ()
-        self._offer: Body | None = None  # the same for everyone, made when first asked for
+        self._offer: Body | None = None  # the same for all clients, made at the first request
 
     def routes(self) -> Routes:
         return {ApiKey.METADATA: self.metadata, ApiKey.API_VERSIONS: self.api_versions}
@@ -57,7 +57,7 @@ class MetadataApis:
     # -- ApiVersions ------------------------------------------------------------------------------------------
 
     def api_versions(self, request: Request, client: Client) -> Body:
-        if request.body is None:  # a version we do not know: the framing could not read further
+        if request.body is None:  # an unknown version, of which only the header was decoded
             request.api_version = 0
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
         if not is_software_named(request.body):
@@ -88,20 +88,21 @@ class MetadataApis:
             cluster_authorized_operations=(
                 authorized_operations.ON_CLUSTER
                 if body.include_cluster_authorized_operations
-                else authorized_operations.NOT_TOLD
+                else authorized_operations.NOT_REQUESTED
             ),
         )
 
     def address_for(self, client: Client) -> tuple[str, int]:
-        """Where this client shall connect: its listener in advertised.listeners, else the address it reached us by.
+        """Return the address for a client: its listener in advertised.listeners, else the one that it has used.
 
-        Kafka advertises the listener's own host, or no broker at all; what this client used is sure to work for it.
+        Kafka advertises the listener's own host, or no broker at all; the address that the client has used works for
+        it.
         """
         host, port = self._config.advertised_address(client.local_port) or (client.local_host, client.local_port)
         return host, port or client.local_port
 
     def _asked_topics(self, request: Request) -> list[Body]:
-        """The rows of the response. Raises KafkaError(INVALID_REQUEST)."""
+        """Make the rows of the requested topics. Raises KafkaError(INVALID_REQUEST)."""
         asked, version = request.body.topics, request.api_version
         if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
             return [self._known(topic) for topic in self._metadata_cache.topics.values()]
@@ -121,7 +122,7 @@ class MetadataApis:
         return [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
 
     def _topics_by_id(self, topic_ids: Iterable[bytes]) -> list[Body]:
-        """Those that are not known first; names beside ids are not looked at (as kafka 2.8)."""
+        """Make the rows, of unknown ids first; names beside ids are ignored (as kafka 2.8)."""
         known = {topic.topic_id.bytes: topic for topic in self._metadata_cache.topics.values()}
         unknown = [each for each in topic_ids if each not in known]
         return [
@@ -134,7 +135,7 @@ class MetadataApis:
         return topic_row(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if topic is None else self._known(topic)
 
     def _created(self, name: str, created: TopicState | KafkaError) -> Body:
-        """As kafka 2.0.1: the client that caused the creation is told to ask again."""
+        """As kafka 2.0.1: LEADER_NOT_AVAILABLE lets the client that caused the creation retry."""
         if isinstance(created, KafkaError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             return topic_row(name, created.code)
         return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -158,7 +159,7 @@ class MetadataApis:
 
 
 def is_software_named(body: Body) -> bool:
-    """Whether a client says what it is, in words that may be written down (as kafka 2.4 ApiVersionsRequest.isValid)."""
+    """Whether a client's software name and version are valid (as kafka 2.4 ApiVersionsRequest.isValid)."""
     return is_software_name(body.client_software_name) and is_software_name(body.client_software_version)
 
 
@@ -176,12 +177,12 @@ def topic_row(
         topic_id=topic_id,
         is_internal=name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=authorized_operations.NOT_TOLD,
+        topic_authorized_operations=authorized_operations.NOT_REQUESTED,
     )
 
 
 def without_absent_replicas(topic: Body, is_alive: Callable[[int], bool]) -> Body:
-    """v0: replicas that are not up are left out, and REPLICA_NOT_AVAILABLE says so (as kafka 2.0.1 MetadataCache)."""
+    """v0: leave out replicas that are not up, with REPLICA_NOT_AVAILABLE (as kafka 2.0.1 MetadataCache)."""
     return topic._replace(partitions=[partition_without_absent_replicas(row, is_alive) for row in topic.partitions])
 
 

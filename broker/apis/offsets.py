@@ -1,10 +1,10 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: the offsets that groups keep.
+"""OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
-OffsetCommit v0-v8. Version notes: v0 knows no members · v1 a time of its own · v2-v4 how long to keep it · v6 leader
+OffsetCommit v0-v8. Version notes: v0 without members · v1 a commit timestamp · v2-v4 a retention time · v6 leader
 epochs · v7 static members.
-OffsetFetch v0-v7. Version notes: v0 an offset that is not there is UNKNOWN_TOPIC_OR_PARTITION, and metadata is never
-told · v2 null means all, an error of the group is told once · v5 leader epochs · v7 offsets that no open transaction
-is about to change.
+OffsetFetch v0-v7. Version notes: v0 answers UNKNOWN_TOPIC_OR_PARTITION without a committed offset, and never metadata ·
+v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only, which no open
+transaction is about to change.
 OffsetDelete v0.
 """
 
@@ -29,7 +29,7 @@ from minibroker.protocol.primitives import TopicPartition
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
-FIRST_VERSION_WITH_ALL = 2
+GROUP_ERROR = OffsetFetchResponse.field("error_code")
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 Body = Any
@@ -81,7 +81,7 @@ class OffsetApis:
         return topic is not None and topic_partition.partition in topic.partitions
 
     def _record(self, row: Body, retention_time_ms: int) -> OffsetRecord:
-        """When it goes is told only by clients up to v4, and decided by the broker for all others."""
+        """Make the record; only clients up to v4 set when it expires, for others the broker decides."""
         now_ms = self._clock.wall_ms()
         expire_ms = None
         if retention_time_ms != NOT_GIVEN:
@@ -96,11 +96,11 @@ class OffsetApis:
 
     def offset_fetch(self, request: Request, client: Client) -> Body:
         body, version = request.body, request.api_version
-        if body.topics is None and version < FIRST_VERSION_WITH_ALL:
+        if body.topics is None and not GROUP_ERROR.is_in(version):
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
         error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
-        if error is not ErrorCode.NONE and version < FIRST_VERSION_WITH_ALL:
+        if error is not ErrorCode.NONE and not GROUP_ERROR.is_in(version):
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
         elif version == 0:
             offsets = {each: self._as_v0(each, offset) for each, offset in offsets.items()}
@@ -129,7 +129,7 @@ class OffsetApis:
 
 
 def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
-    """Each once, in order."""
+    """The partitions of all topics, each once, in order."""
     named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
     return list(dict.fromkeys(named))
 
@@ -140,7 +140,7 @@ def committed(errors: Errors) -> Body:
 
 
 def by_topic(rows: Mapping[TopicPartition, tuple[Any, ...]]) -> list[tuple[str, list[tuple[Any, ...]]]]:
-    """Rows of partitions under their topics."""
+    """Group the rows of partitions by topic."""
     topics: dict[str, list[tuple[Any, ...]]] = {}
     for topic_partition, row in rows.items():
         topics.setdefault(topic_partition.topic, []).append(row)

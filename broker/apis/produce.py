@@ -1,10 +1,10 @@
-"""Produce: what a producer writes.
+"""Produce: producers append records.
 
-Produce v0-v9. Behavior: each partition stands alone; acks=1 is answered after the append, acks=all after the
-in-sync replicas have it, acks=0 never. A failed acks=0 produce closes the connection, which is all the client
-can notice. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
+Produce v0-v9. Behavior: each partition succeeds or fails alone; acks=1 is answered after the append, acks=all after the
+in-sync replicas have the records, acks=0 never. A failed acks=0 produce closes the connection, as the client can notice
+nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
 v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
-and which records are wrong.
+and the invalid records.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ProduceApis:
         return then(results, partial(answer, request, refused))
 
     def _split_refused(self, request: Request) -> tuple[dict[TopicPartition, memoryview], AppendResults]:
-        """What to append, and what is refused before it reaches a log."""
+        """Split into the partitions to append to, and those refused before they reach a log."""
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
         for topic, partitions in request.body.topics:
@@ -77,7 +77,7 @@ class ProduceApis:
         return entries, refused
 
     def _refused_for_acks(self, asked: Iterable[TopicPartition]) -> AppendResults:
-        """As kafka 2.0.1: what does not exist is told first."""
+        """As kafka 2.0.1: an unknown partition gets its own error, before that of the acks."""
         known = self._replica_manager.partitions
         return {
             topic_partition: failed_append(
@@ -88,7 +88,7 @@ class ProduceApis:
 
 
 def answer(request: Request, refused: AppendResults, results: AppendResults) -> Body | None:
-    """The response, each partition once, in the order of the request; None for acks=0."""
+    """Make the response, each partition once, in the order of the request; None for acks=0."""
     if refused:
         results = {**results, **refused}
     if request.body.acks == ACKS_NONE:
@@ -110,7 +110,7 @@ def answer(request: Request, refused: AppendResults, results: AppendResults) -> 
             else:
                 code = known_code(ApiKey.PRODUCE, version, error)
                 if record_errors and code is ErrorCode.CORRUPT_MESSAGE and version >= FIRST_VERSION_WITH_RECORD_ERRORS:
-                    code = ErrorCode.INVALID_RECORD  # as kafka 2.4: sending it again would not help
+                    code = ErrorCode.INVALID_RECORD  # as kafka 2.4: a retry would not help
                 appended = (NO_OFFSET, NO_OFFSET) if info is None else (info.first_offset, info.log_append_time_ms)
                 rows.append((partition, code, *appended, log_start_offset, record_errors, message))
     return ProduceResponse(topics=list(topics.items()))

@@ -1,10 +1,10 @@
-"""Routes each request to its handler and each failure to its answer (kafka's KafkaApis.handle).
+"""Dispatches each request to its handler, and answers failures (kafka's KafkaApis.handle).
 
-Each family of handlers lists in its `routes` which APIs it serves; ApiVersions advertises every row of API_TABLE.
+Each family of handlers lists its APIs in `routes`; ApiVersions advertises every row of API_TABLE.
 
-Three rings of failure: a malformed request closes the connection (KafkaProtocolError, raised by the decoder); a
-KafkaError that a handler lets through is answered for the whole request; anything else is a defect of ours,
-answered UNKNOWN_SERVER_ERROR with one traceback in the log.
+Three kinds of failure: a malformed request closes the connection (KafkaProtocolError, raised by the decoder); a
+KafkaError of a handler is the answer to the whole request; any other exception is a defect of minibroker, answered with
+UNKNOWN_SERVER_ERROR and logged with its traceback.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ApiRegistry:
         self._handlers = handlers_of(families)
         self.profile = profile
         self.apis = offered(profile)
-        self._known_errors = KnownErrors(profile.error_said)
+        self._known_errors = KnownErrors(profile.error_code_for)
         self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """The encoded response, None where the request wants none; a Pending of it when the request has to wait.
+        """Return the encoded response, None for none; a Pending of it if the request waits.
 
-        Raises KafkaProtocolError and CloseConnectionError, which close the connection; so does a Pending.
+        Raises, or the Pending fails with, KafkaProtocolError and CloseConnectionError, which close the connection.
         """
         request = decode_request(frame, self.apis)
         client.client_id = request.client_id
@@ -54,7 +54,7 @@ class ApiRegistry:
         return self.encoded(request, client, body)
 
     def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """The response before it is `encoded`, also where the whole request fails. Raises as `dispatch`."""
+        """Return the response before it is `encoded`, also that of a failed request. Raises as `dispatch`."""
         try:
             body = self._handlers[request.api_key](request, client)
         except Exception as error:
@@ -64,11 +64,11 @@ class ApiRegistry:
         return body
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
-        known = None if body is None else self._known_errors.said(request.api_key, body)
+        known = None if body is None else self._known_errors.replaced(request.api_key, body)
         return encoded(request, client, known)
 
     def _failed(self, request: Request, client: Client, error: Exception) -> Body:
-        """What is answered when the whole request failed."""
+        """Log the error, and return the answer to a failed request. Raises as `dispatch`."""
         if isinstance(error, KafkaProtocolError | CloseConnectionError):
             raise error
         if isinstance(error, KafkaError):
@@ -82,7 +82,7 @@ class ApiRegistry:
             logger.error("%s: a defect of minibroker", describe(request, client), exc_info=error)
         body = failure_of(request, refusal)
         if body is None:
-            raise CloseConnectionError(f"{describe(request, client)} failed and has no response to say so")
+            raise CloseConnectionError(f"{describe(request, client)} failed, and it has no response")
         return body
 
 
@@ -97,18 +97,18 @@ def offered(profile: Profile) -> dict[int, Api]:
 
 
 def encoded(request: Request, client: Client, body: Body) -> Encoded:
-    """The response's chunks; None when there is none. Raises CloseConnectionError for what cannot be said."""
+    """Encode the response to chunks; None for none. Raises CloseConnectionError if it cannot be encoded."""
     if body is None:
         return None
     try:
         return encode_response(request, body)
     except Exception as error:
-        logger.error("%s: the response cannot be encoded", describe(request, client), exc_info=error)
-        raise CloseConnectionError("its response cannot be encoded") from error
+        logger.error("%s: cannot encode the response", describe(request, client), exc_info=error)
+        raise CloseConnectionError("cannot encode the response") from error
 
 
 def describe(request: Request, client: Client) -> str:
-    """The request, for a log line."""
+    """Describe the request for a log line."""
     return (
         f"{ApiKey(request.api_key).name} v{request.api_version} of {client.address} "
         f"(client id {request.client_id!r}, correlation id {request.correlation_id})"

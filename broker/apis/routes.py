@@ -1,6 +1,6 @@
-"""Which handler serves which API: each family of handlers lists its own in `routes`.
+"""Maps each API to its handler: each family of handlers lists its APIs in `routes`.
 
-Every row of API_TABLE is served, by one handler: checked when a broker is built.
+Building a broker checks that each row of API_TABLE has one handler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Family(Protocol):
 
 
 def handlers_of(families: Iterable[Family]) -> dict[int, Handler]:
-    """One handler for every API. Raises ValueError for an API that has none, or two."""
+    """Return the handler of each API. Raises ValueError for an API with none, or two."""
     handlers: dict[int, Handler] = {}
     for family in families:
         for key, handler in family.routes().items():

@@ -1,12 +1,12 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: what an administrator does with topics.
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: topic administration.
 
 CreateTopics v0-v7. Version notes: v1 error messages, validate_only · v4 default partitions and replication · v5
-flexible, tells partitions, replication and configs of what was made · v7 topic ids.
+flexible, answers partitions, replication and configs of the new topic · v7 topic ids.
 DeleteTopics v0-v6. Version notes: v4 flexible · v5 error messages · v6 by id.
 CreatePartitions v0-v3, DeleteRecords v0-v2: flexible from v2.
 
-All of it is done when it is answered. A timeout of zero or less is answered REQUEST_TIMED_OUT all the same, as kafka
-2.0.1 AdminManager does; so is the creation of partitions that stay without a leader, without the wait.
+A change is complete before it is answered. A timeout of zero or less is still answered REQUEST_TIMED_OUT, as by kafka
+2.0.1 AdminManager; so is the creation of partitions without a leader, but without the wait.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
 FIRST_VERSION_WITH_DEFAULTS = 4
 FIRST_VERSION_WITH_CONFIGS = 5
 FIRST_VERSION_THAT_DELETES_BY_ID = 6
-FIRST_VERSION_THAT_SAYS_WHY = 3  # that deletion is switched off
+FIRST_VERSION_WITH_DELETION_DISABLED = 3
 DEFAULT = -1
 NO_TOPIC_ID = ZERO_UUID
 
@@ -162,18 +162,18 @@ class TopicApis:
         check_in_time(request)
 
     def _deletion_disabled(self, name: str, version: int, error: KafkaError) -> KafkaError:
-        """As kafka 2.1; or as earlier releases, if this broker acts as one, where the topic is never seen to go."""
+        """As kafka 2.1; or as the release that this broker acts as, which waits in vain for the deletion."""
         if Habit.DELETION_TIMES_OUT in self._config.profile.habits:
             is_there = self._controller.topic(name) is not None
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if version >= FIRST_VERSION_THAT_SAYS_WHY:
+        if version >= FIRST_VERSION_WITH_DELETION_DISABLED:
             return error
         return KafkaError(ErrorCode.INVALID_REQUEST, error.message)
 
     def _to_delete(self, request: Request) -> list[tuple[str | None, bytes]]:
-        """Name and id of each topic, once; no name for an id that is not known.
+        """Return name and id of each topic, once; no name for an unknown id.
 
-        Raises KafkaError(INVALID_REQUEST) for a topic given by both or by neither.
+        Raises KafkaError(INVALID_REQUEST) for a topic with both or neither.
         """
         if request.api_version < FIRST_VERSION_THAT_DELETES_BY_ID:
             return [(name, NO_TOPIC_ID) for name in dict.fromkeys(request.body.topic_names)]
@@ -192,7 +192,7 @@ class TopicApis:
     # -- DeleteRecords ----------------------------------------------------------------------------------------
 
     def delete_records(self, request: Request, client: Client) -> Body | Pending[Body]:
-        # As Kafka's map: of a partition named twice the last offset counts, and it is answered once.
+        # As Kafka's map: if a partition is named twice, its last offset counts, and it has one row.
         offsets = {
             TopicPartition(topic.name, partition): offset
             for topic in request.body.topics
@@ -234,7 +234,7 @@ def assignment_of_partitions(topic: Body) -> list[list[int]] | None:
 
 
 def check_in_time(request: Request, leaders: Iterable[int] = ()) -> None:
-    """Raises KafkaError(REQUEST_TIMED_OUT), without a message as Kafka."""
+    """Raises KafkaError(REQUEST_TIMED_OUT), as Kafka without a message."""
     if request.body.timeout_ms <= 0 or NO_LEADER in leaders:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -248,7 +248,7 @@ def duplicate_topics(client_id: str | None, names: Sequence[str]) -> KafkaError:
 
 
 def checked_configs(rows: Sequence[Body]) -> dict[str, str]:
-    """Raises KafkaError(INVALID_CONFIG) for a null value, which Kafka cannot store either."""
+    """Return the configs. Raises KafkaError(INVALID_CONFIG) for a null value, which Kafka cannot store either."""
     for row in rows:
         if row.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs : {row.name}")

@@ -1,9 +1,9 @@
-"""What transactional producers ask, what other coordinators ask, and what is told of producers and transactions.
+"""The APIs of transactional producers, and WriteTxnMarkers of other coordinators.
 
 InitProducerId v0-v4 · AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn v0-v3 · WriteTxnMarkers v0-v1.
-Behavior: as kafka 2.0.1 KafkaApis; one partition that is not there keeps AddPartitionsToTxn from adding any.
-Version notes: InitProducerId v3 knows who the producer was (KIP-360), v4 PRODUCER_FENCED, which the others know from
-v2; TxnOffsetCommit v3 knows the member that read what is committed (KIP-447).
+Behavior: as kafka 2.0.1 KafkaApis; AddPartitionsToTxn adds none if one of the partitions does not exist.
+Version notes: InitProducerId v3 has the producer's previous identity (KIP-360), v4 knows PRODUCER_FENCED, which the
+others know from v2; TxnOffsetCommit v3 has the group member that consumed the records (KIP-447).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MarkersOfProducer = dict[int, Errors]
 
 
 class TransactionApis:
-    """Handlers of what changes a transaction."""
+    """Handlers of the APIs that change a transaction."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class TransactionApis:
         return topic is not None and topic_partition.partition in topic.partitions
 
     def add_offsets_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """The offsets of a group are a partition of the transaction: the one of `__consumer_offsets` they live in."""
+        """Add the group's partition of `__consumer_offsets` to the transaction."""
         body = request.body
         partition = TopicPartition(GROUP_METADATA_TOPIC, self._groups.partition_for(body.group_id))
         outcome = self._coordinator.add_partitions(body.transactional_id, producer_of(body), frozenset({partition}))
@@ -119,7 +119,7 @@ class TransactionApis:
         return then(outcome, partial(answer_with, request))
 
     def txn_offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Offsets that count when the transaction is committed; those of partitions there are not, are refused."""
+        """Commit offsets that count once the transaction commits; refuse those of unknown partitions."""
         body = request.body
         now_ms = self._clock.wall_ms()
         commits = {
@@ -150,12 +150,12 @@ class TransactionApis:
         return then(outcome, answer)
 
     def write_txn_markers(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """The markers of another coordinator, one after the other; answered by producer id, as Kafka does.
+        """Write the markers of another coordinator, one after the other; answer by producer id, as Kafka does.
 
-        Raises KafkaError(UNKNOWN_SERVER_ERROR) for a producer there cannot be.
+        Raises KafkaError(UNKNOWN_SERVER_ERROR) for a negative producer id or epoch.
         """
         if any(row.producer_id < 0 or row.producer_epoch < 0 for row in request.body.markers):
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker of no producer")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker has a negative producer id or epoch")
         outcome: MarkersOfProducer | Pending[MarkersOfProducer] = {}
         for row in request.body.markers:
             partitions = frozenset(partitions_of(row.topics))
@@ -183,12 +183,12 @@ def producer_of(body: Body) -> ProducerIdentity:
 
 
 def partitions_of(topics: Iterable[Any]) -> dict[TopicPartition, None]:
-    """Each partition once, in the order of the request."""
+    """The partitions, each once, in the order of the request."""
     return {TopicPartition(name, partition): None for name, partitions in topics for partition in partitions}
 
 
 def rows_of(errors: Errors) -> list[Any]:
-    """Errors as responses have them: under each topic, the partitions and their errors."""
+    """Group errors by topic, for a response: the partitions of each topic and their errors."""
     topics: dict[str, list[Any]] = {}
     for (topic, partition), error in errors.items():
         topics.setdefault(topic, []).append((partition, error))

@@ -1,7 +1,7 @@
-"""Which brokers hold the replicas of new partitions: chosen for a cluster of one live broker, or named by the client.
+"""Assigns the replicas of new partitions: chosen for a cluster of one live broker, or named by the client.
 
-As kafka 2.0.1 AdminUtils and AdminZkClient, whose checks and messages these are. A topic may be created with replicas
-on brokers that are not alive; partitions that are added later may not, also in Kafka. Pure.
+Checks and messages are those of kafka 2.0.1 AdminUtils and AdminZkClient. As in Kafka, a new topic may have replicas on
+brokers that are not alive, partitions added later may not. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Replicas = list[int]
 
 
 def assign_replicas(broker_id: int, partition_count: int, replication_factor: int) -> list[Replicas]:
-    """The replicas of `partition_count` new partitions. Raises KafkaError."""
+    """Assign the replicas of `partition_count` new partitions. Raises KafkaError."""
     if partition_count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     check_partition_count(partition_count)
@@ -39,7 +39,7 @@ def check_partition_count(count: int) -> None:
 
 
 def assignment_of_topic(assignment: Mapping[int, Sequence[int]]) -> list[Replicas]:
-    """The replicas by partition that a client wants for a new topic. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
+    """Check a client's assignment of a new topic. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
     check_partition_count(len(assignment))
     if len({len(brokers) for brokers in assignment.values()}) != 1:
         raise invalid("All partitions should have the same number of replicas")
@@ -59,7 +59,7 @@ def added_partitions(
     assignment: Sequence[Sequence[int]] | None,
     broker_id: int,
 ) -> list[Replicas]:
-    """The replicas of the partitions that bring a topic to `total_count`. Raises KafkaError.
+    """Assign the replicas of the partitions that grow a topic to `total_count`. Raises KafkaError.
 
     As kafka 2.0.1 AdminManager.createPartitions and AdminZkClient.addPartitions.
     """

@@ -1,12 +1,12 @@
-"""Creates, changes and deletes topics, and changes the broker's settings: checks, writes it down, then acts on it.
+"""Creates, changes and deletes topics, and changes the broker's settings: checks a change, stores it, then applies it.
 
-The order makes a kill at any point harmless: a created topic is in the store before its first log exists (the
-log is made again at the next start), a deleted one leaves the store before its directories go (it is noted there that
-they may be left, so that the next start takes them away, and not for a topic). The topics of one request are written
-down together, all or none: the file is whole each time, and a hundred fsyncs take long.
+The order makes a kill at any point harmless. A new topic is in the store before its first log exists: the next start
+creates the log. A deleted topic leaves the store before its directories go; the store notes that directories may be
+left, so that the next start removes them instead of taking them for a topic. All topics of one request are stored
+together, all or none: one fsync instead of a hundred.
 
-Replicas may be assigned to brokers that are not there. A partition with none on this broker has no leader, and as in
-Kafka clients see nothing of a partition that never had one: the store knows it, the metadata cache does not.
+Replicas may be assigned to unknown brokers. A partition without a replica on this broker has no leader, and as in Kafka
+clients do not see a partition that never had one: it is in the store, but not in the metadata cache.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
 
 logger = logging.getLogger(__name__)
@@ -42,9 +43,9 @@ TopicDeletionListener = Callable[[Sequence[TopicPartition]], None]
 
 
 class Controller:
-    """The one writer of topics and of changed settings.
+    """The only writer of topics and of changed settings.
 
-    Those in `on_topic_deleted` are called with the partitions of a topic that is gone.
+    Calls each of `on_topic_deleted` with the partitions of a deleted topic.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Controller:
         self._internal_topics = internal_topics(config)
 
     def start(self) -> None:
-        """Lead every partition, each under a new leader epoch: what an unclean stop lost is never mistaken."""
+        """Lead every partition, each in a new leader epoch, so that no epoch of lost records is used again."""
         for topic in self._store.topics.values():
             for number, partition in topic.partitions.items():
                 log = self._replica_manager.log_manager.get_log(TopicPartition(topic.name, number))
@@ -82,11 +83,11 @@ class Controller:
     # -- topics -----------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicState | None:
-        """A topic with all its partitions, also those that clients do not see."""
+        """Return a topic with all its partitions, also those that clients do not see."""
         return self._store.topics.get(name)
 
     def topics(self) -> Iterable[TopicState]:
-        """All topics, likewise."""
+        """All topics, with all their partitions."""
         return self._store.topics.values()
 
     def topic_by_id(self, topic_id: uuid.UUID) -> TopicState | None:
@@ -95,9 +96,9 @@ class Controller:
     def create_topics(
         self, wanted: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, TopicState | KafkaError]:
-        """Create topics, each name once, or only check that they could be: by name what was made, or why it was not.
+        """Create topics, each name once, or only check; return by name the new topic or its error.
 
-        They are written down together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
+        They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
         if validate_only:
             return {each.name: attempt(self._checked_topic, each) for each in wanted}
@@ -111,22 +112,22 @@ class Controller:
         return outcomes | self._saved_then(made, "the topic", undo, self._open_topic)
 
     def create_missing_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
-        """Create topics somebody has asked for, with the broker's defaults, or those of a coordinator's topic.
+        """Create topics that a client asked for, with the broker's defaults, or those of a coordinator's topic.
 
         As kafka 2.0.1 KafkaApis.createTopic and createInternalTopic.
         """
         return self.create_topics(self._missing_topic(name) for name in names)
 
     def ensure_internal_topic(self, name: str) -> TopicState:
-        """The topic a coordinator keeps its state in, made when it is first wanted. Raises KafkaError."""
+        """Return a coordinator's topic; create it if it does not exist. Raises KafkaError."""
         return self._store.topics.get(name) or result_of(self.create_missing_topics([name])[name])
 
     def create_partitions(
         self, wanted: Iterable[NewPartitions], *, validate_only: bool = False
     ) -> dict[str, TopicState | KafkaError]:
-        """Add partitions to topics, or only check: by name the grown topic, or why it has not grown.
+        """Add partitions to topics, or only check; return by name the grown topic or its error.
 
-        They are written down together. As kafka 2.0.1 AdminManager.createPartitions.
+        They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
         """
         added = {each.name: attempt(self._added_partitions, each) for each in wanted}
         growing = {} if validate_only else done(added)
@@ -147,9 +148,9 @@ class Controller:
         )
 
     def delete_topics(self, names: Iterable[str]) -> dict[str, TopicState | KafkaError]:
-        """Forget topics, each name once, and rename their directories away: by name what is gone, or why it is not.
+        """Delete topics, each name once, and rename their directories; return by name the deleted topic or its error.
 
-        They are written down together.
+        The deletions are stored together.
         """
         outcomes = {name: attempt(self._forget_topic, name) for name in names}
         gone = done(outcomes)
@@ -163,14 +164,14 @@ class Controller:
         deleted = done(outcomes)
         if deleted:
             self._store.being_deleted -= deleted.keys()
-            # Written down as well: by the next start such directories may be another's, Apache Kafka's.
-            attempt(self._store.save_or_undo, "that topics are gone", lambda: None)
+            # Stored at once: before the next start, Apache Kafka may create directories of the same names.
+            attempt(self._store.save_or_undo, "the end of a deletion", lambda: None)
         return outcomes
 
     # -- settings ---------------------------------------------------------------------------------------------
 
     def alter_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
-        """Give a topic these configs and no others, in its live logs at once, or only check. Raises KafkaError.
+        """Replace a topic's configs, in its open logs at once, or only check. Raises KafkaError.
 
         As kafka 2.0.1 AdminZkClient.changeTopicConfig.
         """
@@ -185,7 +186,7 @@ class Controller:
         logger.info("topic %s has the configs %s now", name, topic.configs)
 
     def _check_topic_configs(self, configs: Mapping[str, str]) -> None:
-        """Raises KafkaError(INVALID_CONFIG), also for what the release does not have which this broker acts as."""
+        """Raises KafkaError(INVALID_CONFIG), also for configs unknown to the release that this broker acts as."""
         LogConfig.from_props(configs, self._replica_manager.log_manager.default_config)
         for name, text in configs.items():
             problem = self._config.profile.problem_with_topic_config(name, text)
@@ -193,7 +194,7 @@ class Controller:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
     def alter_broker_configs(self, broker: str, configs: Mapping[str, str], *, validate_only: bool) -> None:
-        """Give this broker, or all (the empty name), these changed settings and no others, at once, or only check.
+        """Replace the changed settings of this broker, or of all (the empty name), at once, or only check.
 
         Raises KafkaError, or InvalidDynamicConfig with Kafka's message. As kafka 2.0.1 DynamicBrokerConfig.
         """
@@ -207,12 +208,10 @@ class Controller:
         self._dynamic_config.apply(change)
         logger.info("settings of %s are %s now", f"broker {broker}" if broker else "all brokers", sorted(configs))
 
-    # -- replicas ---------------------------------------------------------------------------------------------
-
     # -- producer ids -----------------------------------------------------------------------------------------
 
     def next_producer_id(self) -> int:
-        """A producer id never given before, not even by an earlier run (blocks of 1000 are written down first)."""
+        """Return a new producer id, never used by an earlier run either: blocks of 1000 are stored before their use."""
         producer_id = next(self._producer_ids, None)
         if producer_id is not None:
             return producer_id
@@ -222,12 +221,12 @@ class Controller:
         self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
         return next(self._producer_ids)
 
-    # -- how --------------------------------------------------------------------------------------------------
+    # -- steps ------------------------------------------------------------------------------------------------
 
     def _saved_then(
         self, topics: Mapping[str, TopicState], what: str, undo: Callable[[], object], act: Callable[[TopicState], None]
     ) -> dict[str, TopicState | KafkaError]:
-        """Write down what has changed for these topics, once, and act on each; the error for all if it is undone."""
+        """Store the changes of these topics once, then apply each; undo all and return the error if storing fails."""
         saved = attempt(self._store.save_or_undo, what, undo) if topics else None
         if saved is not None:
             return dict.fromkeys(topics, saved)
@@ -248,7 +247,7 @@ class Controller:
         return TopicState(wanted.name, partitions, configs)
 
     def _missing_topic(self, name: str) -> NewTopic:
-        """With one broker alive, a coordinator's topic has one replica."""
+        """Describe a topic to create: with one live broker, a coordinator's topic has one replica."""
         if name in self._internal_topics:
             partition_count, configs = self._internal_topics[name]
             return NewTopic(name, partition_count, 1, {}, configs)
@@ -260,10 +259,10 @@ class Controller:
         return topic
 
     def _open_topic(self, topic: TopicState, added: Iterable[int] | None = None) -> None:
-        """Open the logs of a topic, or of partitions that were added to it."""
+        """Open the logs of a topic, or of its added partitions."""
         self._publish(topic, only=added)
-        what = "created topic %s with %d partitions" if added is None else "topic %s has %d partitions now"
-        logger.info(what, topic.name, len(topic.partitions))
+        what = "created topic %s with %s" if added is None else "topic %s has %s now"
+        logger.info(what, topic.name, counted(len(topic.partitions), "partition"))
 
     def _added_partitions(self, wanted: NewPartitions) -> dict[int, PartitionState]:
         topic = self._store.topics.get(wanted.name)
@@ -292,14 +291,14 @@ class Controller:
             self._replica_manager.stop_replica(topic_partition, delete=True)
         logger.info("deleted topic %s", topic.name)
         partitions = list(self._cache.partitions_of(topic))
-        for tell in self.on_topic_deleted:
-            tell(partitions)
+        for callback in self.on_topic_deleted:
+            callback(partitions)
 
     def _elect(self, replicas: Sequence[int], last_in_sync: Sequence[int] = ()) -> tuple[int, list[int]]:
-        """Leader and in-sync replicas: only this broker is alive.
+        """Return the leader and the in-sync replicas; only this broker is alive.
 
-        Who was in sync before a restart still is. As kafka 2.0.1, whose controller leaves it to the leader to drop,
-        after replica.lag.time.max.ms, who does not fetch (seen after kill -9).
+        Followers stay in sync across a restart. As kafka 2.0.1, whose controller leaves it to the leader to remove
+        followers that do not fetch within replica.lag.time.max.ms (seen after kill -9).
         """
         me = self._config.broker_id
         if me not in replicas:
@@ -312,7 +311,7 @@ class Controller:
         return PartitionState(leader, 0, list(replicas), in_sync_replicas)
 
     def _publish(self, topic: TopicState, only: Iterable[int] | None = None) -> None:
-        """Open the logs (of the partitions in `only`), lead them, and let clients see the topic."""
+        """Open the logs (of the partitions in `only`), lead them, and publish the topic to clients."""
         self._replica_manager.log_manager.set_topic_overrides(topic.name, topic.configs)
         for number in sorted(topic.partitions if only is None else only):
             partition = topic.partitions[number]

@@ -1,4 +1,4 @@
-"""The topics in which coordinators keep their state: how many partitions they get, and which configs.
+"""The internal topics of the coordinators: their partition counts and configs.
 
 As kafka 2.0.1 GroupMetadataManager.offsetsTopicConfigs and TransactionStateManager.transactionTopicConfigs.
 """

@@ -1,6 +1,6 @@
-"""What this broker knows of the cluster: brokers, topics, who leads and replicates each partition.
+"""The cluster as clients see it: brokers, topics, the leader and the replicas of each partition.
 
-Read by every API; written only by the controller. Topic names are checked here, in one place.
+All APIs read it; only the controller writes it. It also has the check of topic names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 @dataclass(slots=True)
 class PartitionState:
-    """One partition as the cluster sees it. `leader` is NO_LEADER while no replica is on a live broker."""
+    """One partition in the cluster. `leader` is NO_LEADER if no replica is on a live broker."""
 
     leader: int
     leader_epoch: int
@@ -45,7 +45,7 @@ class TopicState:
         return self.name in INTERNAL_TOPICS
 
     def with_leaders(self) -> TopicState | None:
-        """The topic with the partitions that have leaders only, which it shares; None if there are none."""
+        """Return the topic with only the partitions that have leaders, as the same objects; None if there are none."""
         led = {number: state for number, state in self.partitions.items() if state.leader != NO_LEADER}
         if len(led) == len(self.partitions):
             return self
@@ -53,7 +53,7 @@ class TopicState:
 
 
 class MetadataCache:
-    """Topics by name, in order of creation: what clients see, partitions without a leader are not in it."""
+    """Topics by name, in the order of creation, with the partitions that clients see: those with a leader."""
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
         self.broker_id = broker_id
@@ -61,7 +61,7 @@ class MetadataCache:
         self.topics: dict[str, TopicState] = {}
 
     def is_broker_alive(self, broker_id: int) -> bool:
-        """This broker is the whole cluster: others that an assignment names are not up."""
+        """Whether a broker is up: this broker is the whole cluster, others in an assignment are not up."""
         return broker_id == self.broker_id
 
     def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
@@ -69,7 +69,7 @@ class MetadataCache:
 
 
 def colliding_names(name: str, others: Iterable[str]) -> list[str]:
-    """Topics whose metric names are the same: Kafka refuses `a.b` beside `a_b`."""
+    """The topics with the same metric name: Kafka refuses `a.b` beside `a_b`."""
     collision_key = name.replace(".", "_")
     return [other for other in others if other != name and other.replace(".", "_") == collision_key]
 

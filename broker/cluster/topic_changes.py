@@ -1,6 +1,6 @@
-"""What the controller is asked to do with topics, and what came of it: an outcome each, as requests name many.
+"""The changes of topics that the controller makes, and their outcomes.
 
-An outcome is what was done or the KafkaError that says why it was not; one topic that is refused stops none of the
+A request names many topics, and each has an outcome: the result or a KafkaError. An error of one does not stop the
 others.
 """
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made. The counts are -1 where the client assigns the replicas."""
+    """A topic to create. The counts are -1 if the client assigns the replicas."""
 
     name: str
     partition_count: int
@@ -26,7 +26,7 @@ class NewTopic(NamedTuple):
 
 
 class NewPartitions(NamedTuple):
-    """How many partitions a topic is to have. The assignment is that of the added ones."""
+    """A topic's new number of partitions. The assignment is that of the added ones."""
 
     name: str
     total_count: int
@@ -36,7 +36,7 @@ class NewPartitions(NamedTuple):
 def attempt(
     call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result | KafkaError:
-    """What the call returns, or the KafkaError that it raises."""
+    """Return the call's result, or the KafkaError that it raises."""
     try:
         return call(*args, **kwargs)
     except KafkaError as error:
@@ -44,12 +44,12 @@ def attempt(
 
 
 def done(outcomes: Mapping[str, Result | KafkaError]) -> dict[str, Result]:
-    """Those of the outcomes that are no errors."""
+    """Return the results among the outcomes."""
     return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, KafkaError)}
 
 
 def result_of(outcome: Result | KafkaError) -> Result:
-    """What was done. Raises KafkaError if nothing was."""
+    """Return the result. Raises the KafkaError of an outcome that is one."""
     if isinstance(outcome, KafkaError):
         raise outcome
     return outcome

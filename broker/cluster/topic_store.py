@@ -1,11 +1,10 @@
-"""The file that keeps what Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
+"""The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
-One JSON object: the cluster id, the next block of producer ids, the broker settings that were changed while it ran
-(by broker id, those for every broker under ""), per topic its id, configs and partitions, and the topics of which
-directories may be left, because the broker ended while it deleted them. It is written whole,
-to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; where it is
-missing (a data directory that Apache Kafka wrote) topics are read off the partition directories. A topic of an older
-file, which has no ids, gets one at load.
+One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
+brokers under ""), the id, configs and partitions of each topic, and the topics of which directories may be left because
+the broker ended during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a
+change is answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read
+off the partition directories. A topic of an older file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FORMAT_VERSION = 1
 
 
 class TopicStoreError(Exception):
-    """The file is there but cannot be understood; the message says which and what to do."""
+    """The file is unreadable; the message names it and the next step."""
 
 
 def new_cluster_id() -> str:
@@ -36,7 +35,7 @@ def new_cluster_id() -> str:
 
 
 def kafka_id_text(identity: uuid.UUID) -> str:
-    """22 characters, base64url, as Kafka writes cluster and topic ids."""
+    """Write a cluster or topic id as Kafka does: 22 characters, base64url."""
     return base64.urlsafe_b64encode(identity.bytes).rstrip(b"=").decode()
 
 
@@ -46,7 +45,7 @@ def parse_kafka_id(text: str) -> uuid.UUID:
 
 
 class TopicStore:
-    """Reads and writes the file. `topics` is what was read; `save` replaces it."""
+    """Reads and writes the file. `load` fills `topics`; `save` writes the file whole."""
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
@@ -55,10 +54,10 @@ class TopicStore:
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
-        self.being_deleted: set[str] = set()  # dropped from `topics`, and perhaps not yet from the disk
+        self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Read the file, and add topics that only have directories; return those a deletion has left.
+        """Read the file, and add topics that only have directories; return the partitions left by a deletion.
 
         Raises TopicStoreError.
         """
@@ -67,7 +66,7 @@ class TopicStore:
                 self._parse(json.loads(self._path.read_text(encoding="utf-8")))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise TopicStoreError(
-                    f"{self._path} cannot be read ({error!r}); move it away to have topics read off the directories"
+                    f"cannot read {self._path} ({error!r}); move it away, and topics are read off the directories"
                 ) from error
         left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
         for topic_partition in sorted(set(partitions_on_disk) - set(left)):
@@ -80,7 +79,7 @@ class TopicStore:
         return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
 
     def save(self) -> None:
-        """Raises OSError; the old file is then still whole."""
+        """Write the file. Raises OSError, and leaves the old file whole."""
         document = {
             "version": FORMAT_VERSION,
             "cluster_id": self.cluster_id,
@@ -92,18 +91,18 @@ class TopicStore:
         write_atomically(self._path, json.dumps(document, indent=1).encode())
 
     def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
-        """Save; if that fails, undo the change. Raises KafkaError(KAFKA_STORAGE_ERROR) then, which names `what`."""
+        """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
         try:
             self.save()
         except OSError as error:
             undo()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot write {what} down: {error}") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {error}") from error
 
     def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Save the in-sync replicas of partitions, which Metadata answers from now on.
+        """Save the in-sync replicas of partitions, for Metadata too.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR), and changes nothing then. The leader changes its own set after this, as
-        kafka 2.0.1 Partition.updateIsr.
+        Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing. The leader changes its own set afterwards, as kafka
+        2.0.1 Partition.updateIsr.
         """
         states = {each: self.topics[each.topic].partitions[each.partition] for each in changes}
         before = {each: state.in_sync_replicas for each, state in states.items()}

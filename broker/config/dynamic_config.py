@@ -1,8 +1,8 @@
-"""The settings of this broker that are changed while it runs: for it alone, and for every broker of the cluster.
+"""Changes the settings of a running broker: for this broker alone, or for all brokers of the cluster.
 
-A change is checked as kafka 2.0.1 DynamicBrokerConfig does, by itself and together with all other settings, and then
-taken over by the one `KafkaConfig` that every part reads; parts that hold copies are told. Who writes it down is the
-controller, in between. A change for one broker wins over one for all, and both over what the broker was started with.
+A change is checked as in kafka 2.0.1 DynamicBrokerConfig, by itself and together with all other settings. Then the
+controller stores it. Then the one `KafkaConfig` that every part reads takes it over, and `on_change` notifies the parts
+that hold copies. A change for one broker wins over one for all, and both win over the settings at the start.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ Changes = Mapping[str, str]
 
 
 class Change(NamedTuple):
-    """A change that was found right: what was changed, and all settings as they are then."""
+    """A valid change, and all settings after it."""
 
     changes: Changes
     config: KafkaConfig
 
     def check_storable(self) -> None:
-        """Raises InvalidDynamicConfig for secrets: there is no `password.encoder.secret` here to keep them with."""
+        """Raises InvalidDynamicConfig for passwords: this broker has no `password.encoder.secret` to encrypt them."""
         if any(map(is_password, self.changes)):
             raise InvalidDynamicConfig("Password encoder secret not configured")
 
 
 class DynamicConfig:
-    """Changes a KafkaConfig in place. Each of `on_change` is called when it has changed."""
+    """Changes a KafkaConfig in place, then calls each of `on_change`."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self.on_change: list[Callable[[], None]] = []
 
     def restore(self, by_broker: Mapping[str, Changes]) -> None:
-        """Take over what was changed in an earlier run; what is no longer right is left out, and logged."""
+        """Apply the changes of an earlier run; log and ignore those that are no longer valid."""
         for broker in (ALL_BROKERS, str(self._config.broker_id)):
             for name, text in by_broker.get(broker, {}).items():
                 try:
                     self._config.take_over(self._with(broker, {**self._changes_of(broker), name: text}))
                 except InvalidDynamicConfig as error:
                     logger.error("the changed setting %s=%s is ignored: %s", name, text, error)
-        self._tell()
+        self._notify()
 
     def changed(self, broker: str, changes: Changes) -> Change:
-        """What the settings would be if `broker`, or all (the empty name), had these changes and no others.
+        """Check changes that replace those of `broker`, or of all brokers (the empty name), and change nothing yet.
 
-        Raises InvalidDynamicConfig; nothing has changed in any case.
+        Raises InvalidDynamicConfig.
         """
         config = self._with(broker, changes)
-        problem = self._why_not_now(config)
+        problem = self._problem_at_runtime(config)
         if problem is not None:
             raise InvalidDynamicConfig(
                 f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} for configuration "
@@ -67,7 +67,7 @@ class DynamicConfig:
 
     def apply(self, change: Change) -> None:
         self._config.take_over(change.config)
-        self._tell()
+        self._notify()
 
     def _with(self, broker: str, changes: Changes) -> KafkaConfig:
         """Raises InvalidDynamicConfig."""
@@ -88,14 +88,14 @@ class DynamicConfig:
     def _changes_of(self, broker: str) -> Changes:
         return self._config.of_cluster if broker == ALL_BROKERS else self._config.of_broker
 
-    def _tell(self) -> None:
-        for told in self.on_change:
-            told()
+    def _notify(self) -> None:
+        for callback in self.on_change:
+            callback()
 
-    def _why_not_now(self, new: KafkaConfig) -> str | None:
-        """What keeps a running broker from these settings, or None.
+    def _problem_at_runtime(self, new: KafkaConfig) -> str | None:
+        """Why a running broker cannot change to these settings; None if it can.
 
-        As kafka 2.0.1 DynamicThreadPool, LogCleaner and DynamicMetricsReporters; sockets stay as they are here.
+        As kafka 2.0.1 DynamicThreadPool, LogCleaner and DynamicMetricsReporters; this broker cannot change its sockets.
         """
         if new.endpoints != self._config.endpoints:
             return "listeners cannot be changed while the broker runs"
@@ -109,9 +109,9 @@ class DynamicConfig:
             if not before // 2 <= after <= before * 2:
                 how = "be at least half" if after < before else "not be greater than double"
                 return f"{THREAD_COUNT} {name}={after}, value should {how} the current value {before}"
-        return self._why_not_cleaned(new) if new.log_cleaner_enable else None
+        return self._problem_with_cleaner(new) if new.log_cleaner_enable else None
 
-    def _why_not_cleaned(self, new: KafkaConfig) -> str | None:
+    def _problem_with_cleaner(self, new: KafkaConfig) -> str | None:
         before, after = self._config.log_cleaner_threads, new.log_cleaner_threads
         if after < 1:
             return "Log cleaner threads should be at least 1"

@@ -1,8 +1,7 @@
-"""Which settings may be changed while the broker runs, and what such a change must be by itself.
+"""The settings that may change while the broker runs, the checks of a change by itself, and synonyms of settings.
 
-As kafka 2.0.1 DynamicBrokerConfig: some for one broker only, the key and trust stores only for one listener of it
-(`listener.name.<name>.ssl.keystore.location`). Names nobody knows are accepted and kept, for plugins. Also here:
-which settings stand in for which.
+As kafka 2.0.1 DynamicBrokerConfig: some may change for one broker only, key and trust stores only for one of its
+listeners (`listener.name.<name>.ssl.keystore.location`). Unknown names are accepted and stored, for plugins.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from minibroker.broker.config.kafka_settings import KafkaSettings
 from minibroker.broker.config.settings import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
 from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
 
-# A setting and those that stand in for it when it is not set, in order.
+# A setting and its synonyms, which give its value if it is not set, in order.
 SYNONYMS = {
     "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
     "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -71,18 +70,18 @@ CHANGEABLE = (
     """.split()
     )
 )
-# Described as changeable, because a setting they stand in for is; a change of them is refused.
+# Described as changeable, because the setting that they are synonyms of is; changing them is refused.
 STAND_INS = frozenset("log.retention.hours log.retention.minutes log.roll.hours log.roll.jitter.hours".split())
 
 LISTENER_NAME = re.compile(r"listener\.name\.[^.]*\.(.*)")
 
 
 class ReplicationRates:
-    """Settings that exist only as changes."""
+    """Settings that only a change can set."""
 
-    leader_replication_throttled_rate = setting(LONG, LONG_MAX, at_least(0), "bytes a second to throttled followers")
-    follower_replication_throttled_rate = setting(LONG, LONG_MAX, at_least(0), "bytes a second of throttled followers")
-    replica_alter_log_dirs_io_max_bytes_per_second = setting(LONG, LONG_MAX, at_least(0), "of moves between disks")
+    leader_replication_throttled_rate = setting(LONG, LONG_MAX, at_least(0), "bytes/s to throttled followers")
+    follower_replication_throttled_rate = setting(LONG, LONG_MAX, at_least(0), "bytes/s of throttled followers")
+    replica_alter_log_dirs_io_max_bytes_per_second = setting(LONG, LONG_MAX, at_least(0), "bytes/s between disks")
 
 
 # All of Kafka's, by name.
@@ -95,11 +94,11 @@ CHANGE_ONLY: dict[str, Setting[Any]] = {
 
 
 class InvalidDynamicConfig(ValueError):
-    """A change of settings that is refused; the message is Kafka's."""
+    """An invalid change of settings; the message is Kafka's."""
 
 
 def base_name(name: str) -> str:
-    """The setting that a listener's own is one of: `ssl.keystore.type` of `listener.name.x.ssl.keystore.type`."""
+    """The name without a listener's prefix: `ssl.keystore.type` for `listener.name.x.ssl.keystore.type`."""
     match = LISTENER_NAME.fullmatch(name)
     return name if match is None else match[1]
 
@@ -113,7 +112,7 @@ def is_password(name: str) -> bool:
 
 
 def overridden(given: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """What was given with changes on top; a change wins over whatever stands in for it, too."""
+    """Apply changes to the given settings; a change also wins over the given synonyms of its setting."""
     result = dict(given)
     for name, value in changes.items():
         for synonym in SYNONYMS.get(name, (name,)):

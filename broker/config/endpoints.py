@@ -1,9 +1,9 @@
 """Reads the settings that hold addresses: listeners, their protocols, limits by address.
 
 As kafka 2.0.1 EndPoint: a listener is NAME://host:port; its name stands for a protocol by
-`listener.security.protocol.map`. An empty host is every interface, an IPv6 address stands in brackets. Only
-PLAINTEXT is spoken here: anything else is refused, because to listen without the encryption that was asked
-for would be worse than not to start.
+`listener.security.protocol.map`. An empty host is every interface, an IPv6 address stands in brackets. This broker
+supports only PLAINTEXT, and refuses other protocols: to listen without the configured encryption would be worse than
+not to start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PORT_MAX = 65_535
 
 
 class EndpointError(ValueError):
-    """Text that names no address, or none that may be used."""
+    """Text that is not a valid or usable address."""
 
 
 class Endpoint(NamedTuple):
@@ -28,7 +28,7 @@ class Endpoint(NamedTuple):
 
 
 def split_list(text: str) -> list[str]:
-    """The elements of a comma separated list, without empty ones."""
+    """The non-empty elements of a comma separated list."""
     return [element for element in re.split(r"\s*,\s*", text.strip()) if element]
 
 
@@ -44,21 +44,21 @@ def split_pairs(text: str) -> list[tuple[str, str]]:
 
 
 def parse_endpoints(text: str, protocol_map: str) -> list[Endpoint]:
-    """The endpoints of a list of listeners, at least one. Raises EndpointError."""
+    """Parse a list of listeners, at least one. Raises EndpointError."""
     protocols = {name.upper(): protocol for name, protocol in split_pairs(protocol_map)}
     for protocol in protocols.values():
         if protocol not in PROTOCOLS:
             raise EndpointError(f"Invalid security protocol `{protocol}` defined in listener.security.protocol.map")
     endpoints = [_parse_endpoint(element, protocols) for element in split_list(text)]
     if not endpoints:
-        raise EndpointError("at least one listener is needed")
+        raise EndpointError("no listener is given; at least one is needed")
     if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
         raise EndpointError(f"Each listener must have a different name, listeners: {text}")
     return endpoints
 
 
 def parse_listeners(text: str, protocol_map: str) -> list[Endpoint]:
-    """Where to listen. Raises EndpointError."""
+    """Parse the addresses to listen on. Raises EndpointError."""
     endpoints = parse_endpoints(text, protocol_map)
     ports = [endpoint.port for endpoint in endpoints if endpoint.port != 0]
     if len(set(ports)) < len(ports):
@@ -67,7 +67,7 @@ def parse_listeners(text: str, protocol_map: str) -> list[Endpoint]:
 
 
 def parse_advertised(text: str, protocol_map: str) -> list[Endpoint]:
-    """What clients are told. Raises EndpointError."""
+    """Parse the addresses that clients get in Metadata. Raises EndpointError."""
     endpoints = parse_endpoints(text, protocol_map)
     for endpoint in endpoints:
         if endpoint.host in ("0.0.0.0", "::", ""):
@@ -79,7 +79,7 @@ def parse_advertised(text: str, protocol_map: str) -> list[Endpoint]:
 
 
 def parse_connection_limits(text: str) -> dict[str, int]:
-    """IP address -> limit, of `address:count,...`; names are resolved now. Raises EndpointError."""
+    """Parse `address:count,...` to limits by IP address; resolve names now. Raises EndpointError."""
     limits: dict[str, int] = {}
     for host, count in split_pairs(text):
         if not count.isdecimal():
@@ -100,5 +100,5 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
     if protocols[name] != "PLAINTEXT":
-        raise EndpointError(f"{text} asks for {protocols[name]}; only PLAINTEXT listeners are supported")
+        raise EndpointError(f"{text} needs {protocols[name]}; only PLAINTEXT listeners are supported")
     return Endpoint(name, match[2], int(match[3]))

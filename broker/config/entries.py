@@ -1,9 +1,8 @@
-"""What DescribeConfigs says of the broker's settings: value, where it comes from, and its synonyms.
+"""The broker's settings in DescribeConfigs: the value, its source and its synonyms.
 
-As kafka 2.0.1 AdminManager: the value is that of the setting itself, also where a synonym overrules it; the
-synonyms are the names that decide about it, strongest first: changed for this broker, changed for all brokers, set
-when it was started, and their defaults, beginning with the setting itself. Secrets, and what is not known, are listed
-without a value.
+As kafka 2.0.1 AdminManager: the value is that of the setting itself, also where a synonym overrides it; the synonyms
+are the names that decide the value, strongest first: changed for this broker, changed for all brokers, set at the
+start, and their defaults, beginning with the setting itself. Passwords and unknown settings are listed without a value.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers."""
+    """The source of a value, in Kafka's numbers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -42,14 +41,14 @@ class ConfigEntry(NamedTuple):
 
 
 def config_entries(config: KafkaConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """All settings, and whatever else was set; or those of `names` that there are."""
+    """All settings, also unknown ones that were set; or the existing ones of `names`."""
     known = dict.fromkeys(filter(config.profile.has_setting, [*SETTINGS, *config.given]))
     chosen = known if names is None else [name for name in names if name in known]
     return [_entry(name, _value_of(config, name), synonyms_of(config, name)) for name in chosen]
 
 
 def changed_for_all_brokers(config: KafkaConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """What was changed for every broker of the cluster, or those of `names` that were."""
+    """The settings that were changed for all brokers of the cluster, or those of `names`."""
     changed = config.of_cluster
     chosen = changed if names is None else [name for name in names if name in changed]
     return [
@@ -63,7 +62,7 @@ def changed_for_all_brokers(config: KafkaConfig, names: Iterable[str] | None = N
 
 
 def synonyms_of(config: KafkaConfig, name: str) -> tuple[ConfigSynonym, ...]:
-    """What decides about `name`, strongest first; also for the topic settings whose default `name` is."""
+    """The settings that decide the value of `name`, strongest first; also of the topic configs that default to it."""
     names = SYNONYMS.get(name, (name,)) if base_name(name) == name else (name, base_name(name))
     hidden = _is_sensitive(name)
     found = [

@@ -1,11 +1,11 @@
-"""Reads settings from KAFKA_* environment variables, as the apache/kafka image has them.
+"""Reads settings from KAFKA_* environment variables, as the apache/kafka image does.
 
 After `KAFKA_`, in lower case, `_` stands for a dot, `__` for an underscore, `___` for a dash:
-KAFKA_LOG_RETENTION_MS is log.retention.ms. The image's own variables (KAFKA_HEAP_OPTS and its like) are no settings.
+KAFKA_LOG_RETENTION_MS is log.retention.ms. The image's own variables (such as KAFKA_HEAP_OPTS) are not settings.
 As kafka 4.0 KafkaDockerWrapper.getServerConfigsFromEnv.
 
-What that image needs of its users, and a broker that has no quorum of controllers does not, is understood: KRaft's
-settings are left out, the controllers' listeners too, and node.id is broker.id. So a compose file for it works here.
+A compose file for that image works here: KRaft's settings and the controllers' listeners are left out, since this
+broker has no quorum of controllers, and node.id is broker.id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LISTENERS = "listeners"
 
 
 def settings_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Value and variable of each setting that is in the environment, by its name."""
+    """The value and the variable of each setting in the environment, by the setting's name."""
     found = {
         setting_name(variable): (value, variable)
         for variable, value in environment.items()
@@ -51,7 +51,7 @@ def setting_name(variable: str) -> str:
 
 
 def without_quorum(found: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """The settings as a broker has them that is its own controller."""
+    """Drop the settings of a quorum of controllers: this broker is its own controller."""
     controllers = {name.strip().upper() for name in found.get(CONTROLLER_LISTENERS, ("", ""))[0].split(",")}
     settings = {
         name: each for name, each in found.items() if name != "process.roles" and not name.startswith("controller.")

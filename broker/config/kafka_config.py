@@ -1,9 +1,9 @@
 """The broker's configuration: a server.properties as Kafka users have it, checked before anything starts.
 
-`load_config` puts the sources together: --listen and --data-dir win over --set, --set over the environment, which
-is read only if asked for, and that over the file. A `KafkaConfig` then has every value under its attribute; nobody
-parses text again. What is wrong is said with its value, where it was set and what is allowed, all of it at once as
-far as that is possible.
+`load_config` merges the sources: --listen and --data-dir win over --set, --set wins over the environment (read only
+with --environment), and the environment wins over the file. A `KafkaConfig` then has every value, parsed, under its
+attribute. A message about a wrong value names the value, its source and the allowed values; all errors come at once as
+far as possible.
 
 Imports little: the broker listens before it imports the rest.
 """
@@ -41,10 +41,10 @@ DEFAULT_DATA_DIR = "minibroker-data"
 
 
 class ConfigError(Exception):
-    """The broker cannot start with these settings; a line for each thing that is wrong.
+    """The broker cannot start with these settings; the message has a line for each error.
 
-    `rule` is the first of the rules between settings that is broken, as Kafka says it, if that is what is wrong first.
-    `warnings` and `notes` are those of the settings, had they been right.
+    `rule` is Kafka's message for the first broken rule between settings, if the first error is one. `warnings` and
+    `notes` are those of the settings, as if they were valid.
     """
 
     def __init__(self, message: str, rule: str | None = None) -> None:
@@ -55,12 +55,12 @@ class ConfigError(Exception):
 
 
 class KafkaConfig(KafkaSettings):
-    """All settings of one broker, and what follows from them.
+    """All settings of one broker, and values derived from them.
 
-    `static` is the text of what the broker was started with, `sources` where each was ("server.properties line 3");
-    `of_cluster` and `of_broker` are what was changed since, for every broker and for this one, and `given` is what
-    comes of these three. What was set without effect is in `notes`, or in `warnings` if that may hurt, as names
-    nobody knows are. Raises ConfigError.
+    `static` has the texts of the settings at the start, `sources` the place of each ("server.properties line 3");
+    `of_cluster` and `of_broker` are the changes since, for all brokers and for this one, and `given` merges the three.
+    Settings without effect are in `notes`; those whose loss may hurt, and unknown names, are in `warnings`. Raises
+    ConfigError.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class KafkaConfig(KafkaSettings):
 
     @property
     def listen_addresses(self) -> list[tuple[str, int]]:
-        """Where to listen; an empty host is every interface, port 0 any free port."""
+        """The addresses to listen on; an empty host is every interface, port 0 any free port."""
         return [(endpoint.host, endpoint.port) for endpoint in self.endpoints]
 
     @property
     def log_config(self) -> LogConfig:
-        """The settings of a topic that has none of its own."""
+        """The settings of a topic without configs of its own."""
         from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
         values = {
@@ -107,51 +107,51 @@ class KafkaConfig(KafkaSettings):
         return LogConfig(**values)
 
     def take_over(self, other: KafkaConfig) -> None:
-        """Have every value of `other`: whoever holds this configuration reads them from now on."""
+        """Replace every value by that of `other`, for all parts that hold this configuration."""
         vars(self).update(vars(other))
 
     def advertised_address(self, local_port: int) -> tuple[str, int] | None:
-        """What clients that reached this port of ours are told to connect to, if it was said; port 0 is that port.
+        """The configured address for clients that reached this local port, None if not set; port 0 is `local_port`.
 
-        As Kafka: of several listeners, a client is told the address of the one it came through.
+        As in Kafka, a client gets the advertised address of the listener that it used.
         """
         through = next((endpoint for endpoint in self.endpoints if endpoint.port == local_port), self.endpoints[0])
         return self._advertised.get(through.name)
 
     def max_connections_for(self, address: str) -> int:
-        """How many connections one client address may have."""
+        """The greatest number of connections of one client address."""
         return self._connection_limits.get(address.removeprefix("::ffff:"), self.max_connections_per_ip)
 
     def text_of(self, name: str) -> str | None:
-        """The value of a setting as Kafka writes it; None if it has none, or is not known."""
+        """The value of a setting as Kafka writes it; None for no value, or for an unknown setting."""
         row = SETTINGS.get(name)
         return None if row is None else row.write(self._values[name])
 
     def default_of(self, row: Setting[T]) -> T | None:
-        """What a setting is that nobody has set, in the release that this broker acts as."""
+        """The default of a setting, in the release that this broker acts as."""
         if row.name not in self.profile.defaults:
             return row.default
         text = self.profile.defaults[row.name]
         return None if text is None else row.read(text)
 
     def _check_all(self) -> None:
-        """Find everything that is wrong, not the first thing only: who corrects a file wants to do it once."""
+        """Find all errors, not only the first: users want to correct a file once."""
         problems: list[ConfigError] = []
         try:
             self._read()
-            self._check_together()  # of values that can all be read
+            self._check_together()  # only if all values are valid
         except ConfigError as error:
             problems.append(error)
         self.endpoints: list[Endpoint] = []
-        for follow in (self._follow_listeners, self._follow_advertised, self._follow_limits, self._follow_directory):
+        for derive in (self._derive_endpoints, self._derive_advertised, self._derive_limits, self._derive_directory):
             try:
-                follow()
+                derive()
             except ConfigError as error:
                 problems.append(error)
         if problems:
-            all_of_it = ConfigError("\n".join(map(str, problems)), problems[0].rule)
-            all_of_it.warnings, all_of_it.notes = self.warnings, self.notes
-            raise all_of_it
+            combined = ConfigError("\n".join(map(str, problems)), problems[0].rule)
+            combined.warnings, combined.notes = self.warnings, self.notes
+            raise combined
 
     def _read(self) -> None:
         problems = []
@@ -198,19 +198,19 @@ class KafkaConfig(KafkaSettings):
             return False
         return True
 
-    def _follow_listeners(self) -> None:
+    def _derive_endpoints(self) -> None:
         text = f"PLAINTEXT://{self.host_name}:{self.port}" if self.listeners is None else self.listeners
         self.endpoints = self._parsed(
             lambda: parse_listeners(text, self.listener_security_protocol_map),
             *("listeners", "host.name", "port", "listener.security.protocol.map"),
         )
 
-    def _follow_advertised(self) -> None:
+    def _derive_advertised(self) -> None:
         self._advertised = self._advertised_by_listener()
 
     def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
         text = self.advertised_listeners
-        first = self.endpoints[0].name if self.endpoints else ""  # none: what is wrong with them was said
+        first = self.endpoints[0].name if self.endpoints else ""  # without endpoints, their error is known already
         if text is None:
             host = self.advertised_host_name
             return {} if host is None else {first: (host, self.advertised_port or 0)}
@@ -222,7 +222,7 @@ class KafkaConfig(KafkaSettings):
         by_name.setdefault(first, (advertised[0].host, advertised[0].port))
         return by_name
 
-    def _follow_limits(self) -> None:
+    def _derive_limits(self) -> None:
         self._connection_limits = self._parsed(
             lambda: parse_connection_limits(self.max_connections_per_ip_overrides),
             "max.connections.per.ip.overrides",
@@ -234,13 +234,13 @@ class KafkaConfig(KafkaSettings):
         except EndpointError as error:
             raise ConfigError(f"{error}{self._where(*names)}") from error
 
-    def _follow_directory(self) -> None:
+    def _derive_directory(self) -> None:
         directories = split_list(str(self.log_dir) if self.log_dirs is None else self.log_dirs)
         where = self._where("log.dirs", "log.dir")
         if not directories:
             raise ConfigError(f"At least one log directory must be defined via log.dirs or log.dir.{where}")
         if len(directories) > 1:
-            raise ConfigError(f"log.dirs names {len(directories)} directories; this broker keeps one{where}")
+            raise ConfigError(f"log.dirs names {len(directories)} directories; this broker uses one{where}")
         self.log_dir = Path(directories[0]).absolute()
 
     def _report_without_effect(self) -> None:
@@ -248,12 +248,13 @@ class KafkaConfig(KafkaSettings):
         for name in self.given:
             reason = reason_unused(name)
             if not self.profile.has_setting(name):
-                self.warnings.append(f"{name} is no setting of Kafka {self.profile.name}, which this broker acts as")
+                release = f"Kafka {self.profile.name}, which this broker acts as"
+                self.warnings.append(f"{name} is not a setting of {release}")
             elif reason is not None:
                 by_reason.setdefault(reason, []).append(name)
             elif name not in SETTINGS:
                 source = f" ({self.sources[name]})" if name in self.sources else ""
-                self.warnings.append(f"{name} is no setting of Kafka 2.0{source}{suggestion(name)}")
+                self.warnings.append(f"{name} is not a setting of Kafka 2.0{source}{suggestion(name)}")
         for reason, names in by_reason.items():
             messages = self.warnings if reason.is_warning else self.notes
             messages.append(f"{', '.join(names)}: no effect, {reason.text}")
@@ -270,7 +271,7 @@ class KafkaConfig(KafkaSettings):
 
 def suggestion(name: str) -> str:
     """`; did you mean ...?`, or nothing."""
-    import difflib  # only when somebody made a mistake
+    import difflib  # only after a mistake
 
     candidates = [each for each in SETTINGS if each == f"log.{name}"]
     candidates += difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.85)
@@ -286,7 +287,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     profile: Profile = EVERYTHING,
 ) -> KafkaConfig:
-    """Read a server.properties, KAFKA_* variables and the command line; log what has no effect. Raises ConfigError."""
+    """Read server.properties, KAFKA_* variables and the command line; log warnings and notes. Raises ConfigError."""
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     repeated = [] if path is None else _read_file(path, given, sources)
@@ -298,7 +299,7 @@ def load_config(
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set {assignment}: it takes KEY=VALUE")
+            raise ConfigError(f"--set {assignment} is not KEY=VALUE")
         given[name.strip()], sources[name.strip()] = value, "--set"
     if listen is not None:
         given["listeners"], sources["listeners"] = f"PLAINTEXT://{listen}", "--listen"
@@ -314,11 +315,11 @@ def load_config(
         error.warnings[:0] = repeated
         raise
     config.warnings[:0] = repeated
-    tell_without_effect(config)
+    log_warnings(config)
     return config
 
 
-def tell_without_effect(config: KafkaConfig | ConfigError) -> None:
+def log_warnings(config: KafkaConfig | ConfigError) -> None:
     """Log the warnings and notes."""
     for warning in config.warnings:
         logger.warning("%s", warning)
@@ -327,7 +328,7 @@ def tell_without_effect(config: KafkaConfig | ConfigError) -> None:
 
 
 def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> list[str]:
-    """Add the entries of a file; return a warning for each that stands there twice."""
+    """Add the entries of a file; return a warning for each repeated one."""
     from minibroker.broker.config.properties import PropertiesError, parse_properties
 
     try:
@@ -337,7 +338,7 @@ def _read_file(path: Path, given: dict[str, str], sources: dict[str, str]) -> li
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # what Java takes every properties file for
+        text = content.decode("latin-1")  # the encoding in which Java reads properties files
     repeated = []
     try:
         for name, value, line in parse_properties(text):

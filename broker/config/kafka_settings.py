@@ -1,8 +1,8 @@
-"""Every setting of a Kafka 2.0 broker: those that mean something here as attributes, the others as names.
+"""All settings of a Kafka 2.0 broker: those with an effect here as attributes, the others as names.
 
-Names, types, defaults and bounds are those that kafka 2.0.1 prints of itself; a test compares them. The
-attribute of `num.partitions` is `num_partitions`. A setting that Kafka users have in their
-server.properties but that means nothing here is accepted with a word about why (`unused_settings`).
+Names, types, defaults and bounds are those that kafka 2.0.1 prints; a test compares them. The attribute of
+`num.partitions` is `num_partitions`. A setting of Kafka without an effect here is accepted, and the log gives the
+reason (`unused_settings`).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_S
 class KafkaSettings:
     """The table. Durations and sizes have their unit in the name; -1 is "no limit" where Kafka has it so."""
 
-    # Who this broker is
+    # Identity
     broker_id = setting(INT, -1, ANY, "this broker's number; -1 takes 0")
     broker_id_generation_enable = setting(BOOLEAN, True, ANY, "whether broker.id may be left out")
     reserved_broker_max_id = setting(INT, 1000, at_least(0), "the greatest broker.id that may be given")
-    broker_rack = optional(STRING, ANY, "told to clients in metadata")
+    broker_rack = optional(STRING, ANY, "the broker's rack in Metadata")
 
-    # Where it listens
+    # Listeners
     listeners = optional(STRING, ANY, "NAME://host:port, comma separated; port 0 takes a free one")
-    advertised_listeners = optional(STRING, ANY, "what clients are told to connect to; else the listener")
+    advertised_listeners = optional(STRING, ANY, "the addresses for clients; else the listeners")
     listener_security_protocol_map = setting(STRING, PROTOCOL_MAP, ANY, "NAME:PROTOCOL, comma separated")
     host_name = setting(STRING, "", ANY, "old form of listeners")
     port = setting(INT, 9092, ANY, "old form of listeners")
@@ -62,13 +62,13 @@ class KafkaSettings:
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
 
     # Topics
-    num_partitions = setting(INT, 1, at_least(1), "partitions of a topic that does not say how many")
+    num_partitions = setting(INT, 1, at_least(1), "partitions of a new topic, unless it names a number")
     default_replication_factor = setting(INT, 1, ANY, "replicas of a topic that is created automatically")
     auto_create_topics_enable = setting(BOOLEAN, True, ANY, "whether using a topic creates it")
     delete_topic_enable = setting(BOOLEAN, True, ANY, "whether topics may be deleted")
     min_insync_replicas = setting(INT, 1, at_least(1), "replicas in sync for an acks=all produce to succeed")
     unclean_leader_election_enable = setting(BOOLEAN, False, ANY, "whether a stale replica may lead")
-    compression_type = setting(STRING, "producer", ANY, "codec of the log; producer keeps what came")
+    compression_type = setting(STRING, "producer", ANY, "codec of the log; producer keeps the producer's")
     message_max_bytes = setting(INT, 1_000_012, at_least(0), "the greatest batch that is accepted")
 
     # Logs: where, and in which pieces
@@ -84,42 +84,42 @@ class KafkaSettings:
     log_preallocate = setting(BOOLEAN, False, ANY, "whether a new segment takes its space at once")
 
     # Logs: how long records stay
-    log_cleanup_policy = setting(LIST, DELETE, some_of("compact", "delete"), "what is done to old records")
+    log_cleanup_policy = setting(LIST, DELETE, some_of("compact", "delete"), "delete old records, or compact, or both")
     log_retention_ms = optional(LONG, ANY, "records older than this are deleted; -1 never")
     log_retention_minutes = optional(INT, ANY, "log.retention.ms in minutes, if that is not set")
     log_retention_hours = setting(INT, 168, ANY, "log.retention.ms in hours, if neither is set")
     log_retention_bytes = setting(LONG, -1, ANY, "the oldest segments of a longer log are deleted; -1 never")
-    log_retention_check_interval_ms = setting(LONG, 300_000, at_least(1), "how often retention is looked at")
+    log_retention_check_interval_ms = setting(LONG, 300_000, at_least(1), "how often retention is checked")
     log_segment_delete_delay_ms = setting(LONG, 60_000, at_least(0), "files are kept this long after deletion")
     log_cleaner_enable = setting(BOOLEAN, True, ANY, "whether compacted topics are compacted")
     log_cleaner_threads = setting(INT, 1, at_least(0), "accepted; one log is compacted at a time")
-    log_cleaner_backoff_ms = setting(LONG, 15_000, at_least(0), "pause when there is nothing to compact")
+    log_cleaner_backoff_ms = setting(LONG, 15_000, at_least(0), "pause when no log needs compaction")
     log_cleaner_dedupe_buffer_size = setting(LONG, 134_217_728, ANY, "memory for keys, bytes; 192 a key")
     log_cleaner_io_buffer_size = setting(INT, 524_288, at_least(0), "half of it is read at a time, bytes")
     log_cleaner_io_buffer_load_factor = setting(DOUBLE, 0.9, ANY, "how full the table of keys may be")
     log_cleaner_io_max_bytes_per_second = setting(DOUBLE, DOUBLE_MAX, ANY, "bytes read and written while compacting")
-    log_cleaner_min_cleanable_ratio = setting(DOUBLE, 0.5, ANY, "dirty part of a log that has it compacted")
+    log_cleaner_min_cleanable_ratio = setting(DOUBLE, 0.5, ANY, "compact a log from this dirty part on")
     log_cleaner_delete_retention_ms = setting(LONG, 86_400_000, ANY, "how long a tombstone stays")
     log_cleaner_min_compaction_lag_ms = setting(LONG, 0, ANY, "how long a record stays uncompacted at least")
     log_cleaner_max_compaction_lag_ms = setting(LONG, LONG_MAX, at_least(1), "and at most; Kafka has it from 2.3 on")
 
-    # Logs: when they are safe
+    # Logs: when they are fsynced
     log_flush_interval_messages = setting(LONG, LONG_MAX, at_least(1), "fsync after so many records")
     log_flush_interval_ms = optional(LONG, ANY, "fsync when a record has waited so long")
-    log_flush_scheduler_interval_ms = setting(LONG, LONG_MAX, ANY, "how often that is looked at")
+    log_flush_scheduler_interval_ms = setting(LONG, LONG_MAX, ANY, "how often that is checked")
     log_flush_offset_checkpoint_interval_ms = setting(INT, 60_000, at_least(0), "recovery points are written")
     log_flush_start_offset_checkpoint_interval_ms = setting(INT, 60_000, at_least(0), "start offsets, likewise")
 
-    # Logs: what a record looks like
-    log_message_format_version = setting(STRING, "2.0-IV1", ANY, "batches are kept in this Kafka's format")
+    # Logs: formats and timestamps
+    log_message_format_version = setting(STRING, "2.0-IV1", ANY, "the Kafka version whose batch format the log has")
     log_message_timestamp_type = setting(
-        STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "whose clock a record's timestamp is of"
+        STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "the producer's timestamps, or the broker's"
     )
     log_message_timestamp_difference_max_ms = setting(LONG, LONG_MAX, ANY, "how wrong a producer's clock may be")
-    log_message_downconversion_enable = setting(BOOLEAN, True, ANY, "whether old consumers get old formats")
+    log_message_downconversion_enable = setting(BOOLEAN, True, ANY, "whether to down-convert for old consumers")
 
     # Fetching and replication
-    max_incremental_fetch_session_cache_slots = setting(INT, 1000, at_least(0), "fetch sessions; 0 has none")
+    max_incremental_fetch_session_cache_slots = setting(INT, 1000, at_least(0), "fetch sessions at most; 0 for none")
     fetch_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
     producer_purgatory_purge_interval_requests = setting(INT, 1000, ANY, "ended waits kept before a clean-up")
     delete_records_purgatory_purge_interval_requests = setting(INT, 1, ANY, "ended waits kept, likewise")
@@ -129,15 +129,15 @@ class KafkaSettings:
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 
     # Groups and their offsets
-    group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout that may be asked for")
+    group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")
     group_max_session_timeout_ms = setting(INT, 300_000, ANY, "and the greatest")
-    group_initial_rebalance_delay_ms = setting(INT, 3000, ANY, "a new group waits so long for more members")
-    offset_metadata_max_bytes = setting(INT, 4096, ANY, "of the text that may go with an offset")
+    group_initial_rebalance_delay_ms = setting(INT, 3000, ANY, "how long a new group waits for more members")
+    offset_metadata_max_bytes = setting(INT, 4096, ANY, "the longest metadata of a committed offset")
     offsets_commit_required_acks = setting(SHORT, -1, ANY, "acks of the append that stores offsets")
     offsets_commit_timeout_ms = setting(INT, 5000, at_least(1), "and how long it may take")
     offsets_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read at a time when loading")
-    offsets_retention_minutes = setting(INT, 10_080, at_least(1), "an offset stays so long after its commit")
-    offsets_retention_check_interval_ms = setting(LONG, 600_000, at_least(1), "how often that is looked at")
+    offsets_retention_minutes = setting(INT, 10_080, at_least(1), "how long an offset stays after its commit")
+    offsets_retention_check_interval_ms = setting(LONG, 600_000, at_least(1), "how often that is checked")
     offsets_topic_num_partitions = setting(INT, 50, at_least(1), "of __consumer_offsets")
     offsets_topic_replication_factor = setting(SHORT, 3, at_least(1), "of __consumer_offsets")
     offsets_topic_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __consumer_offsets")
@@ -145,14 +145,14 @@ class KafkaSettings:
 
     # Transactions
     transactional_id_expiration_ms = setting(INT, 604_800_000, at_least(1), "of idle ids and producers' state")
-    transaction_max_timeout_ms = setting(INT, 900_000, at_least(1), "the greatest that may be asked for")
+    transaction_max_timeout_ms = setting(INT, 900_000, at_least(1), "the greatest transaction timeout")
     transaction_abort_timed_out_transaction_cleanup_interval_ms = setting(INT, 60_000, at_least(1), "a check")
     transaction_remove_expired_transaction_cleanup_interval_ms = setting(INT, 3_600_000, at_least(1), "a check")
     transaction_state_log_num_partitions = setting(INT, 50, at_least(1), "of __transaction_state")
     transaction_state_log_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __transaction_state")
     transaction_state_log_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read when loading")
 
-    # What follows from several of them
+    # Values derived from several settings
 
     @property
     def log_roll_time_ms(self) -> int:

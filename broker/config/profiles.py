@@ -1,11 +1,11 @@
-"""What earlier releases of Apache Kafka offer, so that a program can be tested against the broker it will meet.
+"""The APIs, settings and errors of earlier releases of Apache Kafka, for tests against the release used in production.
 
-A `Profile` is one release: the versions of its APIs, the settings it has and their defaults, the error codes it knows,
-and the habits in which a client can tell it from 2.0.1, whose behaviour is this broker's. The tables were read off the
-releases themselves (the code of each is in its jars, and each was asked); docs/profiles.md has them with their sources,
-and a test compares. Without `--act-as` the broker is `EVERYTHING`: all it can do.
+A `Profile` is one release: the versions of its APIs, its settings and their defaults, its error codes, and the habits
+that distinguish it from 2.0.1 for a client. The tables come from the releases themselves, from their jars and from
+their answers; docs/profiles.md has them with their sources, and a test compares. Without `--act-as` the broker is
+`EVERYTHING`: all versions and settings that it has.
 
-Imports nothing of ours: it is read before the broker listens.
+Imports nothing of minibroker: it is imported before the broker listens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-# Which release each name stands for, oldest first: the columns of the tables below.
+# The release of each name, oldest first: the columns of the tables below.
 RELEASES = {"0.10": "0.10.2.2", "0.11": "0.11.0.3", "1.1": "1.1.1", "2.0": "2.0.1"}
 LATER = "later"
 ABSENT = "-"
@@ -65,7 +65,7 @@ APIS = """
     42  DeleteGroups              -  -  0  1
 """
 
-# Defaults that are not those of 2.0.1 everywhere.
+# Defaults that differ from those of 2.0.1 in some release.
 DEFAULTS = """
     delete.topic.enable                     false        false        true      true
     group.initial.rebalance.delay.ms        0            3000         3000      3000
@@ -76,7 +76,7 @@ DEFAULTS = """
     unclean.leader.election.enable          true         false        false     false
 """
 
-# Settings by the release that brought them, and beginnings of settings; before, they are no settings.
+# Settings, and prefixes of settings, by the release that brought them.
 SETTINGS_SINCE = {
     "0.11": """
         alter.config.policy.class.name delete.records.purgatory.purge.interval.requests
@@ -94,20 +94,20 @@ SETTINGS_SINCE = {
 }
 TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}
 
-# The greatest error code of each; what is answered instead of some of those that came later, by the release they
-# came after; for all others it is UNKNOWN_SERVER_ERROR.
+# The greatest error code of each release. ERRORS_INSTEAD replaces some of the later codes, UNKNOWN_SERVER_ERROR the
+# others.
 LAST_ERRORS = {"0.10": 44, "0.11": 55, "1.1": 71, "2.0": 72}
 ERRORS_INSTEAD = {59: 45}  # UNKNOWN_PRODUCER_ID, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class Habit(Enum):
-    """In what else clients can tell a release, in the words of docs/profiles.md."""
+    """Other differences of a release that clients can notice, in the words of docs/profiles.md."""
 
     CALLS_SYNCING_AWAITING = "DescribeGroups calls the state CompletingRebalance AwaitingSync"
     CHANGES_NO_BROKERS = "AlterConfigs of a broker is INVALID_REQUEST, and DescribeConfigs calls its settings read-only"
     LOOKS_AT_TOPICS_ONLY = "DescribeConfigs calls a topic's config a default unless that topic sets it"
-    COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit takes offsets of partitions that a topic there is does not have"
-    DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a topic there is not answers with the defaults"
+    COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit accepts partitions that an existing topic does not have"
+    DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a missing topic answers with the defaults"
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
 
 
@@ -135,14 +135,14 @@ class Profile(NamedTuple):
     habits: frozenset[Habit]
 
     def last_version_of(self, api_key: int, known: int) -> int | None:
-        """The last version of an API to offer, where the broker has those up to `known`; None for none at all."""
+        """The last version of an API to offer, if the broker has those up to `known`; None for an API not offered."""
         if self.last_versions is None:
             return known
         last = self.last_versions.get(api_key)
         return None if last is None else min(last, known)
 
-    def error_said(self, code: int) -> int:
-        """The error code that is answered where this broker would answer `code`."""
+    def error_code_for(self, code: int) -> int:
+        """The error code that this release answers in place of `code`."""
         if self.last_error is None or code <= self.last_error:
             return code
         return ERRORS_INSTEAD.get(code, UNKNOWN_SERVER_ERROR)
@@ -151,7 +151,7 @@ class Profile(NamedTuple):
         return not any(name.startswith(each) if each.endswith(".") else name == each for each in self.unknown_settings)
 
     def problem_with_topic_config(self, name: str, text: str) -> str | None:
-        """Why a topic cannot have a config that is right for this broker, in Kafka's words; None if it can."""
+        """Why this release refuses a topic config that this broker accepts, in Kafka's words; None if it accepts it."""
         if name in self.unknown_topic_configs:
             return f"Unknown topic config name: {name}"
         if self.release is None:
@@ -197,7 +197,7 @@ def after(name: str) -> set[str]:
 
 
 def message_format(version: str) -> tuple[int, ...]:
-    """What of a release's number its message format is named after: of 0.10.2.2 0.10.2, of 1.1.1 1.1."""
+    """The part of a release's number that names its message format: 0.10.2 for 0.10.2.2, 1.1 for 1.1.1."""
     found = VERSION_NUMBERS.match(version.strip())
     numbers = tuple(map(int, found[0].split("."))) if found else ()
     return numbers[: 3 if numbers[:1] == (0,) else 2]

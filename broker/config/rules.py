@@ -1,6 +1,6 @@
-"""What must hold between settings, beyond the bounds of each: kafka 2.0.1 KafkaConfig.validateValues.
+"""The rules between settings, beyond the bounds of each: kafka 2.0.1 KafkaConfig.validateValues.
 
-Only what concerns one broker that speaks PLAINTEXT. The messages are Kafka's.
+Only those for one broker with PLAINTEXT listeners. The messages are Kafka's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from minibroker.broker.config.kafka_settings import KafkaSettings
 COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
 LAST_CODEC_NUMBER = 3
 
-# What holds, what to say if it does not, and the settings that are at fault then.
+# A condition, the message if it does not hold, and the settings to name in it.
 Rule = tuple[Callable[[KafkaSettings], bool], str, tuple[str, ...]]
 RULES: list[Rule] = [
     (

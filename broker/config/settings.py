@@ -1,8 +1,8 @@
-"""What a setting is: Kafka's name, a type that reads and writes its text, a default, a check.
+"""Declares settings: Kafka's name, a type that reads and writes text, a default, a check.
 
-A class attribute `num_partitions = setting(INT, 1, at_least(1), "...")` declares `num.partitions`. Read
-from the class it is the Setting; an instance stores its value under the same name. The types, the checks
-and what they say of a bad value are those of kafka 2.0.1's ConfigDef.
+A class attribute `num_partitions = setting(INT, 1, at_least(1), "...")` declares `num.partitions`. Read from the class
+it is the Setting; an instance stores its value under the same name. Types, checks and their messages are those of kafka
+2.0.1's ConfigDef.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ COMMA = re.compile(r"\s*,\s*")
 
 
 class InvalidValueError(ValueError):
-    """A text that is no value of a setting; the message is Kafka's, without name and value."""
+    """An invalid value of a setting; the message is Kafka's, without name and value."""
 
 
 class Type(NamedTuple, Generic[T]):
-    """How the text of a value is read and written."""
+    """Reads and writes the text of a value."""
 
     name: str  # as Kafka calls it
     parse: Callable[[str], T]
@@ -36,7 +36,7 @@ class Type(NamedTuple, Generic[T]):
 
 
 class Check(NamedTuple, Generic[T_contra]):
-    """`problem_with` says what is wrong with a value, or None; `allowed` what would be right."""
+    """`problem_with` returns the error of a value, or None; `allowed` describes the valid values."""
 
     problem_with: Callable[[T_contra], str | None]
     allowed: str
@@ -71,12 +71,12 @@ class Setting(Generic[T]):
 
     @property
     def allowed(self) -> str:
-        """What a value may be, for messages: `an INT, 1 or more`."""
+        """The valid values, for messages: `an INT, 1 or more`."""
         article = "an" if self.kind.name == "INT" else "a"
         return f"{article} {self.kind.name}" + (f", {self.check.allowed}" if self.check.allowed else "")
 
     def read(self, text: str) -> T:
-        """The value that `text` stands for. Raises InvalidValueError."""
+        """Parse and check a value. Raises InvalidValueError."""
         value = self.kind.parse(text.strip())
         problem = self.check.problem_with(value)
         if problem is not None:
@@ -93,7 +93,7 @@ def setting(kind: Type[T], default: T, check: Check[T], doc: str) -> Setting[T]:
 
 
 def optional(kind: Type[T], check: Check[T], doc: str) -> Setting[T | None]:
-    """A setting that is None until somebody sets it."""
+    """A setting that is None unless it is set."""
     return cast("Setting[T | None]", Setting(kind, None, check, doc))
 
 

@@ -1,7 +1,7 @@
-"""Settings of a Kafka 2.0 broker that are known and accepted, but change nothing here; and why.
+"""Settings of a Kafka 2.0 broker that are accepted but have no effect here, with the reasons.
 
 One line a setting: name, type, default (- for none, "" for empty), least or allowed values. `ONLY_CHECKED` are rows of
-`kafka_settings` that rules between settings need, and nothing else. A test looks for those that are read.
+`kafka_settings` that only the rules between settings use. A test checks that no code reads them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from minibroker.broker.config.settings import Setting
 
 class Reason(NamedTuple):
     text: str
-    is_warning: bool  # to ignore the setting may hurt who set it
+    is_warning: bool  # ignoring the setting may hurt
 
 
-NO_ZOOKEEPER = Reason("there is no ZooKeeper here", False)
+NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
 ONE_BROKER = Reason("this broker is the whole cluster", False)
-NO_ENCRYPTION = Reason("connections are neither encrypted nor authenticated here", True)
-NO_PLUGINS = Reason("Java classes cannot be loaded here", True)
-NO_METRICS = Reason("no metrics are kept here", False)
-NO_QUOTAS = Reason("there are no quotas here", True)
-ONE_COMPACTION = Reason("one log is compacted at a time", False)
+NO_ENCRYPTION = Reason("this broker neither encrypts nor authenticates connections", True)
+NO_PLUGINS = Reason("this broker cannot load Java classes", True)
+NO_METRICS = Reason("this broker keeps no metrics", False)
+NO_QUOTAS = Reason("this broker has no quotas", True)
+ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 ONLY_CHECKED = {
     "log.cleaner.threads": ONE_COMPACTION,
@@ -168,7 +168,7 @@ def unused_settings() -> dict[str, tuple[Setting[Any], Reason]]:
 
 
 def reason_unused(name: str) -> Reason | None:
-    """Why setting `name` changes nothing; None if it does change something, or is not known."""
+    """Why setting `name` has no effect; None if it has one, or is unknown."""
     if name in UNUSED_SETTINGS:
         return UNUSED_SETTINGS[name][1]
     if name.startswith("listener.name."):

@@ -1,11 +1,11 @@
-"""The control socket: what tests ask of their broker besides Kafka's protocol, such as turning its clock.
+"""The control socket: calls of tests besides Kafka's protocol, such as advancing the broker's clock.
 
-A Unix-domain socket that only the broker's own user may open, there when asked for at the start (`--control PATH`)
-and removed at the end. One JSON object a line each way, any number of calls a connection, one after the other:
+A Unix-domain socket that only the broker's own user may open. `--control PATH` creates it, and the end of the broker
+removes it. One JSON object a line each way, any number of calls a connection, one after the other:
 
     {"call": "clock.advance", "arguments": {"seconds": 30}}  ->  {"result": null}  or  {"error": "why not"}
 
-It knows no call itself: whoever can do something registers it.
+The parts of the broker register their calls; the server has none of its own.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ OWNER_ONLY_UMASK = 0o177  # mode 0600
 
 
 class ControlError(Exception):
-    """The socket cannot be made, or a call is refused; the message is one line for whoever asked."""
+    """The server cannot create its socket, or refuses a call; the message is one line for the caller."""
 
 
 class ControlServer:
-    """Listens at `path` once made, answers while `run` runs, is gone after `close`. Raises ControlError."""
+    """Listens at `path` from its creation, answers while `run` runs, ends with `close`. Raises ControlError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -44,10 +44,10 @@ class ControlServer:
         self._inode = os.stat(self._path).st_ino
 
     def register(self, name: str, call: Callable[..., object]) -> None:
-        """Have `name` answered by `call`, a plain function or a coroutine function with keyword arguments.
+        """Answer `name` by `call`, a plain function or a coroutine function with keyword arguments.
 
-        What it returns is JSON. ControlError and ValueError refuse the call with their text; any other exception is a
-        defect of ours.
+        It returns a value for JSON. ControlError and ValueError refuse the call with their text; any other exception is
+        a defect of minibroker.
         """
         self._calls[name] = call
 
@@ -57,7 +57,7 @@ class ControlServer:
         await trio.serve_listeners(self._serve, [listener])
 
     def close(self) -> None:
-        """Remove the socket, unless another has taken its place."""
+        """Remove the socket, unless another broker's has taken its place."""
         self._socket.close()
         try:
             if os.stat(self._path).st_ino == self._inode:
@@ -75,10 +75,10 @@ class ControlServer:
                     del received[: end + 1]
                     await stream.send_all(await self._answer(line))
                 if len(received) > LINE_BYTES_MAX:
-                    await stream.send_all(_line({"error": f"a line has at most {LINE_BYTES_MAX} bytes"}))
+                    await stream.send_all(_line({"error": f"a line may have {LINE_BYTES_MAX} bytes at most"}))
                     return
         except trio.BrokenResourceError:
-            return  # the caller has gone: there is nobody to tell
+            return  # the caller has left
         finally:
             await trio.aclose_forcefully(stream)
 
@@ -96,7 +96,7 @@ class ControlServer:
             return _line({"error": f"a defect of minibroker, see its log: {error!r}"})
 
     def _read(self, line: bytes) -> tuple[Callable[..., object], dict[str, Any]]:
-        """What is to be called with what. Raises ControlError."""
+        """Parse a line to a call and its arguments. Raises ControlError."""
         try:
             asked = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -105,7 +105,7 @@ class ControlServer:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
         if name not in self._calls:
-            raise ControlError(f"there is no call {name!r}; there are {', '.join(sorted(self._calls)) or 'none'}")
+            raise ControlError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
         try:
             inspect.signature(self._calls[name]).bind(**arguments)
         except TypeError as error:
@@ -132,18 +132,18 @@ def _listen(path: Path) -> socket.socket:
     except (OSError, ControlError) as error:
         sock.close()
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ControlError(f"cannot make the control socket {path}: {reason}") from error
+        raise ControlError(f"cannot create the control socket {path}: {reason}") from error
     return sock
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket nobody listens at any more. Raises ControlError for anything else that is there."""
+    """Remove a socket that a killed broker has left. Raises ControlError for any other file."""
     try:
         is_socket = stat.S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
         return
     if not is_socket:
-        raise ControlError("there is a file that is no socket")
+        raise ControlError("the file there is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(os.fspath(path))

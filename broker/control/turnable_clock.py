@@ -1,9 +1,9 @@
-"""A clock that tests can turn: real time, plus what it was turned by.
+"""A clock that tests can advance: real time plus the advanced seconds.
 
-Timeouts (trio's clock) and what is written down (the wall clock) are turned together. A turn is not one jump: it goes
-from deadline to deadline, and what one of them starts is done, in tasks and threads, before the next has come: so all
-happens in its order, and a timeout that another one has set fires in the same turn. To turn by a month is not to live
-through it: after some minutes the steps are longer (see `ClockTurner.advance`).
+The clock of timeouts (trio's) and the wall clock of timestamps advance together. They do not jump, but go from deadline
+to deadline; the tasks and threads that one deadline starts end before the next comes. So deadlines pass in order, and a
+timeout that another one sets fires in the same advance. An advance by a month does not stop at every deadline: after
+some minutes the steps are longer (see `ClockTurner.advance`).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from minibroker.broker.time.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-TURNED_SECONDS_MAX = 100 * 365 * 86_400.0  # in all: dates stay ones that clients can read
+TURNED_SECONDS_MAX = 100 * 365 * 86_400.0  # in all, so that clients can read the dates
 
 EXACT_SECONDS = 300.0
 EXACT_STEPS_MAX = 1000
 LONG_STEPS = 50
 
-PATIENCE_SECONDS = 10.0  # of real time, for all that a turn has started
-LEAST_PATIENCE_SECONDS = 0.005  # with a step, when there is none left: for tasks to run that have no need of threads
+PATIENCE_SECONDS = 10.0  # of real time, for the tasks and threads that an advance starts
+LEAST_PATIENCE_SECONDS = 0.005  # for each step after that, in which tasks without threads run
 THREAD_POLL_SECONDS = 0.000_2
 
 
 class TurnableClock(Clock, trio.abc.Clock):
-    """The broker's clock and trio's (`trio.run(..., clock=it)`) in one: both run as real time does, and are turned."""
+    """The broker's clock and trio's (`trio.run(..., clock=it)`) in one: real time plus `turned_seconds`."""
 
     def __init__(self) -> None:
         self.turned_seconds = 0.0
 
     def start_clock(self) -> None:
-        """Nothing to do: it runs."""
+        """Do nothing: real time runs already."""
 
     def current_time(self) -> float:
         return time.perf_counter() + self.turned_seconds
@@ -50,26 +50,26 @@ class TurnableClock(Clock, trio.abc.Clock):
 
 
 class ClockTurner:
-    """Turns `clock`, by which this trio run goes."""
+    """Advances `clock`, the clock of this trio run."""
 
     def __init__(self, clock: TurnableClock) -> None:
         self._clock = clock
         self._turning = trio.Lock()
 
     def now(self) -> int:
-        """The broker's wall clock, in milliseconds since the epoch."""
+        """Return the broker's wall clock, in milliseconds since the epoch."""
         return self._clock.wall_ms()
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass; return when all that was due has happened. Raises ValueError for what is no such time.
+        """Let `seconds` pass; return after everything due has happened. Raises ValueError for an invalid time.
 
-        The first 5 minutes of a turn are taken from deadline to deadline (1000 at most: who asks again and again, a
-        moment apart, cannot make it endless), the rest in at most 50 steps. What falls into one step happens at its
-        end: requests, groups, transactions and connections in the order of their deadlines even so, upkeep and
-        compaction once. What has not come to rest within 10 s of real time is not waited for.
+        The first 5 minutes go from deadline to deadline (1000 at most, so that a client which polls cannot make them
+        endless), the rest in 50 steps at most. Everything due in a step happens at its end: requests, groups,
+        transactions and connections still in the order of their deadlines, upkeep and compaction once. The advance
+        waits for tasks and threads for 10 s of real time at most.
         """
         async with self._turning:
-            check_turn(seconds, self._clock.turned_seconds)
+            check_advance(seconds, self._clock.turned_seconds)
             patience = await self._settle(PATIENCE_SECONDS)
             left, at_least, steps = float(seconds), 0.0, 0
             while left > 0:
@@ -92,17 +92,17 @@ class ClockTurner:
                 await wait_all_tasks_blocked()
         left = patience_seconds - (time.perf_counter() - began)
         if waiting.cancelled_caught and patience_seconds > 0:
-            logger.warning("while its clock was turned, the broker did not come to rest in %.0f s", PATIENCE_SECONDS)
+            logger.warning("the broker did not come to rest within %.0f s of advancing its clock", PATIENCE_SECONDS)
             return 0.0
         return left
 
 
-def check_turn(seconds: float, turned_seconds: float) -> None:
-    """Raises ValueError unless a clock turned by `turned_seconds` can be turned by `seconds` more."""
+def check_advance(seconds: float, turned_seconds: float) -> None:
+    """Raises ValueError unless a clock advanced by `turned_seconds` can advance by `seconds` more."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:
-        raise ValueError(f"{seconds!r} is no number of seconds")
+        raise ValueError(f"{seconds!r} is not a number of seconds")
     if seconds < 0:
-        raise ValueError(f"a clock is turned forward only, not by {seconds} s")
+        raise ValueError(f"a clock advances forward only, not by {seconds} s")
     if seconds > TURNED_SECONDS_MAX - turned_seconds:
         years = TURNED_SECONDS_MAX / 365 / 86_400
-        raise ValueError(f"that is too far: a clock is turned by {years:.0f} years in all")
+        raise ValueError(f"that is too far: a clock advances by {years:.0f} years in all")

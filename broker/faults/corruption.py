@@ -1,4 +1,4 @@
-"""Answers with something wrong in them: a CRC in records, or an end too early. The log on the disk is never touched."""
+"""Corrupts answers: wrong CRCs in records, or a cut frame. The log on the disk is never changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Body = Any
 
 
 def with_wrong_crc(body: Body, places: Iterable[Place]) -> Body:
-    """A Fetch answer, the records of `places` as copies in which no CRC is right."""
+    """Return a Fetch answer with copies of the records of `places`, in which every CRC is wrong."""
     chosen = set(places)
     topics = [
         (name, [with_wrong_records(row) if (name, row[0]) in chosen else row for row in rows])
@@ -29,24 +29,24 @@ def with_wrong_records(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def places_with_records(body: Body) -> list[Place]:
-    """Where a Fetch answer has records."""
+    """The partitions with records in a Fetch answer."""
     return [(name, row[0]) for name, rows in body.topics for row in rows if any(is_records(value) for value in row)]
 
 
 def is_records(value: object) -> bool:
-    """Whether a row's value is its records, and not none: bytes, or a slice of a log."""
+    """Whether a row's value is its records, and not empty: bytes, or a slice of a log."""
     if isinstance(value, bytes | bytearray | memoryview):
         return len(value) > 0
     return getattr(value, "size_bytes", 0) > 0
 
 
 def bytes_of(chunk: Any) -> bytes:
-    """Of what may be a slice of a log. Raises OSError."""
+    """The bytes of a chunk, which may be a slice of a log. Raises OSError."""
     return chunk.read() if hasattr(chunk, "read") else bytes(chunk)
 
 
 def wrong_crcs(records: bytes) -> bytearray:
-    """A copy with every bit of each CRC turned over; a last batch that is cut off is left as it is."""
+    """Return a copy with all bits of each CRC flipped; a last batch that is cut off stays as it is."""
     wrong = bytearray(records)
     for batch in scan_batches(records, 0, len(records)):
         crc_at = batch.position + CRC_AT[batch.magic]
@@ -56,6 +56,6 @@ def wrong_crcs(records: bytes) -> bytearray:
 
 
 def first_half(chunks: Iterable[Any]) -> bytes:
-    """Of a frame, as much as a broker has sent that dies in the middle of it."""
+    """Return the first half of a frame, as a broker sends that dies in the middle of it."""
     frame = b"".join(map(bytes_of, chunks))
     return frame[: len(frame) // 2]

@@ -1,14 +1,14 @@
-"""One fault: what it does, whom it strikes, how often it has.
+"""One fault: its effect, the requests it strikes, and how often it has struck.
 
-    kind         what happens to a request it strikes                     has
+    kind         effect on a request                                      has
     error        it is answered with an error code                        code, when
     delay        it is held back                                          seconds, when
     disconnect   its connection is closed instead of the answer           when
     torn_frame   half of its answer is sent, then the connection closed
     wrong_crc    the record batches of a Fetch answer have a wrong CRC
-    slow         its answer leaves at so many bytes a second              bytes_per_second
+    slow         its answer is sent at this rate                          bytes_per_second
 
-`when` is before or after the broker has done what was asked. The first `skip` requests that fit pass; after `times`
+`when` is before or after the broker has served the request. The first `skip` matching requests pass; after `times`
 strikes a fault is used up.
 """
 
@@ -38,8 +38,8 @@ class When(StrEnum):
     AFTER = "after"
 
 
-class Asked(NamedTuple):
-    """What faults see of a request. `places` is None where it asks for all topics there are."""
+class RequestFacts(NamedTuple):
+    """The facts of a request that faults match. `places` is None if it asks for all topics."""
 
     api_key: int
     connection: int
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Which requests a fault strikes: those that all of this fits; None, and no `apis`, fit every one."""
+    """The requests that a fault strikes: those that match every field; None, and empty `apis`, match all."""
 
     apis: frozenset[ApiKey] = frozenset()
     connection: int | str | None = None  # its number, or the client's host:port
@@ -57,7 +57,7 @@ class Match(NamedTuple):
     topic: str | None = None
     partition: int | None = None
 
-    def fits(self, asked: Asked) -> bool:
+    def fits(self, asked: RequestFacts) -> bool:
         return (
             (not self.apis or asked.api_key in self.apis)
             and self.connection in (None, asked.connection, asked.address)
@@ -71,24 +71,24 @@ class Match(NamedTuple):
             self.partition is None or partition in (self.partition, EVERY_PARTITION)
         )
 
-    def _fits_places(self, asked: Asked) -> bool:
+    def _fits_places(self, asked: RequestFacts) -> bool:
         if asked.api_key not in ROWS:
             return False
         return asked.places is None or any(map(self.covers, asked.places))
 
     def __str__(self) -> str:
-        said = ["of " + ", ".join(API_TABLE[key].name for key in sorted(self.apis))] if self.apis else []
+        parts = ["of " + ", ".join(API_TABLE[key].name for key in sorted(self.apis))] if self.apis else []
         if self.topic is not None:
-            said.append(f"for {self.topic}" if self.partition is None else f"for {self.topic}-{self.partition}")
+            parts.append(f"for {self.topic}" if self.partition is None else f"for {self.topic}-{self.partition}")
         if self.client_id is not None:
-            said.append(f"from client {self.client_id!r}")
+            parts.append(f"from client {self.client_id!r}")
         if self.connection is not None:
-            said.append(f"on connection {self.connection}")
-        return " ".join(["requests", *said]) if said else "every request"
+            parts.append(f"on connection {self.connection}")
+        return " ".join(["requests", *parts]) if parts else "every request"
 
 
 class Fault:
-    """Strikes until it is used up or lifted. Only the fields of its kind are set."""
+    """Strikes requests until it is used up or lifted. Only the fields of its kind are set."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Fault:
         return not self.lifted.is_set() and (self._times is None or self.count < self._times)
 
     def strikes(self) -> bool:
-        """Whether this request, which it fits, is struck; counted if so."""
+        """Count a matching request; return whether it is struck."""
         if not self.is_active:
             return False
         if self._passes_left:
@@ -130,7 +130,7 @@ class Fault:
         return True
 
     async def hold(self) -> None:
-        """Wait as long as a delay does; its end is felt at once."""
+        """Wait for the delay's time, or until the fault is lifted."""
         with trio.move_on_after(self.seconds):
             await self.lifted.wait()
 

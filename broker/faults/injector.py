@@ -1,9 +1,9 @@
-"""Faults that tests ask for, between the connections and the registry; a broker that is not asked for them has none.
+"""Injects faults of tests between the connections and the registry; a broker without `--control` has no injector.
 
-A request that no fault fits goes straight through. What strikes one that fits, in this order: delays, a connection
-closed before the request is served, errors and wrong CRCs in its answer; then what keeps the answer from arriving
-whole or in time. All of it is one task in the background, which only its own connection waits for: that keeps the
-order of its answers. Faults are for requests that arrive after they were made; a fetch that waits is not woken.
+A request that no fault matches passes straight through. Faults strike a matching request in this order: delays, a
+disconnect before it is served, errors and wrong CRCs in its answer, then delays and a disconnect after serving, a torn
+frame, a slow answer. One background task does all of it; only the request's own connection waits for it, which keeps
+the order of answers. A fault strikes requests that arrive after it was made; it does not wake a waiting fetch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.registry import ApiRegistry, describe
 from minibroker.broker.faults.corruption import first_half, places_with_records, with_wrong_crc
-from minibroker.broker.faults.failing import Failing
-from minibroker.broker.faults.fault import Asked, Fault, Kind, When
+from minibroker.broker.faults.error_faults import ErrorFaults
+from minibroker.broker.faults.fault import Fault, Kind, RequestFacts, When
 from minibroker.broker.faults.parsing import FaultParser
 from minibroker.broker.network.connection import Encoded
 from minibroker.broker.network.response import ThrottledResponse
@@ -37,7 +37,7 @@ ID_BITS = 48
 
 
 class FaultInjector:
-    """Wraps `registry.dispatch`; the calls that tests make are in `calls`, by their names."""
+    """Wraps `registry.dispatch`. `calls` has the control calls by name."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class FaultInjector:
         self._background = background
         self._open_clients = open_clients
         self._parser = FaultParser(registry.apis, registry.profile)
-        self._failing = Failing(registry, fetch_sessions)
-        self._ids = count(Random().getrandbits(ID_BITS))  # not those of the process before this one
-        self._faults: dict[int, Fault] = {}  # all that were made: they may be asked how often they struck
+        self._error_faults = ErrorFaults(registry, fetch_sessions)
+        self._ids = count(Random().getrandbits(ID_BITS))  # other ids than those of an earlier process
+        self._faults: dict[int, Fault] = {}  # all ever made: tests may ask for their counts
         self._active: list[Fault] = []
-        # Numbered by their first request.
+        # Numbered in the order of first requests.
         self._connections: WeakKeyDictionary[Client, int] = WeakKeyDictionary()
         self._connections_seen = 0
         self.calls: dict[str, Callable[..., object]] = {
@@ -69,25 +69,25 @@ class FaultInjector:
     # -- requests ---------------------------------------------------------------------------------------------
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """As the registry's, which does the work."""
+        """Dispatch to the registry, with the faults that match the request. Raises as the registry's."""
         if client not in self._connections:
             self._connections_seen += 1
             self._connections[client] = self._connections_seen
         if not self._active:
             return self._registry.dispatch(frame, client)
         request = decode_request(frame, self._registry.apis)
-        faults = self._fitting(request, client)
+        faults = self._matching(request, client)
         if not faults:
             return self._registry.dispatch(frame, client)
         client.client_id = request.client_id
         return self._background.promise(partial(self._answer, request, client, faults))
 
-    def _fitting(self, request: Request, client: Client) -> list[Fault]:
+    def _matching(self, request: Request, client: Client) -> list[Fault]:
         self._active = [fault for fault in self._active if fault.is_active]
         number = self._connections[client]
-        places = self._failing.places(request)
-        asked = Asked(request.api_key, number, client.address, request.client_id, places)
-        return [fault for fault in self._active if fault.match.fits(asked)]
+        places = self._error_faults.places(request)
+        facts = RequestFacts(request.api_key, number, client.address, request.client_id, places)
+        return [fault for fault in self._active if fault.match.fits(facts)]
 
     async def _answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
         try:
@@ -95,32 +95,32 @@ class FaultInjector:
         except (KafkaProtocolError, CloseConnectionError):
             raise
         except Exception as error:
-            logger.error("%s: a fault of a test cannot be made", describe(request, client), exc_info=error)
-            raise CloseConnectionError("a fault of a test cannot be made") from error
+            logger.error("%s: cannot inject a fault of a test", describe(request, client), exc_info=error)
+            raise CloseConnectionError("cannot inject a fault of a test") from error
 
     async def _struck(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
         await hold(faults, When.BEFORE)
         disconnect(faults, When.BEFORE)
-        body = await self._failing.answer(request, client, of_kind(faults, Kind.ERROR))
+        body = await self._error_faults.answer(request, client, of_kind(faults, Kind.ERROR))
         encoded = self._registry.encoded(request, client, with_wrong_crcs(body, of_kind(faults, Kind.WRONG_CRC)))
         await hold(faults, When.AFTER)
         disconnect(faults, When.AFTER)
         return None if encoded is None else sent(encoded, faults)
 
-    # -- calls of tests ---------------------------------------------------------------------------------------
+    # -- control calls ----------------------------------------------------------------------------------------
 
     def add(self, kind: str, **arguments: Any) -> int:
-        """Make a fault, which strikes from now on; its id. Raises ValueError."""
+        """Make a fault, which strikes from now on; return its id. Raises ValueError."""
         self._active = [fault for fault in self._active if fault.is_active]
         if len(self._active) >= ACTIVE_FAULTS_MAX:
-            raise ValueError(f"there are {ACTIVE_FAULTS_MAX} faults; lift some")
+            raise ValueError(f"{ACTIVE_FAULTS_MAX} faults are active; lift some")
         fault = self._parser.fault(next(self._ids), kind, arguments)
         self._faults[fault.id] = fault
         self._active.append(fault)
         return fault.id
 
     def lift(self, fault_id: int) -> None:
-        """What it holds back goes on at once. One of the process before this one went with that."""
+        """Lift a fault; requests it holds back go on at once. Ignores ids of an earlier process."""
         fault = self._faults.get(fault_id)
         if fault is not None:
             fault.lifted.set()
@@ -132,16 +132,16 @@ class FaultInjector:
         self._active.clear()
 
     def active(self) -> list[int]:
-        """The ids of those that can strike, in the order in which they were made."""
+        """Return the ids of faults that can strike, oldest first."""
         return [fault.id for fault in self._active if fault.is_active]
 
     def describe(self, fault_id: int) -> dict[str, object]:
-        """Raises ValueError."""
+        """Return a fault's count, state and text. Raises ValueError."""
         fault = self._fault(fault_id)
         return {"count": fault.count, "is_active": fault.is_active, "text": str(fault)}
 
     def connections(self) -> list[tuple[int, str, str | None]]:
-        """The open connections that have asked for something: number, client's host:port, client id."""
+        """Return the open connections that have sent a request: number, client's host:port, client id."""
         known = [each for each in self._open_clients() if each in self._connections]
         return [(self._connections[each], each.address, each.client_id) for each in sorted(known, key=self._number)]
 
@@ -150,7 +150,7 @@ class FaultInjector:
 
     def _fault(self, fault_id: int) -> Fault:
         if fault_id not in self._faults:
-            raise ValueError(f"there is no fault {fault_id!r}: faults go with the broker's process")
+            raise ValueError(f"unknown fault {fault_id!r}: faults end with the broker's process")
         return self._faults[fault_id]
 
 
@@ -165,14 +165,14 @@ async def hold(faults: Sequence[Fault], when: When) -> None:
 
 
 def disconnect(faults: Sequence[Fault], when: When) -> None:
-    """Raises CloseConnectionError if one of them strikes."""
+    """Raises CloseConnectionError if a disconnect strikes."""
     for fault in of_kind(faults, Kind.DISCONNECT):
         if fault.when is when and fault.strikes():
             raise CloseConnectionError(f"a fault of a test: disconnect {when} serving")
 
 
 def with_wrong_crcs(body: Any, faults: Sequence[Fault]) -> Any:
-    """A Fetch answer without records strikes nobody."""
+    """Return the answer with wrong CRCs; a fault does not strike an answer without records."""
     for fault in faults:
         places = [place for place in places_with_records(body) if fault.match.covers(place)]
         if places and fault.strikes():
@@ -181,7 +181,7 @@ def with_wrong_crcs(body: Any, faults: Sequence[Fault]) -> Any:
 
 
 def sent(encoded: list[Any], faults: Sequence[Fault]) -> Encoded:
-    """Raises CloseConnectionError with the half of the answer that a torn frame is."""
+    """Return the answer, throttled if `slow` strikes. Raises CloseConnectionError with half of it for a torn frame."""
     for fault in of_kind(faults, Kind.TORN_FRAME):
         if fault.strikes():
             raise CloseConnectionError("a fault of a test: torn frame", first_half(encoded))

@@ -1,7 +1,7 @@
-"""What a test asks for, as it comes over the control socket, to a fault; what is wrong with it is said in one line.
+"""Parses the arguments of a control call to a fault; an error is one line.
 
-Everything is checked here, so that a fault which cannot strike is refused when it is made: an unknown name, an API
-without topics for a fault of a topic, an error code that the release this broker acts as does not have.
+A fault that could never strike is refused here: one with an unknown name, of a topic for an API without topics, or with
+an error code that the release of `--act-as` does not have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minibroker.broker.faults.rows import ROWS
 from minibroker.protocol.api import Api, ApiKey
 from minibroker.protocol.errors import ErrorCode
 
-# Names that later releases of Kafka gave to codes.
+# Names that later releases of Kafka gave to older codes.
 LATER_NAMES = {"NOT_LEADER_OR_FOLLOWER": ErrorCode.NOT_LEADER_FOR_PARTITION}
 KINDS_WITH_WHEN = (Kind.ERROR, Kind.DELAY, Kind.DISCONNECT)
 PARTITION_MAX = 2**31 - 1
@@ -26,7 +26,7 @@ NAMES_FOR_MATCH = ("api", "connection", "client_id", "topic", "partition")
 
 
 class FaultParser:
-    """Makes faults of what was asked for, for a broker that offers `apis` and has the error codes of `profile`."""
+    """Parses faults for a broker that offers `apis` and has the error codes of `profile`."""
 
     def __init__(self, apis: Mapping[int, Api], profile: Profile) -> None:
         self._apis = apis
@@ -34,7 +34,7 @@ class FaultParser:
         self._by_name = {folded(api.name): ApiKey(key) for key, api in apis.items()}
 
     def fault(self, fault_id: int, kind: str, arguments: dict[str, Any]) -> Fault:
-        """Raises ValueError."""
+        """Make a fault of these arguments. Raises ValueError."""
         which = Kind(one_of("kind", kind, [each.value for each in Kind]))
         given = {name: value for name, value in arguments.items() if value is not None}
         match = self._match(which, {name: given.pop(name) for name in NAMES_FOR_MATCH if name in given})
@@ -62,7 +62,7 @@ class FaultParser:
                 raise ValueError("wrong_crc is for the answers of Fetch only; leave api out")
             apis = frozenset({ApiKey.FETCH})
         if kind is Kind.ERROR and not apis:
-            raise ValueError(f"error needs an api, such as api='produce'; there are {self._api_names()}")
+            raise ValueError(f"error needs an api, such as api='produce'; this broker offers {self._api_names()}")
         match = Match(
             apis,
             connection_named(given.get("connection")),
@@ -78,7 +78,7 @@ class FaultParser:
             return frozenset()
         names = [api] if isinstance(api, str) else api
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"api is a name or a list of names, not {api!r}; there are {self._api_names()}")
+            raise ValueError(f"api is a name or a list of names, not {api!r}; this broker offers {self._api_names()}")
         for name in names:
             if folded(name) not in self._by_name:
                 raise ValueError(f"this broker offers no API {name!r}; it offers {self._api_names()}")
@@ -92,14 +92,14 @@ class FaultParser:
         known.pop("NONE")
         code = known.get(error.upper()) if isinstance(error, str) else None
         if code is None:
-            raise ValueError(f"there is no error {error!r}{guess(str(error).upper(), known)}")
-        if self._profile.error_said(code) != code:
-            raise ValueError(f"Apache Kafka {self._profile.release}, as which this broker acts, has no {code.name}")
+            raise ValueError(f"unknown error {error!r}{suggestion(str(error).upper(), known)}")
+        if self._profile.error_code_for(code) != code:
+            raise ValueError(f"Apache Kafka {self._profile.release}, which this broker acts as, has no {code.name}")
         return code
 
 
 def check_places(match: Match) -> None:
-    """A fault of a topic is for APIs whose requests name topics. Raises ValueError."""
+    """Check that the APIs of a topic's fault name topics. Raises ValueError."""
     if match.partition is not None and match.topic is None:
         raise ValueError("partition needs a topic")
     if match.topic is None:
@@ -115,15 +115,15 @@ def check_places(match: Match) -> None:
 
 
 def folded(name: str) -> str:
-    """So that list_offsets, LIST_OFFSETS and ListOffsets are the same."""
+    """Fold spellings: list_offsets, LIST_OFFSETS and ListOffsets are the same."""
     return name.replace("_", "").lower()
 
 
-def guess(name: str, known: Iterable[str]) -> str:
-    """What may have been meant; what there is, if nothing is like it."""
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Suggest the known names that are close to `name`, else list all."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(names)}"
+    return f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
 
 
 def one_of(name: str, value: object, choices: list[str]) -> str:
@@ -151,7 +151,7 @@ def duration(name: str, value: object) -> float:
 
 
 def connection_named(value: object) -> int | str | None:
-    """A connection's number, or its client's address."""
+    """Check a connection's number, or its client's address."""
     if value is None or (type(value) is int and value >= 1):
         return value
     if isinstance(value, str) and value.rpartition(":")[2].isdecimal():

@@ -1,8 +1,8 @@
-"""Where a request names topics and partitions, and where its answer has their error codes.
+"""The fields with which a request names topics and partitions, and with which its answer has their error codes.
 
-`ROWS` has the APIs whose answers can fail for one topic or partition alone; their messages show which these are. A
-fault splits such a request into the part that is struck and the rest: the rest is served, and its answer gets rows with
-the error for the struck part. The other APIs fail as a whole.
+`ROWS` has the APIs whose answers can fail for a single topic or partition, derived from their messages. A fault splits
+such a request: the broker serves the part that is not struck, and its answer gets rows with the error for the struck
+part. The other APIs fail as a whole.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
-EVERY_PARTITION = -1  # in the place of a partition, where an API names topics only
+EVERY_PARTITION = -1  # the partition of a place, for an API that names only topics
 
 Body = Any
-# A topic and a partition of it.
+# A topic and a partition.
 Place = tuple[str, int]
 
 
 class TopicRows(NamedTuple):
-    """The array of a message that names topics, and the indexes in its rows. `topic` is None where a row is the name
-    itself, `partitions` where there are none, `partition` where a partition's row is its number."""
+    """The array of a message that names topics, and the indexes in its rows. `topic` is None if a row is the name
+    itself, `partitions` if a row has none, `partition` if a partition's row is its number."""
 
     field: str
     topic: int | None
@@ -37,7 +37,7 @@ class TopicRows(NamedTuple):
         return self.partitions is not None
 
     def name_of(self, row: Any) -> str:
-        """Empty for a topic that is named by its id."""
+        """The topic's name; empty if it is named by its id."""
         return row if self.topic is None else row[self.topic] or ""
 
     def number_of(self, row: Any) -> int:
@@ -56,7 +56,7 @@ class TopicRows(NamedTuple):
 
 
 def topic_rows(fields: Iterable[Field]) -> TopicRows | None:
-    """Of the first array that names topics."""
+    """Describe the first array that names topics; None if there is none."""
     for field in fields:
         columns = field.kind.fields if isinstance(field.kind, Array) else ()
         topic = place_of(columns, Meaning.TOPIC)
@@ -72,7 +72,7 @@ def topic_rows(fields: Iterable[Field]) -> TopicRows | None:
 
 
 def failing_rows(response: Message) -> TopicRows | None:
-    """The topics of an answer, if they have error codes."""
+    """Describe the topics of an answer, if they have error codes."""
     return topic_rows(field for field in response.fields if contains((field,), Meaning.ERROR_CODE))
 
 
@@ -84,22 +84,22 @@ ROWS: dict[int, TopicRows] = {
 
 
 @cache
-def asked_rows(api_key: int, version: int) -> TopicRows:
-    """The topics of a request. Its partitions count where the answer has some: those of CreateTopics do not."""
+def requested_rows(api_key: int, version: int) -> TopicRows:
+    """Describe the topics of a request; without its partitions if the answer has none, as that of CreateTopics."""
     rows = topic_rows(field for field in API_TABLE[api_key].request.fields if field.is_in(version))
     assert rows is not None
     return rows if ROWS[api_key].has_partitions else rows._replace(partitions=None)
 
 
-def asked_places(api_key: int, version: int, body: Body) -> list[Place] | None:
-    """The topics and partitions a request names; None where it asks for all there are, without a name."""
-    asked = asked_rows(api_key, version)
+def requested_places(api_key: int, version: int, body: Body) -> list[Place] | None:
+    """Return the topics and partitions that a request names; None if it asks for all."""
+    asked = requested_rows(api_key, version)
     return None if getattr(body, asked.field) is None else asked.places(body)
 
 
 def without(api_key: int, version: int, body: Body, places: Container[Place]) -> Body:
-    """The request for all that it names but `places`."""
-    asked = asked_rows(api_key, version)
+    """Return the request without `places`."""
+    asked = requested_rows(api_key, version)
     topics = []
     for topic in getattr(body, asked.field):
         name = asked.name_of(topic)
@@ -114,10 +114,10 @@ def without(api_key: int, version: int, body: Body, places: Container[Place]) ->
 
 
 def with_failed_rows(api_key: int, body: Body, codes: Mapping[Place, int]) -> Body:
-    """The answer, with an error in the row of each place of `codes`; behind the others where it had none."""
+    """Return the answer with an error row for each place of `codes`, in place of its own row, else at the end."""
     answered, response = ROWS[api_key], API_TABLE[api_key].response
     if answered.partitions is None:
-        # A deleted topic may have no name, but an id.
+        # A deleted topic may have an id, but no name.
         topics = {answered.name_of(topic) or topic: topic for topic in getattr(body, answered.field)}
         for (name, _), code in codes.items():
             topics[name] = row_of(response, answered.field, {Meaning.TOPIC: name, Meaning.ERROR_CODE: code})
@@ -134,13 +134,13 @@ def with_failed_rows(api_key: int, body: Body, codes: Mapping[Place, int]) -> Bo
 
 
 def row_of(response: Message, path: str, values: Mapping[Meaning | None, Any]) -> Any:
-    """A row of the answer with these values, and all else at its default."""
+    """Make a row of the answer with these values, and defaults in its other fields."""
     named = {field.name: values[field.meaning] for field in response.fields_at(path) if field.meaning in values}
     return response.row(path)(**named)
 
 
 def with_failed_topics(body: Body, codes: Mapping[Place, int]) -> Body:
-    """A Metadata answer that fails for some topics (EVERY_PARTITION) or partitions: these have no leader then."""
+    """Return a Metadata answer with errors for topics (EVERY_PARTITION) or for partitions, then without a leader."""
     topics = []
     for topic in body.topics:
         code = codes.get((topic.name or "", EVERY_PARTITION))

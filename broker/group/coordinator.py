@@ -1,8 +1,8 @@
-"""The coordinator of groups: what there is of it, how it starts and stops, and what administrators ask of groups.
+"""The group coordinator: how it starts and stops, and its operations for administrators.
 
-`membership` serves those who join, `offsets` those who keep offsets. All groups are loaded when it starts, before
-the first request; the sessions of their members begin anew then. When it stops, whoever waits is told to look for
-another coordinator, and finds this broker when it is back.
+`membership` serves JoinGroup, SyncGroup, Heartbeat and LeaveGroup; `offsets` serves committed offsets. The coordinator
+loads all groups when it starts, before the first request; their members' sessions begin anew then. When it stops, it
+answers waiting requests with NOT_COORDINATOR: the clients look for the coordinator until this broker is back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """A group for DescribeGroups. One that is not known is Dead, one that cannot be told of has no state."""
+    """A group for DescribeGroups: in state Dead if it is unknown, without a state if `error` is set."""
 
     error: ErrorCode
     state: str = ""
@@ -52,7 +52,7 @@ class DescribedGroup(NamedTuple):
 
 
 class GroupCoordinator:
-    """Every group of this broker. `store` writes to `log`, which is `__consumer_offsets`."""
+    """All groups of this broker. `store` writes to `log`, which is `__consumer_offsets`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class GroupCoordinator:
         self.offsets = OffsetManager(self._groups, store, config=config, clock=clock)
 
     def start(self) -> None:
-        """Load every group; from now on requests are served."""
+        """Load all groups and begin to serve requests."""
         now_ms = self._clock.monotonic_ms()
         for group_id, record, offsets in self._store.load():
             group = self._groups.add(Group.from_record(group_id, record, offsets))
@@ -88,19 +88,19 @@ class GroupCoordinator:
         self._groups.is_active = True
 
     def stop(self) -> None:
-        """Answer whoever waits; nothing is served any more."""
+        """Serve no more requests, and answer those that wait."""
         self._groups.is_active = False
-        self._dismiss_all()
+        self._unload_all()
 
-    def _dismiss_all(self) -> None:
+    def _unload_all(self) -> None:
         for group in self._groups.all():
-            self._groups.bury(group, self._clock.wall_ms())
-            self._rebalances.dismiss(group, ErrorCode.NOT_COORDINATOR)
+            self._groups.remove(group, self._clock.wall_ms())
+            self._rebalances.unload(group, ErrorCode.NOT_COORDINATOR)
 
     # -- for the coordinator of transactions ------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:
-        """Where the group lives, or will when the topic is made."""
+        """The partition of `__consumer_offsets` that holds the group, or will once the topic exists."""
         partition = self._log.partition_for(group_id)
         return abs_of(java_hash(group_id)) % self._planned_partitions if partition is None else partition
 
@@ -115,22 +115,22 @@ class GroupCoordinator:
         producer_epoch: int,
         commits: Commits,
     ) -> Errors | Pending[Errors]:
-        """An error for each partition, or a Pending of them. The offsets count once the transaction is committed."""
+        """Return an error for each partition, or a Pending of them. The offsets count once the transaction commits."""
         identity = MemberIdentity(member_id, group_instance_id, generation_id)
         return self.offsets.commit_transactional(
             group_id, identity, commits, producer_id=producer_id, producer_epoch=producer_epoch
         )
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
-        """The transaction's markers are in these partitions of `__consumer_offsets`."""
+        """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""
         self.offsets.on_transaction_completed(producer_id, offsets_partitions, is_commit=is_commit)
 
     # -- for the controller -----------------------------------------------------------------------------------
 
     def on_topic_deleted(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """What was committed for them goes; if they were our own, all groups are forgotten."""
+        """Remove the offsets committed for these partitions; for those of `__consumer_offsets`, unload all groups."""
         if any(each.topic == GROUP_METADATA_TOPIC for each in topic_partitions):
-            self._dismiss_all()
+            self._unload_all()
         else:
             self.offsets.on_partitions_deleted(topic_partitions)
 
@@ -159,7 +159,7 @@ class GroupCoordinator:
         return DescribedGroup(ErrorCode.NONE, group.state.value, group.protocol_type or "", protocol, members)
 
     def list(self, states: Sequence[str] = ()) -> tuple[ErrorCode, list[tuple[str, str, str]]]:
-        """Id, protocol type and state of every group, or of those in one of these states."""
+        """Return id, protocol type and state of all groups, or of those in one of `states`."""
         if not self._groups.is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         return ErrorCode.NONE, [
@@ -169,7 +169,7 @@ class GroupCoordinator:
         ]
 
     def delete(self, group_id: str) -> ErrorCode:
-        """Forget a group that has no members, and all it has committed."""
+        """Delete a group without members, and its offsets."""
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
             return refusal

@@ -1,7 +1,7 @@
-"""What waits in a group besides requests: a rebalance for its members, a member's deadline for its heartbeat.
+"""Delayed operations of a group: a rebalance that waits for the members, and the deadline of a member's heartbeat.
 
-A rebalance waits in a purgatory as a `DelayedJoin` under its group's id. A deadline is one entry in the timing wheel a
-member, however often it moves.
+A rebalance waits in a purgatory as a `DelayedJoin`, under its group's id. A member's deadline is one entry in the
+timing wheel, however often it moves.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from minibroker.purgatory.timing_wheel import Timer, TimerTask
 
 
 class DelayedJoin(DelayedOperation):
-    """A rebalance that waits for the members to join again, as long as the most patient of them asks for.
+    """A rebalance that waits for all members to join again, for the longest of their rebalance timeouts.
 
-    `complete` ends it, with those who have come (as kafka 2.0.1 DelayedJoin).
+    `complete` ends it with the members that have joined (as kafka 2.0.1 DelayedJoin).
     """
 
     __slots__ = ("_complete", "_group")
@@ -35,10 +35,10 @@ class DelayedJoin(DelayedOperation):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The first rebalance of a group, which waits for more members than the first (as kafka 2.0.1 InitialDelayedJoin).
+    """A new group's first rebalance, which waits for more members than the first (as kafka 2.0.1 InitialDelayedJoin).
 
-    Whenever its time is up and somebody has come meanwhile it begins again, while `remaining_ms` of the rebalance
-    timeout are left.
+    If a member joined during the delay, the delay begins again, while `remaining_ms` of the rebalance timeout are
+    left.
     """
 
     __slots__ = ("_configured_delay_ms", "_now_ms", "_purgatory", "_remaining_ms")
@@ -82,9 +82,10 @@ class InitialDelayedJoin(DelayedJoin):
 
 
 class DelayedHeartbeat(TimerTask):
-    """A member's deadline: `expire` is called when it passes without `expect_by` having moved it.
+    """A member's deadline: calls `expire` when it passes, unless `expect_by` has moved it.
 
-    A later deadline is only noted, and looked at when the earlier has come: a heartbeat costs an assignment.
+    `expect_by` only notes a later deadline; the earlier one, when it passes, is set anew. So a heartbeat costs an
+    assignment.
     """
 
     __slots__ = ("_expected_by_ms", "_expire", "_timer")

@@ -1,17 +1,17 @@
-"""A group: its state, its members, the generation they are in. Pure: no clock, no IO, nobody is answered by itself.
+"""A group: its state, its members, its generation. Pure: no clock, no IO.
 
 PreparingRebalance   waits for its members to join again
-    JoinGroup waits · Heartbeat and SyncGroup REBALANCE_IN_PROGRESS · commits of the last generation are taken
-    -> CompletingRebalance when all have joined, or time is up · Empty when nobody is left · Dead
+    JoinGroup waits · Heartbeat and SyncGroup REBALANCE_IN_PROGRESS · commits of the last generation are accepted
+    -> CompletingRebalance when all have joined, or time is up · Empty when no member is left · Dead
 CompletingRebalance  waits for the leader's assignment
     SyncGroup waits · Heartbeat and OffsetCommit REBALANCE_IN_PROGRESS
     -> Stable with the assignment · PreparingRebalance when a member joins anew, leaves or fails · Dead
-Stable               every member knows what is assigned to it
-    SyncGroup, and JoinGroup of a follower that has not changed, tell the generation again
+Stable               every member has its assignment
+    SyncGroup, and JoinGroup of an unchanged follower, return the generation again
     -> PreparingRebalance when a member joins, leaves or fails, or the leader joins again · Dead
-Empty                has no members; keeps offsets, perhaps of somebody who assigns partitions by himself
-    -> PreparingRebalance with its first member · Dead when it is deleted, or its last offset has gone
-Dead                 is forgotten
+Empty                has no members; keeps offsets, also those of consumers that assign partitions themselves
+    -> PreparingRebalance with its first member · Dead when it is deleted, or its last offset is removed
+Dead                 has been removed
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class GroupState(Enum):
-    """The value is the name that DescribeGroups and ListGroups tell."""
+    """The values are the names in DescribeGroups and ListGroups."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -45,7 +45,7 @@ class GroupState(Enum):
     EMPTY = "Empty"
 
 
-# From which states each may be entered (as kafka 2.0.1 GroupMetadata.validPreviousStates).
+# The states from which each may be entered (as kafka 2.0.1 GroupMetadata.validPreviousStates).
 VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
     GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
@@ -56,7 +56,7 @@ VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 
 
 class Group:
-    """One group. Times are milliseconds since the epoch: they are only written down."""
+    """One group. Times are milliseconds since the epoch; they are only stored."""
 
     def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
         self.group_id = group_id
@@ -67,15 +67,15 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}  # by member id, in the order in which they came
-        self.pending_members: dict[str, Heartbeat] = {}  # were given an id, and have yet to join with it
+        self.members: dict[str, Member] = {}  # by member id, in the order in which they joined
+        self.pending_members: dict[str, Heartbeat] = {}  # by their new id, until they join with it
         self.static_members: dict[str, str] = {}  # member ids by group.instance.id
-        self.has_new_member = False  # since the initial rebalance was last put off
-        self._speakers: Counter[str] = Counter()  # how many members speak each protocol
+        self.has_new_member = False  # since the initial rebalance was last delayed
+        self._supporters: Counter[str] = Counter()  # number of members that support each protocol
 
     @classmethod
     def from_record(cls, group_id: str, record: GroupRecord | None, offsets: GroupOffsets) -> Group:
-        """A group as it was stored: stable, or without members (as kafka 2.0.1 GroupMetadata.loadGroup)."""
+        """Make a stored group: stable, or without members (as kafka 2.0.1 GroupMetadata.loadGroup)."""
         group = cls(group_id, offsets)
         if record is None:
             return group
@@ -90,7 +90,7 @@ class Group:
         return group
 
     def record(self, assignments: dict[str, bytes] | None = None) -> GroupRecord:
-        """What is stored of it; `assignments` by member id, those the members have if they are not given."""
+        """Make the record to store, with `assignments` by member id if given, else with the members' own."""
         return GroupRecord(
             protocol_type=self.protocol_type or "",
             generation_id=self.generation_id,
@@ -117,7 +117,7 @@ class Group:
         self.state_timestamp_ms = now_ms
 
     def begin_generation(self, now_ms: int) -> None:
-        """Everybody who is in has joined: choose the protocol, and wait for the leader's assignment."""
+        """Begin a generation after all members have joined: choose the protocol, wait for the leader's assignment."""
         self.generation_id += 1
         self.protocol = self.select_protocol() if self.members else None
         self.become(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
@@ -126,32 +126,32 @@ class Group:
     # -- members ----------------------------------------------------------------------------------------------
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """The first member says what kind of group this is, and leads it."""
+        """Add a member. The first one sets the protocol type, and leads the group."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self._speakers.update({name for name, _ in member.protocols})
+        self._supporters.update({name for name, _ in member.protocols})
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Another member leads if this one did."""
+        """Remove a member; if it led the group, another member leads."""
         del self.members[member.member_id]
-        self._speakers -= Counter({name for name, _ in member.protocols})
+        self._supporters -= Counter({name for name, _ in member.protocols})
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.is_leader(member.member_id):
             self.leader_id = next(iter(self.members), None)
 
     def update_protocols(self, member: Member, protocols: Protocols) -> None:
-        self._speakers -= Counter({name for name, _ in member.protocols})
+        self._supporters -= Counter({name for name, _ in member.protocols})
         member.protocols = protocols
-        self._speakers.update({name for name, _ in protocols})
+        self._supporters.update({name for name, _ in protocols})
 
     def rename(self, member: Member, member_id: str) -> None:
-        """The member id of a static member that came back; whoever used the old one is fenced (KIP-345)."""
+        """Give a static member that came back a new id, and fence the client with the old one (KIP-345)."""
         old_id = member.member_id
         assert member.group_instance_id is not None
         member.answer_join(JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -171,7 +171,7 @@ class Group:
         return None if member_id is None else self.members[member_id]
 
     def is_fenced(self, member_id: str, group_instance_id: str | None) -> bool:
-        """Whether another member has taken the place of this static one since."""
+        """Whether another client has taken the place of this static member."""
         static = self.static_member(group_instance_id)
         return static is not None and static.member_id != member_id
 
@@ -182,7 +182,7 @@ class Group:
         return not self.pending_members and all(member.join_reply is not None for member in self.members.values())
 
     def elect_joined_leader(self) -> bool:
-        """Have somebody lead who has joined; False if nobody has (as kafka 2.3 maybeElectNewJoinedLeader)."""
+        """Let a member that has joined lead; return False if none has (as kafka 2.3 maybeElectNewJoinedLeader)."""
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is not None and leader.join_reply is None:
             leader = next((member for member in self.members.values() if member.join_reply is not None), None)
@@ -192,27 +192,27 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # -- protocols --------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member that speaks these can be in this group."""
+        """Whether a member with these protocols can be in this group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         if self.protocol_type != protocol_type:
             return False
-        return any(self._speakers[name] == len(self.members) for name, _ in protocols)
+        return any(self._supporters[name] == len(self.members) for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Of those that all members speak the one that most like best."""
-        candidates = {name for name, speakers in self._speakers.items() if speakers == len(self.members)}
+        """Return the protocol with most votes, of those that all members support."""
+        candidates = {name for name, supporters in self._supporters.items() if supporters == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def joined_members(self) -> list[JoinedMember]:
-        """The members with their metadata, as the leader is told."""
+        """The members with their metadata, for the leader."""
         protocol = self.protocol or ""
         return [
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol))
@@ -220,7 +220,7 @@ class Group:
         ]
 
     def join_result(self, member_id: str, *, with_members: bool) -> JoinResult:
-        """The generation there is, for one of its members."""
+        """The answer to a JoinGroup of a member of the present generation."""
         return JoinResult(
             ErrorCode.NONE,
             member_id,
@@ -239,7 +239,7 @@ class Group:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member consumes it; also where that cannot be told (as kafka 2.4 GroupMetadata)."""
+        """Whether a member consumes the topic; True if its subscription is unknown (as kafka 2.4 GroupMetadata)."""
         if not (self.is_consumer_group and self.members and self.protocol is not None):
             return bool(self.members)
         try:

@@ -1,6 +1,6 @@
-"""The groups of this broker, by id, and whether it may speak for one: what every request of a group asks first.
+"""The groups of this broker by id, and whether it coordinates a group: every request of a group checks that first.
 
-A group is loaded before the first request is read, so that COORDINATOR_LOAD_IN_PROGRESS is never answered here.
+All groups are loaded before the first request is read, so this broker never answers COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from minibroker.protocol.errors import ErrorCode
 
 
 class GroupCache:
-    """`partition_for` tells in which partition of `__consumer_offsets` a group lives; None while there is no topic."""
+    """`partition_for` maps a group to its partition of `__consumer_offsets`; to None until the topic exists."""
 
     def __init__(self, partition_for: Callable[[str], int | None]) -> None:
         self._partition_for = partition_for
@@ -20,9 +20,9 @@ class GroupCache:
         self.is_active = False
 
     def check(self, group_id: str, *, may_be_unnamed: bool = False) -> ErrorCode:
-        """NONE, or why nothing can be said of this group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
+        """Return NONE, or why this broker cannot serve the group (as kafka 2.0.1 GroupCoordinator.validateGroupStatus).
 
-        `may_be_unnamed`: clients that only keep offsets may do so under the empty group id.
+        `may_be_unnamed`: clients that only commit offsets may use the empty group id.
         """
         if not group_id and not may_be_unnamed:
             return ErrorCode.INVALID_GROUP_ID
@@ -43,8 +43,8 @@ class GroupCache:
         self._groups[group.group_id] = group
         return group
 
-    def bury(self, group: Group, now_ms: int) -> None:
-        """Let it be Dead, and forget it."""
+    def remove(self, group: Group, now_ms: int) -> None:
+        """Set the group's state to Dead, and remove it."""
         group.become(GroupState.DEAD, now_ms)
         self._groups.pop(group.group_id, None)
 

@@ -1,7 +1,7 @@
-"""A member of a group: who it is, which protocols it speaks, which of its requests waits for an answer.
+"""A member of a group: its ids, its protocols, and its requests that wait for an answer.
 
-A request that joins or syncs and has to wait leaves a `Reply` with its member; what completes the rebalance resolves
-it. A reply whose client is gone takes its answer all the same.
+A JoinGroup or SyncGroup that has to wait leaves a `Reply` with its member; the end of the rebalance resolves it, even
+if the client has hung up.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol, TypeVar
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import MemberRecord
 
-Protocols = Sequence[tuple[str, bytes]]  # name and metadata, the one liked best first
+Protocols = Sequence[tuple[str, bytes]]  # name and metadata, in the member's order of preference
 
-# What is answered with an error, as kafka 2.0.1 GroupCoordinator.joinError.
+# The generation in an error's answer, as kafka 2.0.1 GroupCoordinator.joinError.
 NO_GENERATION = 0
 
 
 class MemberIdentity(NamedTuple):
-    """Who asks: the ids of a member, and the generation it believes to be in."""
+    """The ids of a member, and the generation it believes to be in."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -27,7 +27,7 @@ class MemberIdentity(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member, as the leader is told."""
+    """A member in the leader's answer to JoinGroup."""
 
     member_id: str
     group_instance_id: str | None
@@ -59,13 +59,13 @@ Answer = TypeVar("Answer", contravariant=True)
 
 
 class Reply(Protocol[Answer]):
-    """The answer that a request of the member waits for; the first counts."""
+    """The answer that a member's request waits for; only the first `resolve` counts."""
 
     def resolve(self, value: Answer, /) -> None: ...
 
 
 class Heartbeat(Protocol):
-    """The deadline of a member or of one that has yet to join."""
+    """The deadline of a member, or of a pending one that has yet to join."""
 
     def expect_by(self, deadline_ms: int) -> None: ...
 
@@ -117,7 +117,7 @@ class Member:
 
     @classmethod
     def from_record(cls, record: MemberRecord, protocol: str) -> Member:
-        """A member as it was stored: of its protocols only the one that was chosen is known."""
+        """Make a stored member; only the chosen one of its protocols was stored."""
         return cls(
             record.member_id,
             group_instance_id=record.group_instance_id,
@@ -130,7 +130,7 @@ class Member:
         )
 
     def record(self, protocol: str, assignment: bytes) -> MemberRecord:
-        """What is stored of it, in a generation that speaks `protocol`."""
+        """Make the record to store, in a generation with `protocol`."""
         return MemberRecord(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -148,22 +148,22 @@ class Member:
 
     @property
     def is_kept_alive(self) -> bool:
-        """Whether a missed heartbeat is forgiven: it waits for us, and not since its very first request."""
+        """Whether a missed heartbeat is ignored: a request of the member waits, and not its first JoinGroup."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
-    def speaks(self, protocols: Protocols) -> bool:
-        """Whether it would join with the very same protocols and metadata as before."""
+    def matches(self, protocols: Protocols) -> bool:
+        """Whether these are the member's present protocols, with the same metadata."""
         return list(self.protocols) == list(protocols)
 
     def metadata(self, protocol: str) -> bytes:
-        """What it said of that protocol. Raises KeyError when it does not speak it."""
+        """The member's metadata of a protocol. Raises KeyError if it does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         raise KeyError(protocol)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The protocol it likes best of those."""
+        """Return the candidate that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_join(self, result: JoinResult) -> None:
@@ -181,7 +181,7 @@ class Member:
         return True
 
     def expect_heartbeat(self, now_ms: int, within_ms: int | None = None) -> None:
-        """It lives: the next sign of life is due within its session timeout."""
+        """Set the deadline of the next heartbeat: `within_ms`, else the session timeout, from now."""
         if self.heartbeat is not None:
             self.heartbeat.expect_by(now_ms + (self.session_timeout_ms if within_ms is None else within_ms))
 

@@ -1,8 +1,8 @@
-"""Who is in a group: joining, syncing, staying alive, leaving; and the rebalances that come of it.
+"""The membership of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and the rebalances they cause.
 
-As kafka 2.0.1 GroupCoordinator, and for what came later the release that brought it: member ids that must be asked
-for (2.2), static members (2.3, 2.4), protocol type and name in SyncGroup (2.5). Every change of a group is a plain
-function; who has to wait leaves a reply, which the change that ends the wait answers.
+As kafka 2.0.1 GroupCoordinator; later features as in the release that brought them: required member ids (2.2), static
+members (2.3, 2.4), protocol type and name in SyncGroup (2.5). Every change of a group is a plain function; a request
+that waits leaves a reply, which a later change resolves.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 
-# A new member cannot heartbeat while its first join waits; if its client is gone it must go some day (KAFKA-7610).
+# A new member cannot heartbeat while its first join waits; this removes it if its client is gone (KAFKA-7610).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 MEMBER_ID_SUFFIX_BYTES = len(f"-{uuid.UUID(int=0)}")
 
 
 class JoinRequest(NamedTuple):
-    """A JoinGroup. `must_know_member_id`: a new member is given an id first, and joins with it."""
+    """A JoinGroup. `must_know_member_id`: a new member first gets an id, and joins again with it."""
 
     group_id: str
     member_id: str
@@ -72,7 +72,7 @@ class Membership:
     # -- JoinGroup --------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest) -> JoinResult | Pending[JoinResult]:
-        """Answered when the rebalance that it sets off, or comes into, is complete."""
+        """Join a group. The answer comes when the rebalance that this begins, or takes part in, is complete."""
         refusal = self._refuse_join(request)
         if refusal is not ErrorCode.NONE:
             return JoinResult(refusal, request.member_id)
@@ -116,28 +116,28 @@ class Membership:
         if static is not None:
             self._replace_static_member(group, static, member_id, request.protocols, reply)
         elif request.must_know_member_id:
-            self._await_member(group, member_id, request.session_timeout_ms)
+            self._add_pending_member(group, member_id, request.session_timeout_ms)
             reply.resolve(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add_member(group, member_id, request, reply)
 
-    def _await_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
-        """Someone was given an id; rebalances wait for him as long as for a member's heartbeat."""
+    def _add_pending_member(self, group: Group, member_id: str, session_timeout_ms: int) -> None:
+        """Expect a client to join with its new id; rebalances wait for it, for a session timeout at most."""
 
-        def give_up() -> None:
+        def on_expired() -> None:
             del group.pending_members[member_id]
             self._rebalances.check(group)
 
-        heartbeat = group.pending_members[member_id] = DelayedHeartbeat(self._timer, give_up)
+        heartbeat = group.pending_members[member_id] = DelayedHeartbeat(self._timer, on_expired)
         heartbeat.expect_by(self._clock.monotonic_ms() + session_timeout_ms)
 
-    def _forget_pending(self, group: Group, member_id: str) -> None:
+    def _remove_pending_member(self, group: Group, member_id: str) -> None:
         pending = group.pending_members.pop(member_id, None)
         if pending is not None:
             pending.cancel()
 
     def _add_member(self, group: Group, member_id: str, request: JoinRequest, reply: Reply[JoinResult]) -> None:
-        self._forget_pending(group, member_id)
+        self._remove_pending_member(group, member_id)
         member = Member(
             member_id,
             group_instance_id=request.group_instance_id,
@@ -157,14 +157,14 @@ class Membership:
         self._rebalances.maybe_prepare(group, f"member {member_id} has joined")
 
     def _join_again(self, group: Group, member: Member, protocols: Protocols, reply: Reply[JoinResult]) -> None:
-        """Nothing changes if it asks for what it is part of already: its last answer may have been lost."""
-        is_leader, is_same = group.is_leader(member.member_id), member.speaks(protocols)
+        """Repeat the answer if the member joins the generation it is in: its last answer may have been lost."""
+        is_leader, is_same = group.is_leader(member.member_id), member.matches(protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and is_same:
             reply.resolve(group.join_result(member.member_id, with_members=is_leader))
         elif group.state is GroupState.STABLE and is_same and not is_leader:
             reply.resolve(group.join_result(member.member_id, with_members=False))
         else:
-            # The leader may join to have partitions assigned anew that no metadata tells of: topics have changed.
+            # A leader with unchanged metadata may join again to assign partitions anew, after its topics have changed.
             self._park_join(group, member, protocols, reply)
             self._rebalances.maybe_prepare(group, f"member {member.member_id} has joined again")
 
@@ -176,10 +176,10 @@ class Membership:
     def _replace_static_member(
         self, group: Group, member: Member, member_id: str, protocols: Protocols, reply: Reply[JoinResult]
     ) -> None:
-        """A static member is back: it gets a new id and, where that is all that changes, its old assignment.
+        """Give a static member that is back a new id and, if nothing else has changed, its old assignment.
 
-        As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. The leader is told by its old id, so that it
-        does not assign anew, which a stable group would not hear of.
+        As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. The answer names the leader by its old id: a
+        leader that came back would else assign anew, and a stable group would not get that assignment.
         """
         old_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
         group.rename(member, member_id)
@@ -195,15 +195,15 @@ class Membership:
             if error is not ErrorCode.NONE and group.members.get(member_id) is member:
                 group.rename(member, old_id)
                 group.update_protocols(member, old_protocols)
-            told = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
-            reply.resolve(told._replace(error=error, leader=old_leader or ""))
+            result = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
+            reply.resolve(result._replace(error=error, leader=old_leader or ""))
 
         then(self._rebalances.store(group, group.record()), on_stored)
 
     # -- SyncGroup --------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncRequest) -> SyncResult | Pending[SyncResult]:
-        """Answered when the leader has given its assignment, and it is stored."""
+        """Return a member's assignment, once the leader's SyncGroup has brought it and it is stored."""
         refusal = self._groups.check(request.group_id)
         if refusal is not ErrorCode.NONE:
             return SyncResult(refusal)
@@ -246,11 +246,11 @@ class Membership:
         return ErrorCode.NONE if group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
 
     def watch(self, group: Group, member: Member) -> None:
-        """Give it a deadline; `expect_heartbeat` sets it."""
-        member.heartbeat = DelayedHeartbeat(self._timer, partial(self._on_silence, group, member))
+        """Give a member a deadline; `expect_heartbeat` sets it."""
+        member.heartbeat = DelayedHeartbeat(self._timer, partial(self._on_heartbeat_expired, group, member))
 
-    def _on_silence(self, group: Group, member: Member) -> None:
-        # Who waits for us is alive as far as we know; the answer to it will expect its next heartbeat.
+    def _on_heartbeat_expired(self, group: Group, member: Member) -> None:
+        # A member counts as alive while its request waits; the answer will set the deadline of its next heartbeat.
         if group.state is GroupState.DEAD or member.is_kept_alive:
             return
         logger.info("group %s: member %s has failed", group.group_id, member.member_id)
@@ -261,7 +261,7 @@ class Membership:
     def leave(
         self, group_id: str, leaving: Sequence[MemberIdentity]
     ) -> tuple[ErrorCode, list[tuple[MemberIdentity, ErrorCode]]]:
-        """An error for the request, or one for each member."""
+        """Return an error for the request, or one for each member."""
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal, []
@@ -272,12 +272,12 @@ class Membership:
         ]
 
     def _leave(self, group: Group, identity: MemberIdentity) -> ErrorCode:
-        """An administrator removes a static member by its instance id alone (KIP-345)."""
+        """Remove a member; administrators name a static member by its instance id alone (KIP-345)."""
         member_id, instance_id, _ = identity
         if member_id and group.is_fenced(member_id, instance_id):
             return ErrorCode.FENCED_INSTANCE_ID
         if member_id in group.pending_members and instance_id is None:
-            self._forget_pending(group, member_id)
+            self._remove_pending_member(group, member_id)
             self._rebalances.check(group)
             return ErrorCode.NONE
         member = group.static_member(instance_id) or group.members.get(member_id)
@@ -287,7 +287,7 @@ class Membership:
         return ErrorCode.NONE
 
     def _remove(self, group: Group, member: Member, why: str) -> None:
-        """A join of it that still waits is answered, so that its client, if it is there, tries again."""
+        """Remove a member; answer its waiting requests, so that its client, if still there, tries again."""
         member.answer_join(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         member.answer_sync(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         member.forget_heartbeat()

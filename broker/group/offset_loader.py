@@ -1,8 +1,8 @@
-"""What a partition of `__consumer_offsets` says, read from its start: the groups, and the offsets of each.
+"""Loads a partition of `__consumer_offsets` from its start: the groups, and the offsets of each.
 
-As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key wins, one without a value takes
-the key back, and what a transaction committed waits for its marker. A record that cannot be read, or a batch, is
-passed over and told in one line; Kafka would give up the whole partition.
+As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key counts, a tombstone removes the key,
+and offsets of a transaction wait for its marker. The loader skips unreadable records and batches, and logs one line;
+Kafka would load none of the partition's groups.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from minibroker.protocol.group_records import (
     read_offset,
 )
 from minibroker.protocol.record import Record
+from minibroker.protocol.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ MAX_BATCH_BYTES = 100 * 1024 * 1024  # once decompressed
 
 
 class LoadedGroup(NamedTuple):
-    """A group as the log has it; `record` is None for one that only ever committed offsets."""
+    """A group in the log; `record` is None if the group only ever committed offsets."""
 
     group_id: str
     record: GroupRecord | None
@@ -41,7 +42,7 @@ class LoadedGroup(NamedTuple):
 
 
 class OffsetLoader:
-    """Reads the batches of one partition, in their order; `groups` is what they come to."""
+    """Reads the batches of one partition, in their order; `groups` returns the result."""
 
     def __init__(self, partition_name: str) -> None:
         self._partition_name = partition_name
@@ -52,7 +53,7 @@ class OffsetLoader:
         self._first_unreadable = ""
 
     def read(self, batches: Iterator[tuple[memoryview | bytes, BatchView]]) -> None:
-        """Take every batch; where the log itself cannot be read on, what was read counts."""
+        """Read all batches; if reading the log fails, those before count."""
         try:
             for buffer, batch in batches:
                 self._read_batch(buffer, batch)
@@ -60,14 +61,14 @@ class OffsetLoader:
             logger.error("cannot read %s any further: %s", self._partition_name, error)
         if self._unreadable_count:
             logger.warning(
-                "%s: passed over %d records that cannot be read, the first %s",
+                "%s: skipped %s, the first %s",
                 self._partition_name,
-                self._unreadable_count,
+                counted(self._unreadable_count, "unreadable record"),
                 self._first_unreadable,
             )
 
     def groups(self) -> list[LoadedGroup]:
-        """The groups that were stored, and those that have offsets alone."""
+        """Return the stored groups, and the groups that have only offsets."""
         stored = [LoadedGroup(group_id, record, self._offsets[group_id]) for group_id, record in self._records.items()]
         return stored + [
             LoadedGroup(group_id, None, offsets)
@@ -82,13 +83,13 @@ class OffsetLoader:
                 self._end_transaction(batch.producer_id, records)
                 return
         except KafkaError as error:
-            self._pass_over(batch.base_offset, str(error))
+            self._skip(batch.base_offset, str(error))
             return
         for record in records:
             try:
                 self._take(record, batch)
             except UnreadableRecordError as error:
-                self._pass_over(record.offset, str(error))
+                self._skip(record.offset, str(error))
 
     def _take(self, record: Record, batch: BatchView) -> None:
         key = read_key(record.key)
@@ -116,12 +117,12 @@ class OffsetLoader:
             self._groups_of_producer[producer_id].add(key.group_id)
 
     def _end_transaction(self, producer_id: int, records: list[Record]) -> None:
-        if records:  # compaction leaves batches without any
+        if records:  # compaction leaves empty batches
             is_commit = read_control_type(records[0].key) is ControlType.COMMIT
             for group_id in self._groups_of_producer.pop(producer_id, ()):
                 self._offsets[group_id].complete_transaction(producer_id, is_commit=is_commit)
 
-    def _pass_over(self, offset: int, reason: str) -> None:
+    def _skip(self, offset: int, reason: str) -> None:
         if not self._unreadable_count:
             self._first_unreadable = f"at offset {offset}: {reason}"
         self._unreadable_count += 1

@@ -1,7 +1,7 @@
-"""The offsets of groups: who may commit them, what is answered to who asks, and when they go.
+"""The offsets of groups: checks commits, answers OffsetFetch, and removes expired and deleted offsets.
 
-As kafka 2.0.1 GroupCoordinator and GroupMetadataManager; offsets that are stable (2.5) and may be deleted (2.4) came
-later. A commit is one append. What a transaction commits counts when its markers are in `__consumer_offsets`.
+As kafka 2.0.1 GroupCoordinator and GroupMetadataManager; later came stable offsets (2.5) and OffsetDelete (2.4). A
+commit is one append. Offsets of a transaction count once its markers are in `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Errors = dict[TopicPartition, ErrorCode]
 
 
 class FetchedOffset(NamedTuple):
-    """An answer to OffsetFetch: -1 where nothing is committed, which is no error."""
+    """An answer to OffsetFetch: offset -1 without an error if none is committed."""
 
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
@@ -58,7 +58,7 @@ class OffsetManager:
     # -- OffsetCommit -----------------------------------------------------------------------------------------
 
     def commit(self, group_id: str, identity: MemberIdentity, commits: Commits) -> Errors | Pending[Errors]:
-        """Of a member, or with generation -1 of somebody who only keeps offsets in a group without members."""
+        """Commit offsets of a member, or of a client with generation -1 that uses a group without members."""
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
             return dict.fromkeys(commits, refusal)
@@ -78,7 +78,7 @@ class OffsetManager:
     def commit_transactional(
         self, group_id: str, identity: MemberIdentity, commits: Commits, *, producer_id: int, producer_epoch: int
     ) -> Errors | Pending[Errors]:
-        """Of a transactional producer; member and generation are looked at where they are given (KIP-447)."""
+        """Commit offsets of a transactional producer; check member and generation if they are given (KIP-447)."""
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return dict.fromkeys(commits, refusal)
@@ -104,7 +104,7 @@ class OffsetManager:
         return then(outcome, lambda error: errors | dict.fromkeys(stored, error))
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:
-        """The transaction's markers are in these partitions of `__consumer_offsets`."""
+        """Apply the transaction's markers, which were written to these partitions of `__consumer_offsets`."""
         self._store.complete_transaction(
             producer_id, set(offsets_partitions), is_commit=is_commit, offsets_of=self._offsets_of
         )
@@ -118,7 +118,7 @@ class OffsetManager:
     def fetch(
         self, group_id: str, topic_partitions: Sequence[TopicPartition] | None, *, must_be_stable: bool
     ) -> tuple[ErrorCode, dict[TopicPartition, FetchedOffset]]:
-        """What is committed for these partitions, for all with None; whatever state the group is in."""
+        """Return the committed offsets of these partitions, of all with None; in any state of the group."""
         refusal = self._groups.check(group_id, may_be_unnamed=True)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
@@ -129,7 +129,7 @@ class OffsetManager:
     # -- removals ---------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, topic_partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, Errors]:
-        """OffsetDelete: an error for the group, or one for each partition; not of topics the group consumes now."""
+        """OffsetDelete: return an error for the group, or one for each partition. Keep topics that it subscribes to."""
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
@@ -146,27 +146,27 @@ class OffsetManager:
         return ErrorCode.NONE, errors
 
     def delete_group(self, group: Group) -> None:
-        """The group with all it has committed; it has no members."""
-        self._groups.bury(group, self._clock.wall_ms())
+        """Delete a group without members, and its offsets."""
+        self._groups.remove(group, self._clock.wall_ms())
         self._remove(group, list(group.offsets.committed), also_group=True)
 
     def expire(self) -> None:
-        """Offsets whose time has come go; a group without members and offsets with them."""
+        """Remove expired offsets, and the groups that then have neither members nor offsets."""
         now_ms = self._clock.wall_ms()
         for group in self._groups.all():
-            self._remove_or_bury(group, group.offsets.expired(now_ms, self.retention_ms))
+            self._clean_up(group, group.offsets.expired(now_ms, self.retention_ms))
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Nobody has committed anything for these; a group that had nothing else goes with them."""
+        """Remove the offsets of deleted partitions, and the groups that then have neither members nor offsets."""
         gone = list(topic_partitions)
         for group in self._groups.all():
-            self._remove_or_bury(group, gone)
+            self._clean_up(group, gone)
 
-    def _remove_or_bury(self, group: Group, topic_partitions: Sequence[TopicPartition]) -> None:
+    def _clean_up(self, group: Group, topic_partitions: Sequence[TopicPartition]) -> None:
         """As kafka 2.0.1 GroupMetadataManager.cleanupGroupMetadata."""
         self._remove(group, topic_partitions)
         if group.state is GroupState.EMPTY and group.offsets.is_empty:
-            self._groups.bury(group, self._clock.wall_ms())
+            self._groups.remove(group, self._clock.wall_ms())
             self._remove(group, (), also_group=True)
 
     def _remove(self, group: Group, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
@@ -180,9 +180,9 @@ class OffsetManager:
 
 
 def log_unless_removed(group: Group, outcome: ErrorCode) -> None:
-    """What could not be removed from the log comes back with the next start, and is removed again then."""
+    """Log a failed removal: the next start loads the offsets again, and the broker removes them again."""
     if outcome is not ErrorCode.NONE:
-        logger.warning("group %s: its offsets are removed, which could not be stored: %s", group.group_id, outcome.name)
+        logger.warning("group %s: cannot store the removal of its offsets: %s", group.group_id, outcome.name)
 
 
 def fetched(offsets: GroupOffsets, topic_partition: TopicPartition, *, must_be_stable: bool) -> FetchedOffset:
@@ -195,7 +195,7 @@ def fetched(offsets: GroupOffsets, topic_partition: TopicPartition, *, must_be_s
 
 
 def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
-    """NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
+    """Return NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
     if group.is_fenced(identity.member_id, identity.group_instance_id):
         return ErrorCode.FENCED_INSTANCE_ID
     if identity.generation_id < 0 and group.state is GroupState.EMPTY:
@@ -210,7 +210,7 @@ def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
 
 
 def refuse_transactional_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
-    """NONE, or why not (as kafka 2.5 GroupCoordinator.doTxnCommitOffsets; 2.0.1 is told no member)."""
+    """Return NONE, or why not (as kafka 2.5 GroupCoordinator.doTxnCommitOffsets; requests of 2.0.1 name no member)."""
     if group.is_fenced(identity.member_id, identity.group_instance_id):
         return ErrorCode.FENCED_INSTANCE_ID
     if identity.member_id and identity.member_id not in group.members:

@@ -1,7 +1,7 @@
-"""Where groups and their offsets are kept: `__consumer_offsets`, one append a change, loaded whole at the start.
+"""Stores groups and their offsets in `__consumer_offsets`: one append a change, loaded whole at the start.
 
-What is appended, and what a failed append is answered with, is that of kafka 2.0.1 GroupMetadataManager. An offset
-counts once its append is acknowledged; one of a transaction, once the transaction's marker is.
+Records, and the errors after a failed append, are those of kafka 2.0.1 GroupMetadataManager. An offset counts once its
+append is acknowledged; an offset of a transaction, once the transaction's marker is.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Contents = tuple[bytes, bytes | None, Headers]  # key, value and headers of a re
 
 MS_PER_MINUTE = 60_000
 NO_OFFSET = -1
-FIRST_SEQUENCE = 0  # of every commit, also outside transactions: so Kafka's records have it
+FIRST_SEQUENCE = 0  # of every commit, also outside transactions, as in Kafka's records
 TOMBSTONE_BATCH_BYTES = 256 * 1024
 
-# As kafka 2.0.1 GroupMetadataManager.storeOffsets; what is not listed is answered as it is.
+# As kafka 2.0.1 GroupMetadataManager.storeOffsets; other errors are answered unchanged.
 COMMIT_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -62,7 +62,7 @@ GROUP_ERRORS = {
 
 
 class OffsetStore:
-    """The one writer of `__consumer_offsets`."""
+    """The only writer of `__consumer_offsets`."""
 
     def __init__(self, log: CoordinatorLog, config: KafkaConfig, clock: Clock) -> None:
         self.retention_ms = config.offsets_retention_minutes * MS_PER_MINUTE
@@ -70,11 +70,11 @@ class OffsetStore:
         self._clock = clock
         self._load_bytes = config.offsets_load_buffer_size
         self._codec = Codec(config.offsets_topic_compression_codec)
-        # A marker names a producer and a partition, not the groups.
+        # A marker names a producer and a partition, but no groups.
         self._groups_of_producer: defaultdict[int, set[str]] = defaultdict(set)
 
     def load(self) -> list[LoadedGroup]:
-        """Every group of every partition, the offsets of open transactions included."""
+        """Load all groups of all partitions, with the offsets of open transactions."""
         loaded = []
         for partition in self._log.partitions():
             loader = OffsetLoader(f"{self._log.topic}-{partition}")
@@ -86,7 +86,7 @@ class OffsetStore:
         return loaded
 
     def store_group(self, group_id: str, record: GroupRecord | None) -> Outcome:
-        """Append the group, or with None that there is none any more. The error is one to answer with."""
+        """Append the group's record, or with None its tombstone. Return the error for the client."""
         contents: Contents = (group_key(group_id), None, ())
         if record is not None:
             contents = (group_key(group_id), group_value(record), group_headers(record))
@@ -101,9 +101,9 @@ class OffsetStore:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Outcome:
-        """Append these offsets in one batch; they are taken into `offsets` once that is acknowledged.
+        """Append these offsets in one batch; add them to `offsets` once it is acknowledged.
 
-        With a producer id they are part of its transaction. The error is one to answer every partition with.
+        With a producer id they are part of its transaction. Return the error for every partition.
         """
         contents: list[Contents] = [
             (offset_key(group_id, topic_partition), offset_value(record, self.retention_ms), offset_headers(record))
@@ -141,7 +141,7 @@ class OffsetStore:
             return COMMIT_ERRORS.get(error, error)
 
         def on_written(appended_at: int) -> None:
-            """The marker may come before the acknowledgement: what it completes is in the log before it."""
+            """Note the offsets before they are acknowledged: a marker after them in the log may complete them first."""
             offsets.complete_transactional_commit(producer_id, commits, appended_at)
 
         offsets.prepare_transactional_commit(producer_id, commits)
@@ -164,9 +164,9 @@ class OffsetStore:
         is_commit: bool,
         offsets_of: Callable[[str], GroupOffsets | None],
     ) -> None:
-        """The markers of a transaction are in these partitions: its offsets count now, or never.
+        """Apply or drop the transaction's offsets, after its markers were written to these partitions.
 
-        `offsets_of` gives the offsets of a group, None where there is no such group any more.
+        `offsets_of` returns the offsets of a group, None if the group is gone.
         """
         partitions = set(offsets_partitions)
         for group_id in list(self._groups_of_producer.get(producer_id, ())):
@@ -179,9 +179,9 @@ class OffsetStore:
     def remove_offsets(
         self, group_id: str, offsets: GroupOffsets, topic_partitions: Iterable[TopicPartition], *, also_group: bool
     ) -> Outcome:
-        """Forget these offsets, in `offsets` at once; with `also_group` append that the group is gone, too.
+        """Remove these offsets, from `offsets` at once; with `also_group` append the group's tombstone too.
 
-        As kafka 2.0.1 cleanupGroupMetadata, which writes nothing of a group that was never stored (generation 0).
+        As kafka 2.0.1 cleanupGroupMetadata, which writes no tombstone for a group that was never stored (generation 0).
         """
         contents: list[Contents] = [(offset_key(group_id, each), None, ()) for each in offsets.remove(topic_partitions)]
         if also_group:
@@ -209,9 +209,9 @@ class OffsetStore:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         base_sequence: int = NO_SEQUENCE,
     ) -> Outcome:
-        """Append the batches at once. `finish` is told the error, and the offset they were appended at.
+        """Append the batches at once. `finish` gets the error, and the offset of the first batch.
 
-        `on_written` is told that offset as soon as they are in the log, where they are not acknowledged at once.
+        `on_written` gets that offset as soon as the batches are in the log, unless they are acknowledged at once.
         """
         partition = self._log.partition_for(group_id)
         try:
@@ -243,12 +243,12 @@ class OffsetStore:
 
 
 def records_of(contents: Iterable[Contents], now_ms: int) -> list[Record]:
-    """The headers are lost in a format that has none."""
+    """The records; a format without headers drops theirs."""
     return [Record(number, now_ms, *each) for number, each in enumerate(contents)]
 
 
 def split(contents: Iterable[Contents]) -> Iterator[list[Contents]]:
-    """Batches of a size that every topic takes: a group may have more offsets than fit into one."""
+    """Split tombstones into batches that every topic accepts: a group may have more offsets than fit into one."""
     batch: list[Contents] = []
     size_bytes = 0
     for each in contents:

@@ -1,8 +1,7 @@
-"""The offsets a group has committed, is committing, and has committed inside open transactions; pure.
+"""The offsets of a group: committed, being committed, and committed in open transactions; pure.
 
-As kafka 2.0.1 GroupMetadata: each offset remembers at which offset of the log its commit was appended. When a
-transaction ends, what it committed counts only where no newer commit has been appended meanwhile; whoever loads the
-log again, compacted or not, comes to the same.
+As kafka 2.0.1 GroupMetadata: each offset keeps the log offset of its commit. When a transaction ends, an offset of it
+counts only if no newer commit was appended since; so loading the log again, compacted or not, gives the same result.
 
     prepare_commit -> complete_commit | fail_commit
     prepare_transactional_commit -> complete_transactional_commit | fail_transactional_commit -> complete_transaction
@@ -27,7 +26,7 @@ class PendingCommit(NamedTuple):
 
 
 class GroupOffsets:
-    """The offsets of one group. `committed` is what OffsetFetch answers."""
+    """The offsets of one group. OffsetFetch answers those in `committed`."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, OffsetRecord] = {}
@@ -40,33 +39,33 @@ class GroupOffsets:
     # -- commits ----------------------------------------------------------------------------------------------
 
     def prepare_commit(self, commits: Commits) -> None:
-        """Their records are about to be appended."""
+        """Note commits whose records are about to be appended."""
         self._has_plain_commits = True
         self._pending.update(commits)
 
     def complete_commit(self, commits: Commits, appended_at: int) -> None:
-        """Their records are in the log, in the batch at `appended_at` (as onOffsetCommitAppend)."""
+        """Apply commits after the append of their batch at `appended_at` (as onOffsetCommitAppend)."""
         for topic_partition, record in commits.items():
             staged = self._pending.get(topic_partition)
             if staged is None:
-                continue  # removed meanwhile, with its topic
+                continue  # removed with its topic since
             self._take(topic_partition, record, appended_at)
             if staged == record:
                 del self._pending[topic_partition]
 
     def fail_commit(self, commits: Commits) -> None:
-        """They could not be appended; what was committed before stays (as failPendingOffsetWrite)."""
+        """Drop commits whose append failed; earlier ones stay (as failPendingOffsetWrite)."""
         for topic_partition, record in commits.items():
             if self._pending.get(topic_partition) == record:
                 del self._pending[topic_partition]
 
     def load(self, topic_partition: TopicPartition, record: OffsetRecord, appended_at: int) -> None:
-        """Take a committed offset from the log, which is read from its start."""
+        """Apply a committed offset while the log is loaded."""
         self.committed[topic_partition] = record
         self._appended_at[topic_partition] = appended_at
 
     def unload(self, topic_partition: TopicPartition) -> None:
-        """The log says that the offset is gone."""
+        """Apply an offset's tombstone while the log is loaded."""
         if self.committed.pop(topic_partition, None) is not None:
             del self._appended_at[topic_partition]
 
@@ -77,14 +76,14 @@ class GroupOffsets:
     # -- commits in a transaction -----------------------------------------------------------------------------
 
     def prepare_transactional_commit(self, producer_id: int, commits: Commits) -> None:
-        """Their records are about to be appended; none counts until the transaction is committed."""
+        """Note commits whose records are about to be appended; none counts until the transaction commits."""
         self._has_transactional_commits = True
         pending = self._pending_by_producer.setdefault(producer_id, {})
         for topic_partition, record in commits.items():
             pending[topic_partition] = PendingCommit(record, None)
 
     def complete_transactional_commit(self, producer_id: int, commits: Commits, appended_at: int) -> None:
-        """Their records are in the log, the transaction is open (as onTxnOffsetCommitAppend)."""
+        """Note the append of commits in an open transaction (as onTxnOffsetCommitAppend)."""
         pending = self._pending_by_producer.get(producer_id, {})
         for topic_partition, record in commits.items():
             staged = pending.get(topic_partition)
@@ -92,19 +91,19 @@ class GroupOffsets:
                 pending[topic_partition] = PendingCommit(record, appended_at)
 
     def fail_transactional_commit(self, producer_id: int, commits: Commits) -> None:
-        """They could not be appended (as failPendingTxnOffsetCommit)."""
+        """Drop commits whose append failed (as failPendingTxnOffsetCommit)."""
         for topic_partition in commits:
             self.unload_transactional(producer_id, topic_partition)
 
     def load_transactional(
         self, producer_id: int, topic_partition: TopicPartition, record: OffsetRecord, appended_at: int
     ) -> None:
-        """Take an offset from the log that was committed in a transaction of this producer."""
+        """Note an offset of this producer's transaction while the log is loaded."""
         pending = self._pending_by_producer.setdefault(producer_id, {})
         pending[topic_partition] = PendingCommit(record, appended_at)
 
     def unload_transactional(self, producer_id: int, topic_partition: TopicPartition) -> None:
-        """The transaction says nothing of this partition any more."""
+        """Drop a partition's offset from the transaction while the log is loaded."""
         pending = self._pending_by_producer.get(producer_id)
         if pending is not None:
             pending.pop(topic_partition, None)
@@ -112,27 +111,28 @@ class GroupOffsets:
                 del self._pending_by_producer[producer_id]
 
     def complete_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """The marker is in the log (as completePendingTxnOffsetCommit)."""
+        """Apply or drop the transaction's offsets after its marker (as completePendingTxnOffsetCommit)."""
         pending = self._pending_by_producer.pop(producer_id, {})
         if is_commit:
             for topic_partition, (record, appended_at) in pending.items():
                 if appended_at is not None:
                     self._take(topic_partition, record, appended_at)
 
-    # -- what there is ----------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is committed and nothing may yet be: an empty group may go then."""
+        """Whether nothing is committed or being committed: an empty group may be removed then."""
         return not (self.committed or self._pending or self._pending_by_producer)
 
     @property
     def active_producers(self) -> set[int]:
-        """Producer ids whose open transaction has committed offsets here."""
+        """The ids of producers that have committed offsets here in an open transaction."""
         return set(self._pending_by_producer)
 
     def has_pending_transactional(self, topic_partition: TopicPartition) -> bool:
-        """Whether an open transaction may change this offset: UNSTABLE_OFFSET_COMMIT for who wants stable ones."""
+        """Whether an open transaction may change this offset: an OffsetFetch of stable offsets then fails with
+        UNSTABLE_OFFSET_COMMIT."""
         return any(topic_partition in pending for pending in self._pending_by_producer.values())
 
     @property
@@ -146,10 +146,10 @@ class GroupOffsets:
     # -- removal ----------------------------------------------------------------------------------------------
 
     def expired(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Partitions whose offsets are too old, be the group in use or not (as kafka 2.0.1 removeExpiredOffsets).
+        """Return the partitions with expired offsets, of a group in use too (as kafka 2.0.1 removeExpiredOffsets).
 
-        That is after the time their commit asked for, or else `retention_ms` after it. One that a commit is on its
-        way for, in a transaction or not, stays.
+        An offset expires at the time that its commit asked for, else `retention_ms` after it. A partition with a
+        pending commit, in a transaction or not, keeps its offset.
         """
         return [
             topic_partition
@@ -160,7 +160,7 @@ class GroupOffsets:
         ]
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget all there is of these partitions; those that had an offset (as removeOffsets)."""
+        """Remove everything of these partitions; return those that had an offset (as removeOffsets)."""
         removed = []
         for topic_partition in topic_partitions:
             self._pending.pop(topic_partition, None)
@@ -173,7 +173,7 @@ class GroupOffsets:
 
 
 def expiry_of(record: OffsetRecord, retention_ms: int) -> int:
-    """Until when the offset is kept, in milliseconds since the epoch."""
+    """The time at which the offset expires, in milliseconds since the epoch."""
     if record.expire_timestamp_ms is not None:
         return record.expire_timestamp_ms
     return record.commit_timestamp_ms + retention_ms

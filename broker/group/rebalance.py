@@ -1,4 +1,4 @@
-"""A rebalance: a group's way from the first member that joins to the assignment that everybody has.
+"""A rebalance: from the first member that joins to the assignment of every member.
 
 prepare -> [members join] -> _complete_join -> [the leader syncs] -> assign -> stored -> Stable
 """
@@ -16,6 +16,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord
+from minibroker.protocol.text import counted
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
@@ -32,18 +33,18 @@ class Rebalances:
         self._joins = Purgatory("Rebalance", timer)
 
     def maybe_prepare(self, group: Group, why: str) -> None:
-        """Have the members join again, unless they are about to."""
+        """Begin a rebalance, unless one waits for the members already."""
         if not group.can_become(GroupState.PREPARING_REBALANCE):
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._take_assignments_back(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         delayed = self._initial_join(group) if group.state is GroupState.EMPTY else self._join(group)
         group.become(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
         logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
         self._joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
 
     def check(self, group: Group) -> None:
-        """Somebody has joined or is gone: perhaps all that are left have joined."""
+        """Complete the rebalance if all members have joined, after one has joined or left."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self._joins.check_and_complete(group.group_id)
 
@@ -62,9 +63,9 @@ class Rebalances:
         )
 
     def _complete_join(self, group: Group) -> None:
-        """Go on with those who have come (as kafka 2.4 GroupCoordinator.onCompleteJoin).
+        """Go on with the members that have joined (as kafka 2.4 GroupCoordinator.onCompleteJoin).
 
-        Static members stay, until their session ends: they come back, and expect what they had.
+        Static members stay until their session ends: they come back, and expect their old assignment.
         """
         if group.state is GroupState.DEAD:
             return
@@ -82,18 +83,19 @@ class Rebalances:
             self._answer_joins(group)
 
     def _store_empty(self, group: Group) -> None:
-        """If this fails and the broker with it, the generation before comes back; its members will not."""
+        """Store the empty generation; if that fails, a restarted broker loads the one before, without live members."""
 
         def on_stored(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                logger.warning("group %s is empty, which could not be stored: %s", group.group_id, error.name)
+                logger.warning("group %s: cannot store its empty generation: %s", group.group_id, error.name)
 
         logger.info("group %s: empty in generation %d", group.group_id, group.generation_id)
         then(self.store(group, group.record()), on_stored)
 
     def _answer_joins(self, group: Group) -> None:
         now_ms = self._clock.monotonic_ms()
-        logger.info("group %s: generation %d with %d members", group.group_id, group.generation_id, len(group.members))
+        members = counted(len(group.members), "member")
+        logger.info("group %s: generation %d with %s", group.group_id, group.generation_id, members)
         for member in group.members.values():
             is_leader = group.is_leader(member.member_id)
             member.answer_join(group.join_result(member.member_id, with_members=is_leader))
@@ -103,16 +105,16 @@ class Rebalances:
     # -- the assignment ---------------------------------------------------------------------------------------
 
     def assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
-        """Store what the leader has assigned, then tell everybody. Who was not mentioned has nothing assigned."""
+        """Store the leader's assignments, then answer every member; a member without one gets an empty assignment."""
         generation_id = group.generation_id
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
         def on_stored(error: ErrorCode) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
-                return  # somebody joined or left while it was stored
+                return  # a member joined or left during the append
             if error is not ErrorCode.NONE:
-                self._take_assignments_back(group, error)
-                self.maybe_prepare(group, f"its assignment could not be stored: {error.name}")
+                self._reset_assignments(group, error)
+                self.maybe_prepare(group, f"cannot store its assignment: {error.name}")
                 return
             for member in group.members.values():
                 member.assignment = complete.get(member.member_id, b"")
@@ -128,19 +130,19 @@ class Rebalances:
             if member.answer_sync(result):
                 member.expect_heartbeat(now_ms)
 
-    def _take_assignments_back(self, group: Group, error: ErrorCode) -> None:
+    def _reset_assignments(self, group: Group, error: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
         self._answer_syncs(group, error)
 
     def store(self, group: Group, record: GroupRecord) -> ErrorCode | Pending[ErrorCode]:
-        """Append the group's record; the error is one to answer with."""
+        """Append the group's record; return the error for the client."""
         return self._store.store_group(group.group_id, record)
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    def dismiss(self, group: Group, error: ErrorCode) -> None:
-        """Answer whoever waits in the group, which is Dead by now (as kafka 2.0.1 onGroupUnloaded)."""
+    def unload(self, group: Group, error: ErrorCode) -> None:
+        """Answer the waiting requests of a Dead group (as kafka 2.0.1 onGroupUnloaded)."""
         for member in group.members.values():
             member.answer_join(JoinResult(error, member.member_id))
             member.answer_sync(SyncResult(error))

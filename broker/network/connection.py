@@ -1,16 +1,14 @@
-"""One client: reads frames, has each answered, writes the responses in the order of the requests.
+"""One client: reads frames, dispatches each, writes the responses in the order of the requests.
 
-One task a connection and one request at a time, which is what Kafka gets by muting the channel. The answers of
-all requests that one read brought are joined into one send. What was answered before a request that has to wait is
-sent before the wait begins.
+One task a connection and one request at a time, as Kafka has by muting the channel. The responses to all requests of
+one read are joined into one send. Responses to the requests before one that waits are sent before the wait.
 
-The task sleeps while there is nothing for it to do: a request that can be answered, and whose answer fits into the
-socket, is served in the poller's call (`on_readable`), and one that waited in the call of what resolves its Pending
-(`on_pending_known`). What is left over, a slice of a file, a full socket, a throttled response, an end, is the task's:
-it is woken, and until it sleeps again those calls leave everything to it.
+The task sleeps most of the time. A request that needs no wait, and whose response fits into the socket, is served in
+the poller's call (`on_readable`); one that waited is answered in the call that resolves its Pending
+(`on_pending_known`). A slice of a file, a full socket, a throttled response or an end wakes the task; until it sleeps
+again, those calls leave everything to it.
 
-A client that disconnects while its request waits is noticed when its answer is due, as in Kafka, where its channel is
-muted.
+The broker notices a disconnect during a wait only when the response is due, as Kafka, which mutes the channel.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ from minibroker.storage.files.records_file import FileSlice
 
 logger = logging.getLogger(__name__)
 
-# Answers waiting to be joined into one send are never more than this many bytes.
+# Responses are joined into one send up to this many bytes.
 JOINED_SEND_BYTES = 64 * 1024
-# Reads of one client before others have their turn.
+# Reads from one client before the others get their turn.
 READS_PER_TURN = 16
 
 Encoded = list[Chunk] | None
@@ -109,16 +107,16 @@ class Connection(TimerTask):
         self.cancel_scope = trio.CancelScope()
         self._must_read_to_end = False
         self._must_send_slices = False
-        self._pending: Pending[Encoded] | None = None  # the answer to the request in hand, if that waits
-        self._throttled: ThrottledResponse | None = None  # a response that the task sends a little at a time
-        self._may_have_more = False  # something may have arrived behind the request that waits
-        self._sleeper: trio.lowlevel.Task | None = None  # our task, while there is nothing for it to do
+        self._pending: Pending[Encoded] | None = None  # the response to the request in hand, if it waits
+        self._throttled: ThrottledResponse | None = None  # a response that the task sends slowly
+        self._may_have_more = False  # more bytes may have arrived after the request that waits
+        self._sleeper: trio.lowlevel.Task | None = None  # the connection's task, while it sleeps
         self.has_ended = False  # the client closed its side
-        self.ended_by = ""  # what ended it, if that was not the client or the broker's end
+        self.ended_by = ""  # the reason, unless the client left or the broker stopped
         self.is_stopping = False
 
     async def run(self) -> None:
-        """Serve until the client leaves, stays idle too long, sends nonsense, or the broker stops."""
+        """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
         if self._max_idle_ms > 0:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
         self._poller.register(self._sock, self.on_readable)
@@ -127,14 +125,14 @@ class Connection(TimerTask):
                 try:
                     await self._serve()
                 except (KafkaProtocolError, CloseConnectionError) as ending:
-                    # The requests before the one that ends it are answered all the same.
+                    # Answer the requests before the one that ends the connection.
                     if isinstance(ending, CloseConnectionError) and ending.last_bytes:
                         self._keep([ending.last_bytes])
                     if self._out:
                         await self._flush()
                     raise
         except PeerGoneError as gone:
-            logger.debug("%s left while it was being answered: %s", self.client.address, gone)
+            logger.debug("%s left before its response was sent: %s", self.client.address, gone)
         except CloseConnectionError as closing:
             self.ended_by = str(closing)
             logger.info("closing the connection of %s: %s", self.client.address, closing)
@@ -172,24 +170,24 @@ class Connection(TimerTask):
             self.cancel_scope.cancel()
 
     def on_readable(self, is_end: bool) -> None:
-        """Serve what has arrived on the spot; wake the task for what is left over. Never waits, never raises.
+        """Serve the requests that have arrived; wake the task for the rest. Never waits, never raises.
 
-        `is_end`: behind what has arrived is the end of the stream, of which there will be no further word.
+        `is_end`: the end of the stream follows the bytes that have arrived, and no further call will report it.
         """
         self._must_read_to_end = self._must_read_to_end or is_end
         if self._pending is not None:
             self._may_have_more = True
-        elif self._sleeper is not None:  # else the task is at work, and reads before it sleeps again
+        elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
             self._attempt(self._serve_without_waiting)
 
     def on_pending_known(self) -> None:
-        """Answer the request that waited, in the call of what ended the wait; wake the task for what is left over."""
+        """Answer the request that waited, in the call that ended the wait; wake the task for the rest."""
         if self._sleeper is not None:
             self._attempt(self._answer_pending)
-        # Else the task is sending what was answered before, and comes to this when that is done.
+        # Else the task is sending earlier responses, and takes this one after them.
 
     def _attempt(self, step: Callable[[], bool]) -> None:
-        """Take a step that need not wait; wake the task if it says False, or with what it raised."""
+        """Take a step that does not wait; wake the task if it returns False, or with its exception."""
         result: outcome.Outcome[None]
         try:
             if step():
@@ -208,7 +206,7 @@ class Connection(TimerTask):
                 await self._finish()
 
     async def _sleep(self) -> None:
-        """Until `on_readable` has something for the task. Raises what ended the connection."""
+        """Sleep until `_attempt` wakes the task. Raises the error that ended the connection."""
 
         def wake_cancelled(_: object) -> trio.lowlevel.Abort:
             self._sleeper = None
@@ -218,7 +216,7 @@ class Connection(TimerTask):
         await trio.lowlevel.wait_task_rescheduled(wake_cancelled)
 
     async def _finish(self) -> None:
-        """Send what could not be sent at once."""
+        """Send the rest of the responses, waiting for the socket."""
         if self._out:
             await self._flush()
         else:
@@ -228,7 +226,7 @@ class Connection(TimerTask):
             await send_slowly(self._sock, throttled)
 
     def _serve_without_waiting(self) -> bool:
-        """Read, answer and send until nothing is left to read. False when the task has to go on."""
+        """Read, answer and send until nothing is left to read. Return False if the task must go on."""
         if self._pending is not None and not self._take_pending():
             return True
         if self._throttled is not None:
@@ -244,7 +242,7 @@ class Connection(TimerTask):
         return False
 
     def _take_pending(self) -> bool:
-        """Have the answer that was waited for among those to send, if it is known. Raises what the wait ended with."""
+        """Queue the response of the request that waited, if it is known. Raises the error that ended the wait."""
         pending = self._pending
         if pending is None or not pending.is_known:
             return False
@@ -257,14 +255,14 @@ class Connection(TimerTask):
         return True
 
     def _answer_pending(self) -> bool:
-        """Send the answer that was waited for. What came behind it is the task's: no call goes deeper for it."""
+        """Send the response of the request that waited. Leave later requests to the task, so that calls do not nest."""
         self._take_pending()
         self.last_active_ms = self._now_ms()
         is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)
         return self._send_at_once() and is_all
 
     def _receive(self) -> bool:
-        """Read once what has arrived. True if there may be more; sets `has_ended` when the client closed its side."""
+        """Read once. Return whether there may be more; set `has_ended` if the client closed its side."""
         decoder = self._decoder
         pending = decoder.pending_view()
         buffer = self._receive_buffer if pending is None else pending
@@ -282,7 +280,7 @@ class Connection(TimerTask):
         return received == len(buffer) or (self._must_read_to_end and received > 0)
 
     def _answer_frames(self) -> bool:
-        """Answer every whole frame. False when one has to wait, or when there is enough to send."""
+        """Answer each whole frame. Return False if a Pending is known already, or if enough is queued to send."""
         while (frame := self._decoder.next_frame()) is not NEED_DATA:
             answer = self._dispatch(frame, self.client)
             if isinstance(answer, Pending):
@@ -297,7 +295,7 @@ class Connection(TimerTask):
         return True
 
     def _keep(self, encoded: Encoded) -> None:
-        """An answer to be sent with the next send."""
+        """Queue a response for the next send."""
         for chunk in encoded or ():
             if type(chunk) is FileSlice or type(chunk) is ConvertedSlice:
                 if chunk.size_bytes > READ_INSTEAD_BYTES:
@@ -310,7 +308,7 @@ class Connection(TimerTask):
             self._out.append(chunk)
 
     def _send_at_once(self) -> bool:
-        """Send if it can be done without waiting. False when something is left for the task."""
+        """Send without waiting. Return False if something is left for the task."""
         if not self._out:
             return True
         if self._must_send_slices:

@@ -1,10 +1,10 @@
-"""Opens the listening sockets, before anything heavy is imported.
+"""Opens the listening sockets, before the heavy imports.
 
 A client that connects while the broker starts waits in the backlog instead of being refused.
 
-A free port is taken where the kernel takes none for clients. A client that goes on trying to connect while its broker
-is down may else be given the broker's port for its own end, and be its own peer: the broker that is started again
-finds its address in use, for a minute.
+A free port is chosen outside of the kernel's range of client ports. Otherwise the kernel might give the broker's port
+to a client that retries while its broker is down, and connect it to itself: the restarted broker would find its address
+in use, for a minute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from minibroker.broker.network.congestion import start_unpaced
 
-BACKLOG = 65535  # the kernel cuts it to net.core.somaxconn; a full one costs a client a second
+BACKLOG = 65535  # the kernel limits it to net.core.somaxconn; a full one costs a client a second
 CLIENT_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST_FREE_PORT = 20_000
 LEAST_CHOICE = 1000
@@ -50,7 +50,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def bind_to_free_port(sock: socket.socket, address: tuple[Any, ...]) -> None:
-    """Bind to a port of `address`'s host that no client is given; to any, if none of those is free."""
+    """Bind to a port outside of the range of client ports; to any port, if none of those is free."""
     for port in candidates():
         try:
             sock.bind((address[0], port, *address[2:]))
@@ -63,7 +63,7 @@ def bind_to_free_port(sock: socket.socket, address: tuple[Any, ...]) -> None:
 
 
 def candidates() -> Iterator[int]:
-    """Some ports below those that clients are given, by chance; none where that is not known, or leaves no choice."""
+    """Yield random ports below the range of client ports; none if the range is unknown, or leaves none."""
     try:
         first_of_clients = int(CLIENT_PORTS.read_text().split()[0])
     except (OSError, ValueError, IndexError):

@@ -1,9 +1,9 @@
-"""Tells connections that bytes have arrived: one epoll of our own, on which one task waits.
+"""Calls connections when bytes have arrived: an epoll of its own, on which one task waits.
 
 trio arms its epoll anew for each wait, a system call and a task switch per request; here a socket is registered once,
-edge-triggered, and its connection called on the spot. That halves what a small request costs (benchmarks/, requests).
-And it is looked at as soon as the loop has waited, before it runs any task: a broker that was idle has its caches cold,
-and finding the way to a task then takes as long as the answer (benchmarks/, latency).
+edge-triggered, and its connection called directly. That halves the cost of a small request (benchmarks/, requests).
+And the poller runs as soon as the loop has waited, before any task: an idle broker has cold caches, and switching to a
+task then takes as long as the answer (benchmarks/, latency).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable
 import trio
 
 END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
-# Connections called in one pass: then the loop looks at everything else there is to do.
+# Connections called in one pass, before the loop runs its tasks.
 MAX_CALLS_PER_PASS = 64
-# To offer the core takes a microsecond if nobody takes it. Those whom one message wakes take it for some 100 us each,
-# those who compute for milliseconds.
+# Yielding the core takes a microsecond if no other process wants it. A process that one message wakes takes it for some
+# 100 us, a process that computes for milliseconds.
 CORE_TAKEN_SECONDS = 20e-6
 CORE_WANTED_SECONDS = 500e-6
 
@@ -29,11 +29,11 @@ CORE_WANTED_SECONDS = 500e-6
 class Poller(trio.abc.Instrument):
     """Calls `on_readable(is_end)` after bytes, or the end of the stream, have arrived at a socket.
 
-    Edge-triggered: a callee that does not read until nothing is left is not called again for what it left.
-    The callee may be called where there is no current task, and must not raise.
+    Edge-triggered: a callee must read until nothing is left, since it is not called again for unread bytes. It may be
+    called without a current task, and must not raise.
 
-    With `busy_poll_seconds` the loop goes on looking for so long after the last bytes, instead of sleeping at once:
-    a core that sleeps takes longer to wake than a small request takes to answer (benchmarks/, latency).
+    With `busy_poll_seconds` the loop polls for that time after the last bytes, instead of sleeping at once: waking a
+    sleeping core takes longer than answering a small request (benchmarks/, latency).
     """
 
     def __init__(self, busy_poll_seconds: float = 0.0) -> None:
@@ -47,30 +47,30 @@ class Poller(trio.abc.Instrument):
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
 
     def unregister(self, sock: socket.socket) -> None:
-        """Before the socket is closed."""
+        """Forget a socket, before it is closed."""
         del self._callees[sock.fileno()]
         self._epoll.unregister(sock)
 
     async def run(self) -> None:
-        """Call until cancelled. The epoll closes with this object: connections may outlive the task by a step."""
+        """Call until cancelled. The epoll closes with this object, as connections may outlive the task by a step."""
         trio.lowlevel.add_instrument(self)
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
                 calls_left = MAX_CALLS_PER_PASS
-                # Looked at again at once: a pass of the loop costs as much as two small requests.
+                # Poll again at once: a pass of the loop costs as much as two small requests.
                 while calls_left > 0 and (called := self._call_ready(calls_left)):
                     calls_left -= called
                 if self._busy_poll_seconds:
                     await self._stay_awake()
         finally:
-            with contextlib.suppress(KeyError):  # trio has removed it, had it ever raised
+            with contextlib.suppress(KeyError):  # trio removes an instrument that raised
                 trio.lowlevel.remove_instrument(self)
 
     async def _stay_awake(self) -> None:
-        """Have the loop go round, which serves who has sent something, until nobody has for a while.
+        """Keep the loop running, which serves arriving requests, until none has arrived for `busy_poll_seconds`.
 
-        Ends early when others want the core: on a busy machine their work is worth more than our being awake.
+        Ends early if other processes want the core: on a busy machine their work is worth more than a fast wake-up.
         """
         taken_seconds = 0.0
         while (now := time.perf_counter()) < self._last_bytes_at + self._busy_poll_seconds:
@@ -83,18 +83,18 @@ class Poller(trio.abc.Instrument):
             await trio.lowlevel.checkpoint()
 
     def give_way(self) -> None:
-        """Call those to whom bytes have arrived, for a task that is at work for long. Never waits."""
+        """Call the connections with new bytes, on behalf of a task that runs for long. Never waits."""
         self._call_ready(MAX_CALLS_PER_PASS)
 
     def after_io_wait(self, timeout: float) -> None:
-        """Called by the loop, as trio.abc.Instrument."""
+        """Call the connections with new bytes; trio calls this hook after each wait of the loop."""
         self._call_ready(MAX_CALLS_PER_PASS)
 
     def _call_ready(self, most: int) -> int:
         ready = self._epoll.poll(0, most)
         for fd, events in ready:
             callee = self._callees.get(fd)
-            if callee is not None:  # it may have been unregistered by one called before it
+            if callee is not None:  # an earlier callee may have unregistered it
                 callee(events & END_EVENTS != 0)
         if ready and self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Records what passes between the connections and the dispatch; without a transcript none of this exists."""
+"""Records the requests and responses of connections; a broker without `--transcript` does not use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """Tells `recorder` of each connection, request and response, and passes everything on to `dispatch` as it is."""
+    """Passes each connection, request and response to `recorder`, and each request unchanged to `dispatch`."""
 
     def __init__(self, recorder: Recorder, dispatch: Dispatch) -> None:
         self._recorder = recorder
@@ -31,7 +31,7 @@ class Recording:
         self._recorder.closed(self._connections.pop(client), reason)
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """As the dispatch below. The request is recorded first: an append changes the frame."""
+        """Record the request first, since an append changes the frame; then dispatch it. Raises as `dispatch`."""
         number = self._connections[client]
         self._recorder.request(number, frame)
         with self._noting_refusal(number):

@@ -1,10 +1,10 @@
-"""Puts an encoded response on a socket: bytes by send, file slices by `sendfile`, never copied in between.
+"""Sends an encoded response: bytes by send, file slices by `sendfile`, without copies.
 
 Bytes in front of a slice go with MSG_MORE, so that header and records share a packet. Slices go in pieces of
-`SENDFILE_PIECE_BYTES`. Between them others have their turn, so that they wait for one piece and not for a megabyte:
-clients with requests that need not wait, by `give_way`, after each piece; all tasks, by a checkpoint, after four.
-A slice too small to be worth a system call of its own is read and joined to its neighbours. Records that are
-converted for an old client are converted piece by piece, as the client takes them.
+`SENDFILE_PIECE_BYTES`. Other clients get their turn after each piece, not after a megabyte: those with requests that
+need no wait after each piece, by `give_way`; all tasks after four pieces, by a checkpoint. A slice too small to be
+worth a system call of its own is read and joined to its neighbours. Down-converted records are converted piece by
+piece, as the client takes them.
 
 The 200 ms trap: sendfile corks the tail of what it sent when the next call meets a full socket. Setting
 TCP_NODELAY again pushes it out; only then may the task wait.
@@ -22,10 +22,10 @@ from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
 SENDFILE_PIECE_BYTES = 256 * 1024
-PIECES_PER_TURN = 4  # a checkpoint costs ten times a look at who else has sent something
+PIECES_PER_TURN = 4  # a checkpoint costs ten times as much as `give_way`
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
 READ_INSTEAD_BYTES = 8 * 1024
-# A slow response leaves in pieces of as many bytes as it may send in this time.
+# A throttled response leaves in pieces, each of the bytes for this time.
 TRICKLE_SECONDS = 0.1
 
 Slice = FileSlice | ConvertedSlice
@@ -34,11 +34,11 @@ Chunk = bytes | bytearray | memoryview | Slice
 
 
 class PeerGoneError(Exception):
-    """The other side of a connection no longer takes what we send."""
+    """The client has closed its connection."""
 
 
 class ThrottledResponse(list[Chunk]):
-    """A response that leaves at `bytes_per_second`, until `hurry` is set: what is left of it goes at once then."""
+    """A response that is sent at `bytes_per_second`, until `hurry` is set: then the rest is sent at once."""
 
     def __init__(self, chunks: Iterable[Chunk], bytes_per_second: int, hurry: trio.Event) -> None:
         super().__init__(chunks)
@@ -47,15 +47,15 @@ class ThrottledResponse(list[Chunk]):
 
 
 def send_now(sock: socket.socket, chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Send what goes without waiting, up to a piece of the first slice; return what is left. Raises as `send_chunks`.
+    """Send without waiting, up to a piece of the first slice; return the rest. Raises as `send_chunks`.
 
-    An answer with records is most often a header and one slice: begun here, it need not wait for its turn. There is a
-    slice among `chunks`.
+    A response with records is most often a header and one slice, which this sends without waking a task. `chunks` has
+    a slice.
     """
     first = next(index for index, chunk in enumerate(chunks) if isinstance(chunk, Slice))
     head, chunk, rest = b"".join(chunks[:first]), chunks[first], chunks[first + 1 :]  # type: ignore[arg-type]
     if not isinstance(chunk, FileSlice):
-        return list(chunks)  # made while it is sent: that is not for now
+        return list(chunks)  # the task converts while it sends
     try:
         sent = sock.send(head, socket.MSG_MORE)
         if sent < len(head):
@@ -92,7 +92,7 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk], give_way: Gi
 
 
 async def send_slowly(sock: socket.socket, response: ThrottledResponse) -> None:
-    """Send all of a response, a piece and then the time that it takes. Raises as `send_chunks`."""
+    """Send a response piece by piece, and wait for the time of each piece. Raises as `send_chunks`."""
     rate = response.bytes_per_second
     rest = memoryview(b"".join(chunk.read() if isinstance(chunk, Slice) else chunk for chunk in response))
     piece_bytes = max(1, int(rate * TRICKLE_SECONDS))
@@ -133,7 +133,7 @@ async def send_slice(sock: socket.socket, chunk: Slice, give_way: GiveWay) -> No
 
 
 async def send_converted(sock: socket.socket, chunk: ConvertedSlice) -> None:
-    """Send records in an older format; a piece is converted once the one before is on its way."""
+    """Send records in an older format; convert each piece after the one before was sent."""
     for piece in chunk.pieces():
         await send_bytes(sock, piece)
         await trio.lowlevel.checkpoint()
@@ -154,7 +154,7 @@ async def send_file(sock: socket.socket, chunk: FileSlice, give_way: GiveWay) ->
         except (BrokenPipeError, ConnectionError) as error:
             raise PeerGoneError(str(error)) from error
         if sent == 0:
-            raise OSError(f"log file ended at {position}, {end - position} bytes before the slice did")
+            raise OSError(f"the log file ends at {position}, {end - position} bytes before the end of the slice")
         position += sent
         pieces += 1
         if position == end:

@@ -23,16 +23,16 @@ from minibroker.broker.time.timers import TimerLoop
 logger = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 64 * 1024
-# Keep little unsent data in the kernel, so that a slow reader costs little memory. trio's SocketStream keeps 16 KiB;
-# with that, one reader of megabytes was woken for more so often that it got a sixth less (benchmarks/, fetches).
+# Keep little unsent data in the kernel, so that a slow reader costs little memory. With the 16 KiB of trio's
+# SocketStream, sending megabytes woke the task so often that a reader got a sixth less (benchmarks/, fetches).
 NOTSENT_LOWAT_BYTES = 128 * 1024
-# What accept reports when this process or the machine is out of descriptors or buffers: wait, do not die.
+# Errors of accept when this process or the machine is out of descriptors or buffers: wait and try again.
 ACCEPT_PAUSE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 ACCEPT_PAUSE_SECONDS = 0.1
 
 
 class ConnectionObserver(Protocol):
-    """Who is told of connections that come and go; why one was closed, if that was not its client's wish."""
+    """Is called when a connection opens and closes, with the reason unless its client closed it."""
 
     def opened(self, client: Client) -> None: ...
 
@@ -40,7 +40,7 @@ class ConnectionObserver(Protocol):
 
 
 class Server:
-    """Accepts on `listeners` until stopped; owns every connection, and keeps those that are open in `connections`."""
+    """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Server:
             connection.stop()
 
     def cancel_connections(self) -> None:
-        """End what is left, mid-request or not."""
+        """End all connections, also in the middle of a request."""
         for connection in list(self._connections):
             connection.cancel_scope.cancel()
 
@@ -108,7 +108,7 @@ class Server:
     def _admit(self, sock: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
         host = address[0]
         if self._per_host[host] >= self._config.max_connections_for(host):
-            logger.warning("refusing a connection of %s: max.connections.per.ip reached", host)
+            logger.warning("refusing a connection from %s: it has reached max.connections.per.ip", host)
             sock.close()
             return
         set_options(sock, self._config)
@@ -147,7 +147,7 @@ def set_options(sock: socket.socket, config: KafkaConfig) -> None:
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, "TCP_NOTSENT_LOWAT", 25), NOTSENT_LOWAT_BYTES)
-    # Only when asked for: the kernel sizes buffers better than Kafka's default of 100 KiB.
+    # Only if set: the kernel sizes buffers better than Kafka's default of 100 KiB.
     for name, option in (
         ("socket.send.buffer.bytes", socket.SO_SNDBUF),
         ("socket.receive.buffer.bytes", socket.SO_RCVBUF),

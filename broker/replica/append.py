@@ -1,4 +1,4 @@
-"""What an append to several partitions comes to, and how one with acks=all waits for the in-sync replicas."""
+"""The results of an append to several partitions, and the wait of acks=all for the in-sync replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACKS_NONE = 0
 ACKS_ALL = -1
 NO_OFFSET = -1
 
-# Appends refused for these are answered without a log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
+# Results with these errors have no log start offset (as kafka 2.0.1 ReplicaManager.appendToLocalLog).
 EXPECTED_REFUSALS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -33,8 +33,8 @@ EXPECTED_REFUSALS = frozenset(
 
 
 class AppendResult(NamedTuple):
-    """One partition's answer to a produce. `info` is None when nothing was appended; with an error it holds what was
-    appended and not replicated."""
+    """The result of one partition's append. `info` is None if nothing was appended; with an error, the records were
+    appended but not replicated."""
 
     error: ErrorCode
     info: LogAppendInfo | None
@@ -59,7 +59,7 @@ def refused_append(error: KafkaError, log_start_offset: int) -> AppendResult:
 
 
 def with_errors(results: AppendResults, errors: Mapping[TopicPartition, ErrorCode]) -> AppendResults:
-    """Add the errors of replication to appends that had gone well; offsets stay (as kafka 2.0.1 DelayedProduce)."""
+    """Add replication errors to successful appends; offsets stay (as kafka 2.0.1 DelayedProduce)."""
     return {
         topic_partition: result._replace(error=errors[topic_partition]) if errors.get(topic_partition) else result
         for topic_partition, result in results.items()
@@ -69,8 +69,8 @@ def with_errors(results: AppendResults, errors: Mapping[TopicPartition, ErrorCod
 class DelayedProduce(DelayedOperation):
     """An acks=all append that waits for the in-sync replicas (as kafka 2.0.1 DelayedProduce).
 
-    Each high watermark must pass what was appended. `pending` gets the results, with an error for each partition where
-    that did not happen: NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT.
+    It completes when each high watermark has passed the appended records. `pending` gets the results, with an error for
+    each partition that failed: NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_errors", "_replica_manager", "_required", "_results", "pending")

@@ -1,8 +1,8 @@
-"""The internal topic in which a coordinator keeps its state: appended to, and read again at the start.
+"""The internal topic in which a coordinator keeps its state: appends to it, and reads it again at the start.
 
-A group or a transactional id lives in the partition that the hash of its name gives, as in Kafka, so that a data
-directory is the same to both. Appends are the broker's own (`is_from_client=False`): internal topics may be written,
-and the sequence numbers of a transactional commit are not asked for.
+The hash of a group's or a transactional id's name gives its partition, as in Kafka, so that both can use the same data
+directory. The broker itself appends (`is_from_client=False`): it may write internal topics, and a transactional commit
+needs no sequence numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def java_hash(text: str) -> int:
 
 def _java_hash(text: str) -> int:
     value = 0
-    units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # in this machine's order, behind a mark
+    units = memoryview(text.encode("utf-16", "surrogatepass")).cast("H")[1:]  # native byte order, after a mark
     for unit in units:
         value = (31 * value + unit) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
@@ -39,7 +39,7 @@ _remembered_hash = lru_cache(maxsize=NAMES_REMEMBERED)(_java_hash)
 
 
 class CoordinatorLog:
-    """One internal topic. `create_topic` makes it, with `partition_count` partitions, when it is first wanted."""
+    """One internal topic. `create_topic` creates it at its first use; `partition_count` is None until then."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class CoordinatorLog:
         self._timeout_ms = timeout_ms
 
     def ensure_topic(self) -> int:
-        """The partitions of the topic, which is made if it is not there. Raises KafkaError."""
+        """Create the topic if it does not exist; return its number of partitions. Raises KafkaError."""
         return self._existing_partitions() or self._create_topic()
 
     def partition_for(self, name: str) -> int | None:
-        """Where the state of a group or transactional id lives; None while there is no topic."""
+        """The partition of a group or transactional id; None until the topic exists."""
         count = self._existing_partitions()
         return None if count is None else abs_of(java_hash(name)) % count
 
@@ -71,15 +71,15 @@ class CoordinatorLog:
         return range(self._existing_partitions() or 0)
 
     def leader_epoch(self, partition: int) -> int:
-        """Of this broker's leadership of the partition. Raises KafkaError."""
+        """The epoch in which this broker leads the partition. Raises KafkaError."""
         return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).leader_epoch
 
     def log_of(self, partition: int) -> Log:
-        """The partition's log: its format, and where the next append goes. Raises KafkaError."""
+        """The partition's log, for its format and its end. Raises KafkaError."""
         return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).log
 
     def append(self, partition: int, records: bytearray) -> ErrorCode | Pending[ErrorCode]:
-        """Append one batch or more; the outcome, once it is as durable and as replicated as this log asks."""
+        """Append one batch or more; return the outcome, or a Pending of it while `required_acks` are missing."""
         topic_partition = TopicPartition(self.topic, partition)
         results = self._replica_manager.append(
             {topic_partition: memoryview(records)},
@@ -92,7 +92,7 @@ class CoordinatorLog:
     def read_batches(
         self, partition: int, load_bytes: int = LOAD_BYTES
     ) -> Iterator[tuple[memoryview | bytes, BatchView]]:
-        """Every batch from the log's start to its high watermark, with the buffer it lies in. Raises KafkaError."""
+        """Yield each batch from the log's start to its high watermark, with its buffer. Raises KafkaError."""
         log = self.log_of(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
@@ -107,5 +107,5 @@ class CoordinatorLog:
 
 
 def abs_of(value: int) -> int:
-    """As kafka 2.0.1 Utils.abs: the least integer, which has no positive twin, is 0."""
+    """As kafka 2.0.1 Utils.abs: 0 for the least integer, which has no positive counterpart."""
     return 0 if value == -(2**31) else abs(value)

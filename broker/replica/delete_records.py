@@ -1,7 +1,7 @@
-"""DeleteRecords: hiding what is below an offset, and waiting until every live replica has hidden it.
+"""DeleteRecords: moves the log start offset, and waits until every live replica has moved its own.
 
-A replica says with each fetch where its log begins. The low watermark is the least of these, of the replicas that are
-alive: below it nobody has anything any more. As kafka 2.0.1 ReplicaManager.deleteRecords and DelayedDeleteRecords.
+Each fetch of a follower carries its log start offset. The low watermark is the least log start offset of the live
+replicas: no live replica has a record below it. As kafka 2.0.1 ReplicaManager.deleteRecords and DelayedDeleteRecords.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TO_HIGH_WATERMARK = -1  # in place of an offset
 
 
 class DeleteRecordsResult(NamedTuple):
-    """What became of one partition. `offset` is where its log shall begin, -1 with an error."""
+    """The result for one partition. `offset` is its requested log start offset, -1 with an error."""
 
     low_watermark: int
     error: ErrorCode
@@ -30,7 +30,7 @@ class DeleteRecordsResult(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a live replica has records left below the offset."""
+        """Whether a live replica still has records below the offset."""
         return self.error is ErrorCode.NONE and self.low_watermark < self.offset
 
 
@@ -38,7 +38,7 @@ DeleteRecordsResults = dict[TopicPartition, DeleteRecordsResult]
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A deletion that waits for followers. `pending` gets the results: REQUEST_TIMED_OUT for what is still open."""
+    """A deletion that waits for followers. `pending` gets the results: REQUEST_TIMED_OUT for open partitions."""
 
     __slots__ = ("_replica_manager", "_results", "pending")
 
@@ -51,10 +51,10 @@ class DelayedDeleteRecords(DelayedOperation):
     def try_complete(self) -> bool:
         for topic_partition, result in self._results.items():
             if result.is_open:
-                self._results[topic_partition] = self._seen_now(topic_partition, result)
+                self._results[topic_partition] = self._updated(topic_partition, result)
         return not any(result.is_open for result in self._results.values()) and self.force_complete()
 
-    def _seen_now(self, topic_partition: TopicPartition, result: DeleteRecordsResult) -> DeleteRecordsResult:
+    def _updated(self, topic_partition: TopicPartition, result: DeleteRecordsResult) -> DeleteRecordsResult:
         try:
             low_watermark = low_watermark_of(self._replica_manager, topic_partition)
         except KafkaError as error:
@@ -71,7 +71,7 @@ class DelayedDeleteRecords(DelayedOperation):
 def delete_records_of(
     replica_manager: ReplicaManager, topic_partition: TopicPartition, offset: int
 ) -> DeleteRecordsResult:
-    """Hide what is below the offset, -1 for the high watermark."""
+    """Move the log start offset to `offset`, -1 for the high watermark."""
     try:
         partition = replica_manager.leader_partition(topic_partition)
         if offset == TO_HIGH_WATERMARK:

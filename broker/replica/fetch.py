@@ -1,4 +1,4 @@
-"""A Fetch over several partitions: reading them under one byte budget, and waiting where that gave too little.
+"""A Fetch over several partitions: reads them under one byte budget, and waits while it has less than `min_bytes`.
 
     read_rows -> answered at once, or a DelayedFetch watched under its partitions -> read_rows again
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
     """Read the partitions in order under one byte budget.
 
-    The first partition that has anything may exceed every limit by one batch, so that a consumer always gets on; not
-    for v0-v2, whose clients take a limit literally. A read_uncommitted fetch at the log's end, which is most of what
-    consumers ask for, gets the answer that the partition keeps.
+    The first partition with records may exceed every limit by one batch, so that a consumer always makes progress; not
+    in v0-v2, whose clients take a limit literally. A read_uncommitted fetch at the log end offset, the most frequent
+    one, gets the answer that the partition caches.
     """
     bytes_left = params.max_bytes
     min_one_message = not params.is_hard_limit
@@ -47,7 +47,7 @@ def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequen
                 continue
         result = read_partition(partition, params, row, bytes_left, min_one_message)
         size_bytes = result.size_bytes
-        if size_bytes > 0:  # a slice may be empty: nothing is committed yet
+        if size_bytes > 0:  # the slice is empty if no record is committed yet
             min_one_message = False
         bytes_left = max(0, bytes_left - size_bytes)
         fetched.append(result)
@@ -64,10 +64,10 @@ def unserved(replica_manager: ReplicaManager, topic_partition: TopicPartition) -
 
 
 def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
-    """Whether a fetch that has read this waits for more.
+    """Whether a fetch that has read `fetched` waits for more.
 
-    It is answered at once when the client will not wait, when there is nothing to wait for, when `min_bytes` are
-    there, or when a partition has an error or a diverging epoch.
+    It is answered at once if its `max_wait_ms` is 0, if it names no partition, if it has read `min_bytes`, or if a
+    partition has an error or a diverging epoch.
     """
     if params.max_wait_ms <= 0 or not fetched:
         return False
@@ -80,7 +80,7 @@ def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
 
 
 class FetchStatus(NamedTuple):
-    """Where one partition's fetch stood when it began to wait."""
+    """The position of a fetch in one partition when it began to wait."""
 
     topic_partition: TopicPartition
     start: LogOffsetMetadata
@@ -96,8 +96,8 @@ class DelayedFetch(DelayedOperation):
     Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
     Case E: a partition's log directory is offline
 
-    `pending` gets what a new read at the end of the wait finds, as in Kafka: of two partitions that one request
-    writes the answer has the first, and a follower's the high watermark of before.
+    `pending` gets the result of a new read at the end of the wait, as in Kafka. So, if one produce writes to two
+    partitions, the answer has the records of the first; and a follower gets the high watermark before its own fetch.
     """
 
     __slots__ = ("_is_counted", "_params", "_replica_manager", "_rows", "_statuses", "pending")
@@ -130,7 +130,7 @@ class DelayedFetch(DelayedOperation):
     def on_complete(self) -> None:
         try:
             fetched = read_rows(self._replica_manager, self._params, self._rows)
-        except Exception as error:  # for who waits, not for the append in whose call this is
+        except Exception as error:  # fails this fetch, not the append that completes it
             self.pending.fail(error)
         else:
             self.pending.resolve(fetched)
@@ -150,13 +150,13 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _available_bytes(self, status: FetchStatus) -> int | None:
-        """Bytes that this partition could add; None when reading must begin at once (Case C)."""
+        """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""
         topic_partition, start, max_bytes = status
         partition = self._replica_manager.leader_partition(topic_partition)
         end = partition.end_of_reading(
             is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
         )
-        # Equal offsets first: just after a roll, the same offset lies on two segments and is no Case C.
+        # Compare the offsets first: right after a roll, the same offset is on two segments, which is not Case C.
         if end.message_offset == start.message_offset or start.segment_base_offset < 0:
             return 0
         if end.segment_base_offset != start.segment_base_offset:

@@ -1,20 +1,20 @@
-"""What a Fetch request is to its session, and what its answer does to it (KIP-227).
+"""The context of a Fetch request: how it changes its fetch session, and which partitions its answer has (KIP-227).
 
-    session id  epoch  context       the request                            its answer
-    any         0      Full          begins a session, ends the one named   all partitions, the new id or 0
-    any         -1     Sessionless        ends the one named, if any             all partitions, id 0
-    known       its    Incremental   changes the session                    what has changed, the id
-    known       its    Sessionless        takes its last partition away          all partitions, id 0
-    known       other  SessionError  INVALID_FETCH_SESSION_EPOCH            the error, id 0
-    unknown     other  SessionError  FETCH_SESSION_ID_NOT_FOUND             the error, id 0
+    session id  epoch  context       the request                              its answer
+    any         0      Full          ends the session it names, begins a new  all partitions, the new id or 0
+    any         -1     Sessionless   ends the session it names                all partitions, id 0
+    known       its    Incremental   changes the session                      the changed partitions, the id
+    known       its    Sessionless   removes the last partition               all partitions, id 0
+    known       other  SessionError  INVALID_FETCH_SESSION_EPOCH              the error, id 0
+    unknown     other  SessionError  FETCH_SESSION_ID_NOT_FOUND               the error, id 0
 
-A context lives from the request to its answer, over the wait between them. It gives the rows to read and takes
-what was read. "None" is the Sessionless one: the rows are the request's, and all of them are answered.
+A context lives from the request to its answer, also while the request waits. `rows` are the partitions to read;
+`answer` makes the answer from their results.
 
-As kafka 2.0.1 FetchContext and FetchManager. Clients can tell what later releases changed, so it is as 2.0.1 has it:
-being used does not keep a session (KAFKA-9137, see `_incremental`), and whatever is answered of a partition, records
-or not, it is read last the next time (KAFKA-12330, see `FetchSession.remember`). An order that a later release lost
-(KAFKA-8332, of the protocols in JoinGroup) was never lost in 2.0.1, nor is it here.
+As kafka 2.0.1 FetchContext and FetchManager, without two later fixes that clients can notice: using a session does not
+keep it fresh (KAFKA-9137, see `_incremental`), and each answered partition, with records or without, is read last the
+next time (KAFKA-12330, see `FetchSession.remember`). The order that a later release lost (KAFKA-8332, the protocols in
+JoinGroup) is kept here, as in 2.0.1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class FetchAnswer(NamedTuple):
-    """What a response says: its own error and session id, and the partitions in it."""
+    """A response's own error and session id, and its partitions."""
 
     error: ErrorCode
     session_id: int
@@ -49,7 +49,7 @@ class FetchAnswer(NamedTuple):
 
 
 class SessionlessContext:
-    """A request that is answered in full, and neither begins a session nor goes on with one."""
+    """A request outside of any session: its answer has all partitions."""
 
     __slots__ = ("_requested",)
 
@@ -65,7 +65,7 @@ class SessionlessContext:
 
 
 class FullFetchContext:
-    """A request that is answered in full and begins a session, if the cache has room for one."""
+    """A request that begins a session, if the cache has room for one: its answer has all partitions."""
 
     __slots__ = ("_cache", "_is_from_follower", "_requested")
 
@@ -81,7 +81,7 @@ class FullFetchContext:
         return self._requested.values()
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        """The session begins only now: its partitions are in the order of the answer, with what it says."""
+        """Create the session, with the partitions in the order of the answer and with the answered offsets."""
         is_privileged = self._is_from_follower
         if not self._cache.has_room_for(len(results), is_privileged=is_privileged, now_ms=now_ms):
             return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
@@ -96,7 +96,7 @@ class FullFetchContext:
 
 
 class IncrementalFetchContext:
-    """A request in a session: every partition of the session is read, and what has changed is answered."""
+    """A request in a session: it reads all partitions of the session, and its answer has those that changed."""
 
     __slots__ = ("_next_epoch", "_session", "rows")
 
@@ -106,11 +106,11 @@ class IncrementalFetchContext:
         self.rows = [cached.row for cached in session.partitions.values()]
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
-        """INVALID_FETCH_SESSION_EPOCH if the session went on without this request while it waited."""
+        """Answer INVALID_FETCH_SESSION_EPOCH if the session served another request while this one waited."""
         session = self._session
         if session.epoch != self._next_epoch:
             logger.info(
-                "fetch session %d is at epoch %d, not %d: possibly a request sent twice",
+                "fetch session %d is at epoch %d, not %d: the client may have sent a request twice",
                 session.id,
                 session.epoch,
                 self._next_epoch,
@@ -122,7 +122,7 @@ class IncrementalFetchContext:
 
 
 class SessionErrorContext:
-    """A request in a session that is not there, or not at that epoch: what it wants read is not known."""
+    """A request with an unknown session id or a wrong epoch: its partitions are unknown, so none is read."""
 
     __slots__ = ("_error",)
 
@@ -139,7 +139,7 @@ FetchContext = SessionlessContext | FullFetchContext | IncrementalFetchContext |
 
 
 class FetchManager:
-    """Finds the context of each Fetch request that names or wants a session."""
+    """Makes the context of each Fetch request that names or begins a session."""
 
     def __init__(self, cache: FetchSessionCache) -> None:
         self._cache = cache
@@ -153,7 +153,7 @@ class FetchManager:
         forgotten: Iterable[TopicPartition],
         is_from_follower: bool,
     ) -> FetchContext:
-        """What the request is to its session, which is changed or ended at once. `rows` are those it names."""
+        """Make the context; change or end the session at once. `rows` are those of the request."""
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(session_id, epoch, rows, forgotten)
         if session_id != NO_SESSION_ID:
@@ -179,9 +179,9 @@ class FetchManager:
             self._cache.remove(session.id)
             return SessionlessContext(rows)
         if len(session.partitions) != session.cached_size:
-            # As 2.0.1 (KAFKA-9137): being used is noted only when the size changes, and then with the old time.
-            # So a session is stale two minutes after it began, however much it is used, and until then makes
-            # room for no larger one of its kind.
+            # As 2.0.1 (KAFKA-9137): the cache notes a use only when the size changes, and then with the old time.
+            # So a session is stale two minutes after it began, however often it is used, and a larger session of
+            # the same kind cannot evict it until then.
             self._cache.touch(session, session.last_used_ms)
         session.epoch = next_epoch(epoch)
         return IncrementalFetchContext(session)

@@ -1,10 +1,11 @@
-"""Incremental fetch sessions (KIP-227): what a broker remembers of a fetcher between its requests.
+"""Incremental fetch sessions (KIP-227): the state that a broker keeps for a client between its fetches.
 
-A session holds the partitions a client asked for and what it was last told of each, so that a request need only
-name what it changes and an answer only what has changed. The cache holds a limited number of sessions, by random
-id, and decides which one makes room for another. What a request means for a session is in `fetch_context.py`.
+A session holds the client's partitions and the offsets last answered for each, so that a request names only its
+changes, and an answer has only the partitions that changed. The cache holds a limited number of sessions, by random
+id, and evicts one to make room for another. `fetch_context.py` applies a request to its session.
 
-No clock and no IO: the time and the random numbers are given. As kafka 2.0.1 FetchSession and FetchSessionCache.
+No clock and no IO: the caller passes the time and the random numbers. As kafka 2.0.1 FetchSession and
+FetchSessionCache.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 
 NO_SESSION_ID = 0
-INITIAL_EPOCH = 0  # of a full request: begin a session
-FINAL_EPOCH = -1  # of a full request: end the session, begin none
+INITIAL_EPOCH = 0  # in a full request: begin a session
+FINAL_EPOCH = -1  # in a full request: end the session, begin none
 MAX_EPOCH = 2**31 - 1
-SESSION_IDS = (1, 2**31 - 1)  # the last one excluded
+SESSION_IDS = (1, 2**31 - 1)  # from, to (exclusive)
 
 STALE_AFTER_MS = 120_000
 UNKNOWN_OFFSET = -1
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after one with `epoch`; the largest is followed by 1, for 0 is a new session."""
+    """Return the epoch of the request after one with `epoch`; 1 follows the largest, since 0 begins a session."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == MAX_EPOCH else epoch + 1
 
 
 class CachedPartition:
-    """One partition of a session: the request for it, and what the last answer said of it (-1: nothing)."""
+    """One partition of a session: the client's request for it, and the offsets of its last answer (-1 for none)."""
 
     __slots__ = ("high_watermark", "log_start_offset", "row")
 
@@ -48,16 +49,16 @@ class CachedPartition:
         self.log_start_offset = log_start_offset
 
     def remember(self, result: FetchedPartition) -> None:
-        """Note what an answer says. An error leaves no high watermark: its end is a change that must be told."""
+        """Note the answered offsets; no high watermark with an error, so that the error's end counts as a change."""
         is_failed = result.error is not ErrorCode.NONE
         self.high_watermark = UNKNOWN_OFFSET if is_failed else result.high_watermark
         self.log_start_offset = result.log_start_offset
 
 
 class FetchSession:
-    """One fetcher's partitions, in the order in which they are to be read.
+    """The partitions of one client, in the order in which they are read.
 
-    `epoch` is that of the next request. `last_used_ms` and `cached_size` are the cache's: it alone writes them.
+    `epoch` is that of the next request. Only the cache writes `last_used_ms` and `cached_size`.
     """
 
     __slots__ = ("cached_size", "created_ms", "epoch", "id", "is_privileged", "last_used_ms", "partitions")
@@ -74,7 +75,7 @@ class FetchSession:
         self.cached_size = -1
 
     def update(self, rows: Mapping[TopicPartition, FetchRow], forgotten: Iterable[TopicPartition]) -> None:
-        """Take over what an incremental request changes; a new partition comes last."""
+        """Apply the changes of an incremental request; a new partition comes last."""
         partitions = self.partitions
         for topic_partition, row in rows.items():
             cached = partitions.get(topic_partition)
@@ -86,7 +87,7 @@ class FetchSession:
             partitions.pop(topic_partition, None)
 
     def changed(self, results: Iterable[FetchedPartition]) -> list[FetchedPartition]:
-        """Those with records, an error, another past, or another high watermark or log start than was told."""
+        """Return the results with records, an error, a diverging epoch, or a changed high watermark or log start."""
         partitions = self.partitions
         chosen = []
         for result in results:
@@ -103,7 +104,7 @@ class FetchSession:
         return chosen
 
     def remember(self, answered: Iterable[FetchedPartition]) -> None:
-        """Note what is answered. Answered partitions go to the end: others are read first the next time."""
+        """Note the answered offsets. Move answered partitions to the end: the next fetch reads the others first."""
         partitions = self.partitions
         for result in answered:
             cached = partitions.pop(result.topic_partition)
@@ -112,7 +113,7 @@ class FetchSession:
 
 
 class EvictableKey(NamedTuple):
-    """How much a session is worth: the smaller makes room for the greater."""
+    """The rank of a session: one with a smaller key is evicted for one with a greater."""
 
     is_privileged: bool
     size: int
@@ -131,8 +132,8 @@ class FetchSessionCacheStatistics:
 class FetchSessionCache:
     """At most `max_sessions` sessions by id; 0 has none. Followers' sessions are privileged.
 
-    A new session takes the place of another only if that one is stale, or worth less: a consumer's against a
-    follower's, or fewer partitions and not of the last two minutes.
+    A new session evicts another only if that one is stale or ranks lower: a consumer's below a follower's; then, from
+    two minutes after its creation, one with fewer partitions below one with more.
     """
 
     def __init__(self, max_sessions: int, random: Random, *, stale_after_ms: int = STALE_AFTER_MS) -> None:
@@ -151,7 +152,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def has_room_for(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
-        """Whether a session of `size` partitions may be created now; room is made for it if need be."""
+        """Whether a session of `size` partitions may be created now; evict another for it if the cache is full."""
         if len(self._sessions) < self._max_sessions:
             return True
         return self._try_evict(EvictableKey(is_privileged, size, NO_SESSION_ID), now_ms)
@@ -159,14 +160,14 @@ class FetchSessionCache:
     def create(
         self, partitions: dict[TopicPartition, CachedPartition], *, is_privileged: bool, now_ms: int
     ) -> FetchSession:
-        """Add a session; `has_room_for` has just said that it may be."""
+        """Add a session; the caller has just checked `has_room_for`."""
         session = FetchSession(self._new_id(), partitions, is_privileged=is_privileged, now_ms=now_ms)
         self._sessions[session.id] = session
         self.touch(session, now_ms)
         return session
 
     def remove(self, session_id: int) -> bool:
-        """Forget a session; False if there is none of that id."""
+        """Remove a session; return False if the id is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return False
@@ -174,7 +175,7 @@ class FetchSessionCache:
         return True
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """Note that a session is used at `now_ms`, and how large it is now."""
+        """Note the use of a session at `now_ms`, and its size."""
         if session.cached_size != -1:
             self._unlist(session)
         session.last_used_ms = now_ms
@@ -194,7 +195,7 @@ class FetchSessionCache:
         )
 
     def _try_evict(self, newcomer: EvictableKey, now_ms: int) -> bool:
-        """Remove the session unused for longest if stale, else the one worth least if no more than `newcomer`."""
+        """Evict the least recently used session if it is stale, else the lowest one if it is not above `newcomer`."""
         if not self._by_last_use:
             return False
         last_used_ms, session_id = self._by_last_use[0]
@@ -207,7 +208,7 @@ class FetchSessionCache:
         return self.remove(session_id)
 
     def _unlist(self, session: FetchSession) -> None:
-        """Take a session, as it was last touched, out of every order."""
+        """Remove a session from all sorted lists, by the values of its last `touch`."""
         key = EvictableKey(session.is_privileged, session.cached_size, session.id)
         remove_sorted(self._by_last_use, (session.last_used_ms, session.id))
         remove_sorted(self._evictable_by_all, key)

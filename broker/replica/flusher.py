@@ -1,7 +1,6 @@
-"""Brings appended records to the disk, in a thread, before they are served or acknowledged: flush.messages.
+"""Fsyncs appended records in a thread, before they are served or acknowledged, as flush.messages asks.
 
-One fsync a log at a time. Appends that come while one is under way wait for the next, which serves all of them: group
-commit.
+Each log has one fsync at a time. Appends that come during it wait for the next, which serves all of them: group commit.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from minibroker.storage.log.log import Log
 
 
 class LogFlusher:
-    """Flushes logs of `log_manager`, by tasks of `background`."""
+    """Flushes the logs of `log_manager` in tasks of `background`."""
 
     def __init__(self, log_manager: LogManager, background: Background) -> None:
         self._log_manager = log_manager
         self._background = background
-        # Who waits for the next fsync of each log that has one under way.
+        # For each log with an fsync under way: the flushes that wait for its next one.
         self._waiting: dict[Log, list[Pending[None]]] = {}
 
     def flush(self, log: Log) -> Pending[None]:
-        """Flush all that is appended by now. Fails with KafkaError(KAFKA_STORAGE_ERROR): the directory is offline."""
+        """Flush all records appended so far. Fails with KafkaError(KAFKA_STORAGE_ERROR): the directory is offline."""
         pending: Pending[None] = Pending()
         waiting = self._waiting.get(log)
         if waiting is None:
@@ -44,7 +43,7 @@ class LogFlusher:
                 if log.recovery_point < log.log_end_offset:
                     with map_storage_errors(self._log_manager):
                         await trio.to_thread.run_sync(log.flush)
-            except Exception as error:  # of a defect, too, those who wait are to hear
+            except Exception as error:  # a defect, too, must fail the flushes that wait
                 for pending in served:
                     pending.fail(error)
             else:

@@ -1,7 +1,7 @@
-"""Who is in sync: followers join when they have fetched what is committed, and leave when they lag too long.
+"""Keeps the in-sync replicas: followers join when they have reached the high watermark, and leave when they lag.
 
-A change is written down first, then it counts (`on_isr_change`): a leader that cannot write keeps the set it has.
-All partitions of one fetch, or of one look for laggards, are written together. As kafka 2.0.1 Partition.updateIsr,
+`on_isr_change` writes a change to disk before it takes effect: if that fails, the leader keeps its in-sync replicas.
+One write holds all changes of a fetch, or of a check for lagging followers. As kafka 2.0.1 Partition.updateIsr,
 maybeExpandIsr and maybeShrinkIsr, and ReplicaManager.updateFollowerLogReadResults.
 """
 
@@ -15,17 +15,18 @@ from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.broker.replica.replica import UNKNOWN_END
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import counted
 
 logger = logging.getLogger(__name__)
 
-# With the in-sync replicas of each partition as they shall be. Raises KafkaError when they cannot be written down.
+# Gets the new in-sync replicas of each partition. Raises KafkaError if it cannot write them to disk.
 IsrChangeListener = Callable[[Mapping[TopicPartition, Sequence[int]]], None]
 
 
 class Followers:
     """The followers of all `partitions`, which the replica manager owns.
 
-    `on_progress(topic_partition)` is called when a high watermark has moved, or a follower's log start offset.
+    Calls `on_progress(topic_partition)` after a high watermark or a follower's log start offset has moved.
     """
 
     def __init__(
@@ -44,11 +45,11 @@ class Followers:
     def note_fetch(
         self, replica_id: int, rows: Sequence[FetchRow], fetched: Sequence[FetchedPartition], now_ms: int
     ) -> list[FetchedPartition]:
-        """Take from a follower's fetch how far it is; return what to answer it.
+        """Note the offsets of a follower's fetch; return its answer.
 
-        That is what was read, with the high watermark before the fetch: the new one comes with the next answer.
-        One that is no replica of a partition gets nothing of it (fetch-path row 53), and one with this broker's
-        own id KafkaError(UNKNOWN_SERVER_ERROR).
+        The answer has the high watermark before the fetch: the follower gets the new one with its next answer. A
+        broker that is not a replica of a partition gets no records of it (fetch-path row 53). Raises
+        KafkaError(UNKNOWN_SERVER_ERROR) if the follower has this broker's own id.
         """
         answers = []
         noted: list[tuple[Partition, bool]] = []
@@ -56,14 +57,12 @@ class Followers:
             partition = self._partitions.get(row.topic_partition)
             if partition is not None:
                 if replica_id == self._broker_id:
-                    raise KafkaError(
-                        ErrorCode.UNKNOWN_SERVER_ERROR, f"a follower that is broker {replica_id}, the leader"
-                    )
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"follower {replica_id} has the id of the leader")
                 if replica_id in partition.remote_replicas:
                     has_new_start = partition.note_follower_fetch(replica_id, result, row.log_start_offset, now_ms)
                     noted.append((partition, has_new_start))
                 else:
-                    result = for_no_replica(result)
+                    result = for_non_replica(result)
             answers.append(result)
         self._change((partition, partition.isr_with(replica_id)) for partition, _ in noted)
         for partition, has_new_start in noted:
@@ -72,21 +71,21 @@ class Followers:
         return answers
 
     def drop_laggards(self, now_ms: int) -> None:
-        """Take those out of sync who lag: who is left may have more in common, and the high watermark moves."""
+        """Remove lagging followers from the in-sync replicas; without them the high watermark may move."""
         replicated = (each for each in self._partitions.values() if len(each.in_sync_replicas) > 1)
         for partition in self._change((each, each.isr_without_laggards(now_ms)) for each in replicated):
             if partition.maybe_increment_replicated_high_watermark(now_ms):
                 self._on_progress(partition.topic_partition)
 
     def _change(self, wanted: Iterable[tuple[Partition, list[int] | None]]) -> list[Partition]:
-        """Give partitions their new in-sync replicas, None for those they have; return the partitions changed."""
+        """Set the new in-sync replicas of each partition, None for unchanged; return the changed partitions."""
         changes = [(partition, isr) for partition, isr in wanted if isr is not None]
         if not changes:
             return []
         try:
             self._on_isr_change({partition.topic_partition: isr for partition, isr in changes})
         except KafkaError as error:
-            logger.warning("the in-sync replicas of %d partitions stay as they are: %s", len(changes), error)
+            logger.warning("cannot change the in-sync replicas of %s: %s", counted(len(changes), "partition"), error)
             return []
         for partition, isr in changes:
             logger.info("%s: ISR %s, was %s", partition.topic_partition, isr, partition.in_sync_replicas)
@@ -94,8 +93,8 @@ class Followers:
         return [partition for partition, _ in changes]
 
 
-def for_no_replica(result: FetchedPartition) -> FetchedPartition:
-    """What a follower is answered at once of a partition that is not its: where it stands, and no records."""
+def for_non_replica(result: FetchedPartition) -> FetchedPartition:
+    """The answer to a broker that is not a replica of the partition: the offsets, at once and without records."""
     if result.start is None:
         return result
     return result._replace(records=NO_RECORDS, aborted_transactions=None, start=UNKNOWN_END)

@@ -1,9 +1,9 @@
-"""One partition on this broker: its log, who replicates it, and how far it is committed.
+"""One partition on this broker: its log, its replicas and its high watermark.
 
-The high watermark is the smallest log end offset of the in-sync replicas, and of those that are about to be: who was
-caught up within replica.lag.time.max.ms (as kafka 2.0.1 Partition.maybeIncrementLeaderHW). It is kept with its
-segment and position, because DelayedFetch counts the bytes between an offset and the high watermark without reading.
-It never moves back while this broker leads.
+The high watermark is the smallest log end offset of the in-sync replicas, and of the followers that are about to join
+them: those caught up within replica.lag.time.max.ms (as kafka 2.0.1 Partition.maybeIncrementLeaderHW). It is kept with
+its segment and position, because DelayedFetch counts the bytes between an offset and the high watermark without
+reading. It never moves back while this broker leads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import counted
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
@@ -32,7 +33,7 @@ FetchedRecords = FileSlice | ConvertedSlice | bytes
 
 
 class FetchedPartition(NamedTuple):
-    """One partition's answer; -1 and None as the wire has them when there is an error."""
+    """One partition's answer; with an error it has -1 and None as on the wire."""
 
     topic_partition: TopicPartition
     error: ErrorCode
@@ -41,7 +42,7 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int
     aborted_transactions: Sequence[AbortedTxn] | None
     records: FetchedRecords
-    start: LogOffsetMetadata | None  # where the fetch stood; None when it failed, or its log parts from this one
+    start: LogOffsetMetadata | None  # of the fetch offset; None with an error or a diverging epoch
     diverging_epoch: EpochEndOffset | None = None
 
     @property
@@ -50,9 +51,9 @@ class FetchedPartition(NamedTuple):
 
 
 class Partition:
-    """Leader of `log`. `in_sync_replicas` holds broker ids, this broker's included; `Followers` changes it.
+    """A partition that this broker leads. `in_sync_replicas` holds broker ids, also its own; `Followers` changes it.
 
-    A follower that is in sync when this broker begins to lead has `max_lag_ms` from then on to prove it.
+    A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on.
     """
 
     __slots__ = (
@@ -97,27 +98,27 @@ class Partition:
     def append_as_leader(
         self, records: memoryview, *, required_acks: int, now_ms: int, is_from_client: bool = True
     ) -> LogAppendInfo:
-        """Append what a client sent, or a coordinator of this broker. Raises KafkaError and appends nothing.
+        """Append records of a client or of a coordinator. Raises KafkaError and appends nothing.
 
-        The high watermark is not moved: the caller does that once the append is as durable as it must be.
+        The caller moves the high watermark, once the append is as durable as flush.messages asks.
         """
         if required_acks == -1 and len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition}: {len(self.in_sync_replicas)} in-sync replicas, "
+                f"{self.topic_partition}: {counted(len(self.in_sync_replicas), 'in-sync replica')}, "
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
         return self.log.append_as_leader(
             records, leader_epoch=self.leader_epoch, now_ms=now_ms, is_from_client=is_from_client
         )
 
-    # -- how far it is committed ------------------------------------------------------------------------------
+    # -- high watermark ---------------------------------------------------------------------------------------
 
     def maybe_increment_high_watermark(self, now_ms: int, durable_to: int | None = None) -> bool:
-        """Move the high watermark to what all have who count. True if it moved.
+        """Move the high watermark to the least end of the replicas that count. Return whether it moved.
 
-        `durable_to` is how far this replica's own log counts, where that is not its end. Without followers
-        `now_ms` says nothing.
+        `durable_to`, if given, is the end of this replica's own log that counts. Without followers `now_ms` is not
+        used.
         """
         committed = self.log.log_end_offset_metadata
         if durable_to is not None and durable_to < committed.message_offset:
@@ -132,8 +133,8 @@ class Partition:
         return True
 
     def maybe_increment_replicated_high_watermark(self, now_ms: int) -> bool:
-        """`maybe_increment_high_watermark` after a change of the followers: what flush.messages wants on the disk,
-        and is not there yet, does not count."""
+        """`maybe_increment_high_watermark` after a change of the followers: while flush.messages asks for an fsync,
+        only records below the recovery point count."""
         log = self.log
         is_flush_due = log.unflushed_messages >= log.config.flush_messages
         return self.maybe_increment_high_watermark(now_ms, log.recovery_point if is_flush_due else None)
@@ -148,7 +149,7 @@ class Partition:
         return least
 
     def has_replicated_to(self, required_offset: int) -> ErrorCode | None:
-        """Whether an acks=all append up to `required_offset` is committed: None while it is not.
+        """Return how an acks=all append up to `required_offset` ended, NONE for committed; None while it waits.
 
         As kafka 2.0.1 Partition.checkEnoughReplicasReachOffset.
         """
@@ -163,10 +164,10 @@ class Partition:
     def note_follower_fetch(
         self, replica_id: int, result: FetchedPartition, log_start_offset: int, now_ms: int
     ) -> bool:
-        """Take from a follower's fetch, just read, how far it is. True if its log start offset is a higher one."""
+        """Note the offsets of a follower's fetch, just read. Return whether its log start offset has moved up."""
         replica = self.remote_replicas[replica_id]
         if result.diverging_epoch is not None:
-            return False  # it has to cut its log first (as later Kafka)
+            return False  # it must truncate its log first (as later Kafka)
         if result.start is None:
             replica.note_failed_fetch()
             return False
@@ -180,9 +181,9 @@ class Partition:
         return log_start_offset > before
 
     def isr_with(self, replica_id: int) -> list[int] | None:
-        """The in-sync replicas once this follower has joined; None if it has, or may not yet.
+        """Return the in-sync replicas with this follower; None if it is among them, or may not join yet.
 
-        It must have all that is committed, and be past where this leader began: before that its log may differ
+        It must have reached the high watermark and the start of this leader epoch: before that its log may differ
         (KAFKA-7128). As kafka 2.0.1 Partition.maybeExpandIsr.
         """
         end_offset = self.remote_replicas[replica_id].log_end_offset.message_offset
@@ -192,7 +193,10 @@ class Partition:
         return [*self.in_sync_replicas, replica_id]
 
     def isr_without_laggards(self, now_ms: int) -> list[int] | None:
-        """The in-sync replicas without who lags; None if none does. As kafka 2.0.1 Partition.getOutOfSyncReplicas."""
+        """Return the in-sync replicas without those that lag; None if none lags.
+
+        As kafka 2.0.1 Partition.getOutOfSyncReplicas.
+        """
         in_sync = [
             broker_id
             for broker_id in self.in_sync_replicas
@@ -201,7 +205,7 @@ class Partition:
         return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
-        """Below this no live replica has anything. As kafka 2.0.1 Partition.lowWatermarkIfLeader."""
+        """The least log start offset of the live replicas. As kafka 2.0.1 Partition.lowWatermarkIfLeader."""
         starts = [replica.log_start_offset for replica in self.remote_replicas.values() if is_alive(replica.broker_id)]
         return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
 
@@ -215,11 +219,11 @@ class Partition:
         is_old = current_leader_epoch < self.leader_epoch
         raise KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"{self.topic_partition} is led in epoch {self.leader_epoch}, not {current_leader_epoch}",
+            f"the leader epoch of {self.topic_partition} is {self.leader_epoch}, not {current_leader_epoch}",
         )
 
     def end_offset_of_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Where an epoch, or the newest known one before it, ended; (-1, -1) where nobody knows.
+        """Return the end of an epoch, or of the newest known one before it; (-1, -1) if no end is known.
 
         As kafka 2.0.1 Partition.lastOffsetForLeaderEpoch.
         """
@@ -227,27 +231,27 @@ class Partition:
         return log.leader_epochs.end_offset_for(leader_epoch, log.log_end_offset, led_in=self.leader_epoch)
 
     def diverging_epoch(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
-        """Up to where a reader's log is this one, if it is another before the fetch offset; None if it is not.
+        """Return the epoch and offset where the reader's log diverges, if that is before the fetch offset; else None.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an epoch that is not known, or an offset below the log's start.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an unknown epoch, or an offset below the log start offset.
         As kafka 2.7 Partition.readRecords.
         """
         if last_fetched_epoch < 0:
             return None
         end = self.end_offset_of_epoch(last_fetched_epoch)
         if end.end_offset == UNDEFINED_EPOCH_OFFSET:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"nobody knows where epoch {last_fetched_epoch} ended")
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {last_fetched_epoch} has no known end")
         if fetch_offset < self.log.log_start_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {fetch_offset} is below the log's start")
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {fetch_offset} is below the log start")
         is_same = end.epoch == last_fetched_epoch and end.end_offset >= fetch_offset
         return None if is_same else end
 
     # -- reading ----------------------------------------------------------------------------------------------
 
     def answer_at_end(self, fetch_offset: int) -> FetchedPartition | None:
-        """The answer to a read_uncommitted fetch at the log's end; None if it is not there.
+        """Return the answer to a read_uncommitted fetch at the log end offset; None for any other fetch offset.
 
-        It is the same for everyone until something moves, so it is kept: most fetches of most consumers are this.
+        Most fetches of most consumers are such. The answer is the same for all until an offset moves, so it is cached.
         """
         answer, log = self._answer_at_end, self.log
         end = log.log_end_offset_metadata
@@ -260,7 +264,7 @@ class Partition:
             or answer.log_start_offset != log.log_start_offset
         ):
             if log.config.compression_type == ZSTD:
-                return None  # it depends on the client: see `partition_read.py`
+                return None  # the answer depends on the client: see `partition_read.py`
             answer = self._answer_at_end = FetchedPartition(
                 self.topic_partition,
                 ErrorCode.NONE,
@@ -274,19 +278,19 @@ class Partition:
         return answer
 
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        """Where a read_committed reader must stop: the first open transaction, or the high watermark."""
+        """The end of what read_committed reads: the first open transaction, or the high watermark."""
         offset = self.log.last_stable_offset
         if offset >= self.high_watermark.message_offset:
             return self.high_watermark
         return self.log.convert_to_offset_metadata(offset)
 
     def end_of_reading(self, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:
-        """How far a fetch may read (fetch-path row 29)."""
+        """Return the end of what a fetch may read (fetch-path row 29)."""
         if isolation_level == READ_COMMITTED:
             return self.last_stable_offset_metadata()
         return self.high_watermark if is_committed_only else self.log.log_end_offset_metadata
 
 
 def is_on_newer_segment(offset: LogOffsetMetadata, other: LogOffsetMetadata) -> bool:
-    """Whether the same offset now lies on a segment that was rolled meanwhile."""
+    """Whether both are the same offset, and `offset` lies on a newer segment, after a roll."""
     return offset.message_offset == other.message_offset and offset.segment_base_offset > other.segment_base_offset

@@ -1,7 +1,7 @@
-"""What a Fetch asks of all its partitions and of each, and reading one of them.
+"""The parameters of a Fetch, its rows, and the read of one partition.
 
 Consumers, and the debugging replica, read to the high watermark or the last stable offset; followers, and the future
-replica, to the end of the log (fetch-path row 57).
+replica, to the log end offset (fetch-path row 57).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ FUTURE_REPLICA_ID = -3
 
 
 class FetchParams(NamedTuple):
-    """What a Fetch request asks of all its partitions."""
+    """The parameters of a Fetch request that hold for all its partitions."""
 
     replica_id: int
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
-    is_hard_limit: bool  # v0-v2: no oversize first batch, and a partial one is sent
+    is_hard_limit: bool  # v0-v2: send part of a batch instead of an oversize first batch
     isolation_level: int
     knows_zstd: bool = True  # from v10
 
@@ -45,9 +45,9 @@ class FetchParams(NamedTuple):
 
 
 class FetchRow(NamedTuple):
-    """What a Fetch request asks of one partition; the log start offset is a follower's own.
+    """One partition of a Fetch request; `log_start_offset` is that of a follower.
 
-    The epochs are what the client knows: of the leadership, and of the last record it has; -1 is not checked.
+    The epochs are those that the client knows, of the leader and of its own last record; -1 is not checked.
     """
 
     topic_partition: TopicPartition
@@ -61,10 +61,10 @@ class FetchRow(NamedTuple):
 def read_partition(
     partition: Partition, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
 ) -> FetchedPartition:
-    """Read from the fetch offset on, `bytes_left` and the row's own limit at most.
+    """Read from the fetch offset on, at most `bytes_left` and the row's own limit.
 
-    With `min_one_message` the first batch comes whole. As kafka 2.0.1 ReplicaManager.readFromLocalLog; and as
-    kafka 2.1 a topic that packs with zstd is refused to who does not know it.
+    With `min_one_message` the first batch comes whole. As kafka 2.0.1 ReplicaManager.readFromLocalLog; as kafka 2.1
+    for a topic compressed with zstd: UNSUPPORTED_COMPRESSION_TYPE for a client that does not know it.
     """
     topic_partition, fetch_offset, _, max_bytes, current_leader_epoch, last_fetched_epoch = row
     log = partition.log
@@ -119,5 +119,5 @@ def read_partition(
 
 
 def failed_fetch(topic_partition: TopicPartition, error: ErrorCode) -> FetchedPartition:
-    """An error's row: all offsets -1, no aborted list, no records (fetch-path row 12)."""
+    """The row of an error: all offsets -1, no aborted list, no records (fetch-path row 12)."""
     return FetchedPartition(topic_partition, error, NO_OFFSET, NO_OFFSET, NO_OFFSET, None, NO_RECORDS, None)

@@ -1,12 +1,12 @@
-"""A follower as its leader sees it: how far it has fetched, and when it last had all there was.
+"""A follower as its leader knows it: its log end offset, and when it was last caught up.
 
-A fetch at an offset says that the follower has everything below it. Whether that was everything is told by two
-comparisons, so that one who is always a moment behind a busy leader counts as caught up too:
+A follower that fetches at an offset has all records below it. Two comparisons decide when it was caught up, so that a
+follower that is always a moment behind a busy leader counts as caught up too:
 
-    the fetch is at or beyond                    it was caught up
+    the fetch offset is at or beyond             the follower was caught up
     the leader's end now                         now
     the leader's end at the fetch before         at the fetch before
-    neither                                      when it last was
+    neither                                      as before
 
 As kafka 2.0.1 Replica.updateLogReadResult. Times are the monotonic clock's.
 """
@@ -21,7 +21,7 @@ NEVER_MS = -(2**63)
 
 
 class Replica:
-    """A follower of one partition. It knows nothing of a leader's log before its first fetch."""
+    """A follower of one partition. Its offsets are unknown until its first fetch."""
 
     __slots__ = (
         "_last_fetch_ms",
@@ -45,7 +45,7 @@ class Replica:
     def note_fetch(
         self, end_offset: LogOffsetMetadata, *, log_start_offset: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """The follower has fetched at `end_offset` while the leader's log ended at `leader_end_offset`."""
+        """Note a fetch at `end_offset` while the leader's log ended at `leader_end_offset`."""
         offset = end_offset.message_offset
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -57,12 +57,12 @@ class Replica:
         self._last_fetch_ms = now_ms
 
     def note_failed_fetch(self) -> None:
-        """The follower asked for what there is not: where its log ends is not known until it asks again."""
+        """Note a fetch at an offset that the leader does not have: the follower's end is unknown until the next."""
         self.log_end_offset = UNKNOWN_END
         self.log_start_offset = UNKNOWN_OFFSET
         self._leader_end_offset_at_last_fetch = UNKNOWN_OFFSET
         self._last_fetch_ms = NEVER_MS
 
     def is_caught_up(self, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it had everything at most `max_lag_ms` ago."""
+        """Whether the follower was caught up at most `max_lag_ms` ago."""
         return now_ms - self.last_caught_up_ms <= max_lag_ms

@@ -1,7 +1,7 @@
-"""The partitions of this broker: appends to them, reads from them, and wakes those who wait for them.
+"""The partitions of this broker: appends to them, reads from them, completes the operations that wait for them.
 
-`append`, `fetch` and `delete_records` are one call each for whoever uses them: results where nothing must be waited
-for, else a Pending of them. What waits, and until when, is in the module of its name.
+`append`, `fetch` and `delete_records` return their results at once, or a Pending of them. The condition of each wait is
+in the module of that name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from minibroker.storage.files.storage_errors import map_storage_errors
 class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
-    `on_isr_change` writes down who is in sync with this broker; `is_alive` says which brokers are up.
+    `on_isr_change` writes changed in-sync replicas to disk; `is_alive` is whether a broker is up.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class ReplicaManager:
         replicas: Sequence[int],
         in_sync_replicas: Sequence[int] = (),
     ) -> Partition:
-        """Open or create the log and lead it. Without `in_sync_replicas` this broker alone is in sync."""
+        """Open or create the log, and lead it. Without `in_sync_replicas` only this broker is in sync."""
         with map_storage_errors():
             log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
-            # A log that has an epoch learns of a newer one with its first append: an fsync less for each at the start.
+            # A log that has an epoch gets a newer one with its first append: that saves an fsync a log at the start.
             if log.leader_epochs.latest_epoch < 0:
                 log.assign_leader_epoch(leader_epoch)
         now_ms = self._clock.monotonic_ms() if len(replicas) > 1 else 0
@@ -109,7 +109,7 @@ class ReplicaManager:
         return partition
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Stop serving a partition; those who wait for it are answered (Case B)."""
+        """Stop serving a partition; complete the operations that wait for it (Case B)."""
         del self.partitions[topic_partition]
         self.complete_delayed(topic_partition)
         if delete:
@@ -117,7 +117,7 @@ class ReplicaManager:
                 self.log_manager.delete_log(topic_partition)
 
     def leader_partition(self, topic_partition: TopicPartition) -> Partition:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR when its disk has failed."""
+        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR after its disk has failed."""
         partition = self.partitions.get(topic_partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker")
@@ -135,12 +135,12 @@ class ReplicaManager:
         timeout_ms: int,
         is_from_client: bool = True,
     ) -> AppendResults | Pending[AppendResults]:
-        """Append each partition's records, offsets stamped in place; a failed one leaves the others alone.
+        """Append each partition's records, with offsets stamped in place; a failure leaves the other partitions alone.
 
-        Fetches that wait for a partition are completed before the next one is written (as kafka 2.0.1
-        Partition.appendRecordsToLeader). flush.messages is waited for first: neither served nor acknowledged before
-        it is on the disk. Then, with acks=all, the in-sync replicas for `timeout_ms`. What this broker itself appends
-        is waited for even if its client leaves.
+        Fetches that wait for a partition complete before the next partition is written (as kafka 2.0.1
+        Partition.appendRecordsToLeader). Records that flush.messages wants fsynced are neither served nor acknowledged
+        before. Then acks=all waits for the in-sync replicas, for `timeout_ms` at most; without `is_from_client` also
+        after the client has left.
         """
         now_ms = self._clock.wall_ms()
         results: AppendResults = {}
@@ -174,7 +174,7 @@ class ReplicaManager:
         return refused_append(error, NO_OFFSET if known is None else known.log.log_start_offset)
 
     def _flush(self, unflushed: Sequence[Partition]) -> Pending[None]:
-        """Bring the appends of these partitions to the disk, one log after the other, then serve them."""
+        """Fsync the appends of these partitions, one log after the other, then serve them."""
         partitions = iter(unflushed)
 
         def flush_next(_: None) -> Pending[None] | None:
@@ -190,7 +190,7 @@ class ReplicaManager:
         return self._flusher.flush(next(partitions).log).then(flush_next).then(serve)
 
     def _commit_append(self, topic_partition: TopicPartition, partition: Partition, durable_to: int | None) -> None:
-        """Move the high watermark and complete what waits for it; before that, what reads to the log's end."""
+        """Complete the fetches that read to the log end; move the high watermark, complete what waits for it."""
         if self.fetches_waiting_for_log_ends:
             self.fetch_purgatory.check_and_complete(topic_partition)
         now_ms = self._clock.monotonic_ms() if partition.remote_replicas else 0
@@ -201,7 +201,7 @@ class ReplicaManager:
     def _replicate(
         self, results: AppendResults, required_acks: int, timeout_ms: int, is_from_client: bool, _: None = None
     ) -> AppendResults | Pending[AppendResults]:
-        """The results once acks=all is met, or its time is up."""
+        """Return the results, with acks=all once the in-sync replicas have the records or the time is up."""
         if required_acks != ACKS_ALL or self._are_replicated(results):
             return results
         delayed = DelayedProduce(timeout_ms, results, self, may_be_abandoned=is_from_client)
@@ -209,9 +209,9 @@ class ReplicaManager:
         return delayed.pending.outcome()
 
     def _are_replicated(self, results: AppendResults) -> bool:
-        """Whether all of an acks=all append is replicated by now, without an error.
+        """Whether an acks=all append is replicated by now, without an error.
 
-        It always is where this broker is the only replica in sync: then no DelayedProduce need be made.
+        It is if only this broker is in sync: then no DelayedProduce is made.
         """
         if self.log_manager.is_offline:
             return not results
@@ -227,9 +227,9 @@ class ReplicaManager:
     def fetch(
         self, params: FetchParams, rows: Sequence[FetchRow]
     ) -> list[FetchedPartition] | Pending[list[FetchedPartition]]:
-        """Read every partition; wait in the fetch purgatory where there is too little and time to wait.
+        """Read every partition; wait in the fetch purgatory if that gives too little and the client allows a wait.
 
-        A follower's position counts from now on; the wait does not look at it again: it was so when it asked.
+        A follower's position is noted before the wait, and only then.
         """
         fetched = read_rows(self, params, rows)
         if params.is_from_follower:
@@ -241,7 +241,7 @@ class ReplicaManager:
         return delayed.pending.outcome()
 
     def segment_offsets_before(self, partition: Partition, timestamp_ms: int, max_offsets: int) -> list[int]:
-        """ListOffsets v0: where segments begin that were last written before a time."""
+        """ListOffsets v0: the base offsets of the segments last written before a time."""
         return partition.log.legacy_fetch_offsets_before(timestamp_ms, max_offsets, now_ms=self._clock.wall_ms())
 
     # -- delete records ---------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class ReplicaManager:
     def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int
     ) -> DeleteRecordsResults | Pending[DeleteRecordsResults]:
-        """Hide what is below each offset, -1 for the high watermark; wait until all live replicas have hidden it."""
+        """Move each log start offset, -1 for to the high watermark; wait until all live replicas have moved theirs."""
         results = {each: delete_records_of(self, each, offset) for each, offset in offsets.items()}
         if not any(result.is_open for result in results.values()):
             return results
@@ -262,16 +262,16 @@ class ReplicaManager:
     def _watch(
         self, operation: DelayedOperation, purgatory: Purgatory, topic_partitions: Sequence[TopicPartition]
     ) -> None:
-        """Have `operation` wait in the purgatory. Checked and watched with nothing in between: nothing is missed."""
+        """Let `operation` wait in the purgatory. Nothing runs between check and watch, so no completion is missed."""
         purgatory.try_complete_else_watch(operation, topic_partitions, self._clock.monotonic_ms())
 
     def complete_delayed(self, topic_partition: TopicPartition) -> None:
-        """Wake who waits for a partition: something about it has changed."""
+        """Check the operations that wait for a partition, after it has changed."""
         for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
             purgatory.check_and_complete(topic_partition)
 
     def complete_all_delayed(self) -> None:
-        """Answer everyone who waits with what there is: the broker stops, or its disk has failed."""
+        """Complete all operations with the results they have: the broker stops, or its disk has failed."""
         for topic_partition in list(self.partitions):
             for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
                 purgatory.check_and_complete(topic_partition)
@@ -280,7 +280,7 @@ class ReplicaManager:
     # -- upkeep -----------------------------------------------------------------------------------------------
 
     def drop_lagging_replicas(self) -> None:
-        """Take those out of sync who lag for more than replica.lag.time.max.ms; every half of that time."""
+        """Remove followers that lag by more than replica.lag.time.max.ms from the in-sync replicas."""
         if not self.log_manager.is_offline:
             self._followers.drop_laggards(self._clock.monotonic_ms())
 
@@ -292,7 +292,7 @@ class ReplicaManager:
 
 
 def flush_failed(results: AppendResults, error: Exception) -> AppendResults:
-    """The results of appends that could not be brought to the disk."""
+    """The results of appends whose fsync failed."""
     if not isinstance(error, KafkaError):
         raise error
     return {topic_partition: failed_append(error.code) for topic_partition in results}

@@ -1,7 +1,7 @@
-"""The broker's two clocks: one for waiting, one for what is written down.
+"""The broker's two clocks: the monotonic clock for timeouts, the wall clock for stored times.
 
-Timeouts follow the monotonic clock (trio's own, so that tests may jump it); record timestamps and retention
-follow the wall clock. Nothing in `broker/` reads a time from anywhere else. Tests may turn both (turnable_clock.py).
+Timeouts follow the monotonic clock (trio's own, so that tests may jump it); record timestamps and retention follow the
+wall clock. All code in `broker/` reads the time from here. Tests may advance both (turnable_clock.py).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 
 import trio
 
-# Seconds as a float can fall short of the millisecond they were made from: 8.001 s are 8000.999999999999 ms. Who
-# slept until a deadline must find that it has come.
+# Seconds as a float can fall short of their millisecond: 8.001 s are 8000.999999999999 ms. A task that slept until a
+# deadline must find that it has passed.
 FLOAT_ERROR_MS = 1e-6
 
 

@@ -1,8 +1,8 @@
-"""The one task that makes time pass for the purgatories: it sleeps until the timer's next deadline.
+"""The task that advances the timer of the purgatories: it sleeps until the next deadline.
 
-Timers are objects in a wheel, not sleeping tasks: ten thousand parked fetches cost one sleeper. A pass fires at
-most `MAX_EXPIRIES_PER_PASS`, then lets the loop serve its sockets: trio runs a whole batch of woken tasks
-before it polls again, and a burst of thousands is felt by everyone.
+Timers are objects in a wheel, not sleeping tasks: ten thousand waiting fetches cost one sleeping task. A pass fires
+`MAX_EXPIRIES_PER_PASS` at most, then lets the loop serve its sockets: trio runs a whole batch of woken tasks before it
+polls again, and a burst of thousands would delay all clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TimerLoop:
         self._sleep = trio.CancelScope()
 
     def _wake_by(self, deadline_ms: int) -> None:
-        """A task was added that is due before the loop meant to wake: sleep shorter."""
+        """Sleep shorter, after a timer with an earlier deadline was added."""
         deadline = deadline_ms / 1000
         if deadline < self._sleep.deadline:
             self._sleep.deadline = deadline

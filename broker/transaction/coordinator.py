@@ -1,12 +1,12 @@
 """The transaction coordinator: identities of transactional producers, and their transactions from begin to end.
 
-As kafka 2.0.1 TransactionCoordinator. Every change is written down before it counts. EndTxn is answered once the
-decision is (PrepareCommit, PrepareAbort); from then on the transaction can only be completed: markers go into every
-partition, the offsets it held count or are dropped, and that is written down too. All of this happens at once, unless
-an append must be waited for; whoever comes meanwhile is answered CONCURRENT_TRANSACTIONS. What a crash interrupts
-between decision and completion is done at the next start: markers may then come twice, which changes nothing.
+As kafka 2.0.1 TransactionCoordinator. Every change is appended to the log before it counts. EndTxn is answered once the
+decision is appended (PrepareCommit, PrepareAbort); then the coordinator can only complete the transaction: it writes
+markers to all partitions, applies or drops the offsets, and appends the completion. All of this happens at once, unless
+an append waits; other requests then get CONCURRENT_TRANSACTIONS. If the broker crashes between decision and completion,
+the next start completes the transaction: it may write markers twice, which changes nothing.
 
-Clients get KafkaError PRODUCER_FENCED from here; the APIs say INVALID_PRODUCER_EPOCH to those that are older.
+The coordinator answers PRODUCER_FENCED; the APIs turn it into INVALID_PRODUCER_EPOCH for older clients.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from minibroker.purgatory.timing_wheel import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
-RETRY_MS = 500  # until markers, or the completion, are tried again
+RETRY_MS = 500  # between attempts to write the markers, or the completion
 NO_PRODUCER = ProducerIdentity(-1, -1)
-TOMBSTONES_PER_BATCH = 25  # of the longest ids: together less than the least message size that is usual
+TOMBSTONES_PER_BATCH = 25  # with the longest ids, they stay below any usual max.message.bytes
 
-# A marker that met one of these has come to its end (as kafka 2.0.1 TransactionMarkerRequestCompletionHandler): the
+# After these errors a marker counts as written (as kafka 2.0.1 TransactionMarkerRequestCompletionHandler): the
 # partition is gone, or cannot hold transactions.
 MARKER_IS_DONE = frozenset(
     {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
 )
-# The partition has seen a newer producer, or a newer coordinator: this transaction is not for us to end.
+# The partition knows a newer producer epoch or coordinator epoch: this coordinator must not end the transaction.
 MARKER_IS_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
 class Initialized(NamedTuple):
-    """What InitProducerId came to; NO_PRODUCER with an error."""
+    """The result of InitProducerId; NO_PRODUCER with an error."""
 
     error: ErrorCode
     producer: ProducerIdentity
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker, by name. What is asked is answered with an error code, never raised."""
+    """All transactional ids of this broker, by name. Its methods return error codes and raise none."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class TransactionCoordinator:
         self._clock = clock
 
     def start(self) -> None:
-        """Load every id, and complete what was decided when the broker ended. Groups must be loaded before."""
+        """Load all ids, and complete the transactions that were decided. Groups must be loaded before."""
         for transactional_id, metadata in self._log.load().items():
             self.transactions[transactional_id] = Transaction(transactional_id, metadata)
         for transaction in self.transactions.values():
@@ -91,18 +91,18 @@ class TransactionCoordinator:
         self._every(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.forget_expired)
 
     def ensure_topic(self) -> int:
-        """The partitions of `__transaction_state`, which is made when it is first wanted. Raises KafkaError."""
+        """Create `__transaction_state` if it does not exist; return its number of partitions. Raises KafkaError."""
         return self._log.ensure_topic()
 
-    # -- what producers ask -----------------------------------------------------------------------------------
+    # -- requests of producers --------------------------------------------------------------------------------
 
     def initialize(
         self, transactional_id: str | None, timeout_ms: int, expected: ProducerIdentity | None
     ) -> Initialized | Pending[Initialized]:
-        """An identity for a producer; without a transactional id always a new one.
+        """Give a producer an identity, without a transactional id always a new one.
 
-        Shuts out who had the id before. If that left a transaction open it is aborted first, and the answer is
-        CONCURRENT_TRANSACTIONS: the producer asks again. `expected` is who the producer was (KIP-360).
+        This fences the id's previous producer. If its transaction is open, the coordinator aborts it, and answers
+        CONCURRENT_TRANSACTIONS: the producer retries. `expected` is the producer's previous identity (KIP-360).
         """
         try:
             if transactional_id is None:
@@ -127,35 +127,35 @@ class TransactionCoordinator:
         transaction.check_initialize(expected)
         if transaction.state is ONGOING:
             transaction.prepare_fence(now_ms)
-            return then(self._write_decision(transaction), come_again)
+            return then(self._append_decision(transaction), retry_later)
         transaction.prepare_identity(timeout_ms, expected, self._next_producer_id, now_ms)
-        return then(self._write_down(transaction), partial(initialized, transaction))
+        return then(self._append(transaction), partial(initialized, transaction))
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Set[TopicPartition]
     ) -> ErrorCode | Pending[ErrorCode]:
-        """Have the transaction hold these partitions; begin it with the first."""
+        """Add partitions to the transaction; begin it with the first."""
         try:
-            transaction = self._known(transactional_id)
+            transaction = self._transaction_of(transactional_id)
             if transaction.prepare_add_partitions(producer, partitions, self._clock.wall_ms()) is None:
                 return ErrorCode.NONE
         except KafkaError as error:
             return error.code
-        return self._write_down(transaction)
+        return self._append(transaction)
 
     def end(
         self, transactional_id: str, producer: ProducerIdentity, *, is_commit: bool
     ) -> ErrorCode | Pending[ErrorCode]:
-        """Commit or abort. NONE once that is decided and written down."""
+        """Commit or abort. Return NONE once the decision is in the log."""
         try:
-            transaction = self._known(transactional_id)
+            transaction = self._transaction_of(transactional_id)
             if transaction.prepare_end(producer, is_commit=is_commit, now_ms=self._clock.wall_ms()) is None:
                 return ErrorCode.NONE
         except KafkaError as error:
             return error.code
-        return self._write_decision(transaction)
+        return self._append_decision(transaction)
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _transaction_of(self, transactional_id: str) -> Transaction:
         """Raises KafkaError: INVALID_REQUEST, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -165,18 +165,18 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
-    # -- what time asks ---------------------------------------------------------------------------------------
+    # -- timeouts and expiration ------------------------------------------------------------------------------
 
     def abort_timed_out(self) -> None:
-        """Abort the transactions that are open for longer than their producers said, and shut those out."""
+        """Abort the transactions that are open for longer than their timeout, and fence their producers."""
         now_ms = self._clock.wall_ms()
         for transaction in [each for each in self.transactions.values() if each.is_timed_out(now_ms)]:
             logger.info("%s: aborting a transaction that timed out", transaction.transactional_id)
             transaction.prepare_fence(now_ms)
-            self._write_decision(transaction)
+            self._append_decision(transaction)
 
     def forget_expired(self) -> None:
-        """Forget the ids that nobody has used for transactional.id.expiration.ms."""
+        """Remove the ids that were not used for transactional.id.expiration.ms."""
         if not self._log.has_topic:
             return
         now_ms, expiration_ms = self._clock.wall_ms(), self._config.transactional_id_expiration_ms
@@ -199,37 +199,37 @@ class TransactionCoordinator:
             if error is ErrorCode.NONE:
                 self.transactions.pop(transaction.transactional_id, None)
             else:
-                transaction.give_up()
+                transaction.discard_pending()
 
     def on_topic_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Without their topic, no transactional id is known any more."""
+        """Remove all transactional ids if `__transaction_state` was deleted."""
         if any(each.topic == TRANSACTION_STATE_TOPIC for each in topic_partitions):
             self.transactions.clear()
 
-    # -- writing down, and what follows -----------------------------------------------------------------------
+    # -- appending, and the steps that follow -----------------------------------------------------------------
 
-    def _write_down(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
-        """Append what is pending. It counts, or is given up, before anybody hears of the outcome."""
+    def _append(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
+        """Append the pending change; complete it, or discard it after an error, before returning the outcome."""
 
-        def on_written(error: ErrorCode) -> ErrorCode:
+        def on_appended(error: ErrorCode) -> ErrorCode:
             if error is ErrorCode.NONE:
                 transaction.complete()
             else:
-                transaction.give_up()
+                transaction.discard_pending()
             return error
 
         assert transaction.pending is not None
-        return then(self._log.append(transaction.transactional_id, transaction.pending), on_written)
+        return then(self._log.append(transaction.transactional_id, transaction.pending), on_appended)
 
-    def _write_decision(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
-        """Append a pending PrepareCommit or PrepareAbort; then the transaction is completed, come what may."""
+    def _append_decision(self, transaction: Transaction) -> ErrorCode | Pending[ErrorCode]:
+        """Append a pending PrepareCommit or PrepareAbort, then complete the transaction, with retries."""
 
-        def on_written(error: ErrorCode) -> ErrorCode:
+        def on_appended(error: ErrorCode) -> ErrorCode:
             if error is ErrorCode.NONE:
                 self._write_markers(transaction)
             return error
 
-        return then(self._write_down(transaction), on_written)
+        return then(self._append(transaction), on_appended)
 
     def _write_markers(self, transaction: Transaction) -> None:
         metadata = transaction.metadata
@@ -263,15 +263,15 @@ class TransactionCoordinator:
         if missing:
             self._retry(transaction, self._write_markers, next(iter(missing.values())))
         else:
-            self._write_completion(transaction)
+            self._append_completion(transaction)
 
-    def _write_completion(self, transaction: Transaction) -> None:
-        def on_written(error: ErrorCode) -> None:
+    def _append_completion(self, transaction: Transaction) -> None:
+        def on_appended(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                self._retry(transaction, self._write_completion, error)
+                self._retry(transaction, self._append_completion, error)
 
         transaction.prepare_complete(self._clock.wall_ms())
-        then(self._write_down(transaction), on_written)
+        then(self._append(transaction), on_appended)
 
     def _retry(self, transaction: Transaction, action: Callable[[Transaction], None], error: ErrorCode) -> None:
         logger.info("%s: %s, trying again", transaction.transactional_id, error.name)
@@ -286,7 +286,7 @@ class TransactionCoordinator:
 
 
 class Timeout(TimerTask):
-    """Something to do at a time."""
+    """Calls `action` at its deadline."""
 
     __slots__ = ("_action",)
 
@@ -305,6 +305,6 @@ def initialized(transaction: Transaction, error: ErrorCode) -> Initialized:
     return Initialized(error, ProducerIdentity(metadata.producer_id, metadata.producer_epoch))
 
 
-def come_again(error: ErrorCode) -> Initialized:
-    """The answer once an open transaction was decided: what it left is being cleared away."""
+def retry_later(error: ErrorCode) -> Initialized:
+    """The answer after an open transaction was aborted: the producer retries until the abort is complete."""
     return Initialized(ErrorCode.CONCURRENT_TRANSACTIONS if error is ErrorCode.NONE else error, NO_PRODUCER)

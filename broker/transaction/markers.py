@@ -1,8 +1,8 @@
-"""Writes the markers that end a transaction in each partition it wrote to, and tells the groups whose offsets it held.
+"""Writes the markers that end a transaction in each of its partitions, and completes its committed offsets.
 
-As kafka 2.0.1 KafkaApis.handleWriteTxnMarkersRequest: a coordinator has its markers written here, be it this broker's
-own or one that sends WriteTxnMarkers. A marker that is in a log has moved that log's last stable offset, and woken
-who waits for it.
+As kafka 2.0.1 KafkaApis.handleWriteTxnMarkersRequest: for this broker's coordinator, and for another broker's that
+sends WriteTxnMarkers. The append of a marker moves the log's last stable offset, and completes the fetches that wait
+for it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Marker(NamedTuple):
 
 
 class OffsetsCompletion(Protocol):
-    """Makes a transaction's offset commits count, or drops them; by partitions of `__consumer_offsets`."""
+    """Applies or drops a transaction's offset commits in these partitions of `__consumer_offsets`."""
 
     def __call__(self, producer_id: int, offsets_partitions: Iterable[int], /, *, is_commit: bool) -> None: ...
 
 
 class MarkerWriter:
-    """Owns nothing: the logs are the replica manager's, the offsets those of `complete_offsets`."""
+    """Appends markers by `replica_manager`, and completes offsets by `complete_offsets`."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class MarkerWriter:
         self._complete_offsets = complete_offsets
 
     def write(self, marker: Marker) -> Errors | Pending[Errors]:
-        """Append the marker to each partition; the errors by partition, or a Pending of them.
+        """Append the marker to each partition; return the errors by partition, or a Pending of them.
 
         UNKNOWN_TOPIC_OR_PARTITION, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_PRODUCER_EPOCH,
-        TRANSACTION_COORDINATOR_FENCED, and whatever else an append with acks=all may meet.
+        TRANSACTION_COORDINATOR_FENCED, and the other errors of an append with acks=all.
         """
         batch = self._batch(marker)
         results = self._replica_manager.append(

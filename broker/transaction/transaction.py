@@ -1,9 +1,9 @@
-"""One transactional id: its producer's identity, and the state of its transaction, as a table of what may follow what.
+"""One transactional id: its producer's identity, and the state of its transaction with the table of transitions.
 
-Pure: the time is given, nothing is written. A change is prepared first, then written down by the coordinator, and
-only then `complete`d; between the two the id is `pending`, and whoever wants to change it is told to come again.
-Errors are those of kafka 2.0.1 TransactionCoordinator and TransactionMetadata; what later versions of InitProducerId
-bring (a producer that goes on after an error, KIP-360) is as in Kafka 2.8.
+Pure: the caller passes the time, and writes to the log. `prepare_...` makes a change `pending`, the coordinator appends
+it, then `complete` applies it; until then another change fails with CONCURRENT_TRANSACTIONS. Errors are those of kafka
+2.0.1 TransactionCoordinator and TransactionMetadata; later versions of InitProducerId (a producer that goes on after an
+error, KIP-360) are as in Kafka 2.8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_EPOCH = 2**15 - 1
 
 
 class TransactionState(IntEnum):
-    """Kafka's numbers, as they are written down."""
+    """Kafka's numbers, as in the records of `__transaction_state`."""
 
     EMPTY = 0
     ONGOING = 1
@@ -35,7 +35,7 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """As Kafka spells it: PrepareCommit."""
+        """Kafka's name of the state: PrepareCommit."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -48,7 +48,7 @@ COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 DEAD = TransactionState.DEAD
 PREPARE_EPOCH_FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
-# From which states each may be reached.
+# The states from which each may be reached.
 PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     ONGOING: frozenset({EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT}),
@@ -60,7 +60,7 @@ PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
 
-# What EndTxn is told that wants to (commit, abort): NONE where that is done already. In ONGOING it is done now.
+# The answers to EndTxn (commit, abort) in each state but ONGOING, which it ends; NONE if the transaction has ended so.
 ANSWERS_TO_END: dict[TransactionState, tuple[ErrorCode, ErrorCode]] = {
     EMPTY: (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
     PREPARE_COMMIT: (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
@@ -69,7 +69,7 @@ ANSWERS_TO_END: dict[TransactionState, tuple[ErrorCode, ErrorCode]] = {
     COMPLETE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
     DEAD: (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
 }
-PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})  # decided, and markers are still to be written
+PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})  # decided, with markers still to write
 MAY_EXPIRE = PREVIOUS_STATES[DEAD]
 
 
@@ -79,16 +79,16 @@ class ProducerIdentity(NamedTuple):
 
 
 class TransactionMetadata(NamedTuple):
-    """What is known of a transactional id at one moment. Times in ms since 1970; NO_TIME without a transaction."""
+    """The state of a transactional id at one moment. Times in ms since the epoch; NO_TIME without a transaction."""
 
     producer_id: int
     producer_epoch: int
     timeout_ms: int
     state: TransactionState
-    partitions: Set[TopicPartition]  # in a prepared one: without those that have their marker
+    partitions: Set[TopicPartition]  # in a PREPARED state: those still without a marker
     last_update_ms: int
     start_ms: int
-    # Of the identity before this one, to know a repeated InitProducerId; not written down (as kafka 2.0.1's format).
+    # The identity before this one, to recognize a repeated InitProducerId; not stored (as kafka 2.0.1's format).
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
 
@@ -98,17 +98,17 @@ class TransactionMetadata(NamedTuple):
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer id may not be given out with a greater epoch; the last one is kept for fencing."""
+    """Whether a producer id cannot get a greater epoch; the last one is reserved for fencing."""
     return epoch >= MAX_EPOCH - 1
 
 
 def new_metadata(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """Of an id that is seen for the first time; its epoch begins with the first transition."""
+    """The state of a new id; the first transition gives it an epoch."""
     return TransactionMetadata(producer_id, NO_EPOCH, timeout_ms, EMPTY, frozenset(), now_ms, NO_TIME)
 
 
 class Transaction:
-    """`prepare_...` methods raise KafkaError and change nothing, or return what is to be written down."""
+    """`prepare_...` methods return the change to append, or raise KafkaError and change nothing."""
 
     __slots__ = ("has_failed_epoch_fence", "metadata", "pending", "transactional_id")
 
@@ -116,7 +116,7 @@ class Transaction:
         self.transactional_id = transactional_id
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
-        # The epoch was raised here, but that could not be written down: it need not be raised again.
+        # The epoch was raised, but the append failed: `prepare_fence` does not raise it again.
         self.has_failed_epoch_fence = False
 
     @property
@@ -126,7 +126,7 @@ class Transaction:
     # -- InitProducerId ---------------------------------------------------------------------------------------
 
     def check_initialize(self, expected: ProducerIdentity | None) -> None:
-        """Whether a producer may take this id over; `expected` is who it says it was.
+        """Check that a producer may take over this id; `expected` is its previous identity.
 
         Raises KafkaError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
         """
@@ -135,7 +135,7 @@ class Transaction:
         self._check_settled()
 
     def _was(self, expected: ProducerIdentity) -> bool:
-        """The present producer; a new one whose id was forgotten; or one that did not hear of its next id."""
+        """Whether `expected` is the present producer, or one that missed its next id; True for a new id."""
         metadata = self.metadata
         return (
             metadata.producer_epoch == NO_EPOCH
@@ -146,7 +146,7 @@ class Transaction:
     def prepare_identity(
         self, timeout_ms: int, expected: ProducerIdentity | None, next_producer_id: Callable[[], int], now_ms: int
     ) -> TransactionMetadata:
-        """The next epoch, or a new producer id where there is none left. Raises KafkaError(PRODUCER_FENCED)."""
+        """Prepare the next epoch, or a new producer id if no epoch is left. Raises KafkaError(PRODUCER_FENCED)."""
         metadata = self.metadata
         producer_id, epoch, last_epoch = metadata.producer_id, metadata.producer_epoch + 1, NO_EPOCH
         if metadata.is_epoch_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
@@ -170,7 +170,7 @@ class Transaction:
         if expected.epoch == metadata.producer_epoch or metadata.producer_epoch == NO_EPOCH:
             return metadata.producer_epoch + 1, metadata.producer_epoch
         if expected.epoch == metadata.last_producer_epoch:
-            return metadata.producer_epoch, metadata.last_producer_epoch  # asked again: the answer was lost
+            return metadata.producer_epoch, metadata.last_producer_epoch  # a retry: the answer was lost
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
     # -- the life of a transaction ----------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Transaction:
     def prepare_add_partitions(
         self, producer: ProducerIdentity, partitions: Set[TopicPartition], now_ms: int
     ) -> TransactionMetadata | None:
-        """Begin the transaction, or add to it; None if they are all in it.
+        """Begin the transaction, or add to it; return None if it has all `partitions`.
 
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
@@ -191,7 +191,7 @@ class Transaction:
         return self._prepare(ONGOING, now_ms, partitions=metadata.partitions | partitions, start_ms=start_ms)
 
     def prepare_end(self, producer: ProducerIdentity, *, is_commit: bool, now_ms: int) -> TransactionMetadata | None:
-        """Decide the transaction; None if it has ended so already.
+        """Decide the transaction; return None if it has ended so already.
 
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
         """
@@ -206,9 +206,10 @@ class Transaction:
         return None
 
     def prepare_fence(self, now_ms: int) -> TransactionMetadata:
-        """Abort an ongoing transaction under a greater epoch, which shuts its producer out.
+        """Abort an ongoing transaction under a greater epoch, which fences its producer.
 
-        By way of PrepareEpochFence, which is never written down: the epoch counts at once, whatever comes of it.
+        It passes through PrepareEpochFence, which is never appended: the epoch counts at once, even if the append of
+        the abort fails.
         """
         raised = 0 if self.has_failed_epoch_fence else 1
         epoch = min(self.metadata.producer_epoch + raised, MAX_EPOCH)
@@ -217,20 +218,20 @@ class Transaction:
         )
         self.pending = None
         self.metadata = fenced._replace(state=ONGOING)
-        self.has_failed_epoch_fence = True  # until it is written down
+        self.has_failed_epoch_fence = True  # until the append succeeds
         return self._prepare(PREPARE_ABORT, now_ms)
 
     def prepare_complete(self, now_ms: int) -> TransactionMetadata:
-        """All markers are to be written next; then this is."""
+        """Prepare the completion, after all markers were written."""
         state = COMPLETE_COMMIT if self.state is PREPARE_COMMIT else COMPLETE_ABORT
         return self._prepare(state, now_ms, partitions=frozenset())
 
     def prepare_dead(self) -> TransactionMetadata:
-        """The id is to be forgotten."""
+        """Prepare the removal of the id."""
         return self._prepare(DEAD, self.metadata.last_update_ms, partitions=frozenset())
 
     def keep_partitions(self, partitions: Set[TopicPartition]) -> None:
-        """Of a prepared transaction: all others have their marker."""
+        """Keep only these partitions of a PREPARED transaction: the others have their marker."""
         self.metadata = self.metadata._replace(partitions=frozenset(partitions))
 
     def is_timed_out(self, now_ms: int) -> bool:
@@ -238,22 +239,22 @@ class Transaction:
         return is_open and self.metadata.start_ms + self.metadata.timeout_ms < now_ms
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """Whether the id is idle, and was for so long."""
+        """Whether the id has been idle for `expiration_ms`."""
         is_idle = self.state in MAY_EXPIRE and self.pending is None
         return is_idle and self.metadata.last_update_ms <= now_ms - expiration_ms
 
     # -- transitions ------------------------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """What was prepared is written down."""
+        """Apply the pending change, after its append."""
         if self.pending is None:
             raise RuntimeError(f"{self.transactional_id}: no transition is pending")
         self.metadata, self.pending = self.pending, None
         if self.state in PREPARED:
             self.has_failed_epoch_fence = False
 
-    def give_up(self) -> None:
-        """What was prepared could not be written down: all is as before."""
+    def discard_pending(self) -> None:
+        """Drop the pending change, after its append failed."""
         self.pending = None
 
     def _prepare(self, state: TransactionState, now_ms: int, **changes: object) -> TransactionMetadata:

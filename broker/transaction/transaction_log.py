@@ -1,7 +1,7 @@
-"""The transactional ids in `__transaction_state`: written down one by one, read again at the start.
+"""The transactional ids in `__transaction_state`: appends each change, and loads all ids at the start.
 
-As kafka 2.0.1 TransactionStateManager: every append waits for all in-sync replicas, and what it came to is told in
-the terms of a coordinator.
+As kafka 2.0.1 TransactionStateManager: every append waits for all in-sync replicas, and its errors are mapped to those
+of a coordinator.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from minibroker.protocol.transaction_records import (
 
 logger = logging.getLogger(__name__)
 
-MAX_BATCH_BYTES = 1 << 26  # of records that a broker wrote
+MAX_BATCH_BYTES = 1 << 26  # once decompressed
 
-# What an append's error means for who asks the coordinator (as kafka 2.0.1 appendTransactionToLog).
+# The coordinator's answer after an append's error (as kafka 2.0.1 appendTransactionToLog).
 COORDINATOR_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -43,7 +43,7 @@ COORDINATOR_ERRORS = {
 
 
 class TransactionLog:
-    """The one writer of `__transaction_state`; `load_bytes` are read at a time when loading."""
+    """The only writer of `__transaction_state`; loading reads `load_bytes` at a time."""
 
     def __init__(self, log: CoordinatorLog, clock: Clock, *, load_bytes: int) -> None:
         self._log = log
@@ -55,29 +55,29 @@ class TransactionLog:
         return bool(self._log.partitions())
 
     def ensure_topic(self) -> int:
-        """The partitions of the topic, which is made if it is not there. Raises KafkaError."""
+        """Create the topic if it does not exist; return its number of partitions. Raises KafkaError."""
         return self._log.ensure_topic()
 
     def partition_for(self, transactional_id: str) -> int:
-        """Where the id lives. Raises KafkaError(NOT_COORDINATOR) while there is no topic."""
+        """The partition of an id. Raises KafkaError(NOT_COORDINATOR) until the topic exists."""
         partition = self._log.partition_for(transactional_id)
         if partition is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "there is no topic for the state of transactions yet")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "the topic __transaction_state does not exist yet")
         return partition
 
     def coordinator_epoch(self, transactional_id: str) -> int:
-        """The leader epoch of the id's partition: greater with every start, so that older markers are told apart."""
+        """The leader epoch of the id's partition: greater with every start, so that it fences older markers."""
         return self._log.leader_epoch(self.partition_for(transactional_id))
 
     def append(self, transactional_id: str, metadata: TransactionMetadata) -> ErrorCode | Pending[ErrorCode]:
-        """Write the state of an id down."""
+        """Append the state of an id."""
         partition = self._log.partition_for(transactional_id)
         if partition is None:
             return ErrorCode.NOT_COORDINATOR
         return self._append(partition, [(encode_key(transactional_id), encode_value(record_of(metadata)))])
 
     def append_tombstones(self, partition: int, transactional_ids: Iterable[str]) -> ErrorCode | Pending[ErrorCode]:
-        """Write down that these ids of one partition are no more."""
+        """Append the tombstones of these ids of one partition."""
         return self._append(partition, [(encode_key(each), None) for each in transactional_ids])
 
     def _append(self, partition: int, rows: list[tuple[bytes, bytes | None]]) -> ErrorCode | Pending[ErrorCode]:
@@ -86,13 +86,13 @@ class TransactionLog:
         return then(self._log.append(partition, build_batch(records)), coordinator_error)
 
     def load(self) -> dict[str, TransactionMetadata]:
-        """The newest state of every id there is. What cannot be read is told of, and passed over."""
+        """Return the newest state of every id. Log and skip unreadable partitions and records."""
         states: dict[str, TransactionMetadata] = {}
         for partition in self._log.partitions():
             try:
                 newest = self._newest(partition)
             except KafkaError as error:
-                logger.error("%s-%d cannot be read, its ids are not known: %s", self._log.topic, partition, error)
+                logger.error("cannot read %s-%d, its transactional ids are lost: %s", self._log.topic, partition, error)
                 continue
             for key, value in newest.items():
                 try:
@@ -100,11 +100,11 @@ class TransactionLog:
                     if value is not None:
                         states[transactional_id] = metadata_of(decode_value(value))
                 except KafkaError as error:
-                    logger.error("%s-%d holds a record that says nothing: %s", self._log.topic, partition, error)
+                    logger.error("%s-%d: skipped an unreadable record: %s", self._log.topic, partition, error)
         return states
 
     def _newest(self, partition: int) -> dict[bytes, bytes | None]:
-        """The last value of every key."""
+        """Return the last value of every key."""
         newest: dict[bytes, bytes | None] = {}
         for data, batch in self._log.read_batches(partition, self._load_bytes):
             if batch.is_control:
@@ -132,13 +132,13 @@ def record_of(metadata: TransactionMetadata) -> TransactionRecord:
 
 
 def metadata_of(record: TransactionRecord) -> TransactionMetadata:
-    """Raises KafkaError(CORRUPT_MESSAGE) for a state that is never written down."""
+    """Raises KafkaError(CORRUPT_MESSAGE) for a state that is never stored."""
     try:
         state = TransactionState(record.status)
     except ValueError:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a transaction in state {record.status}") from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"unknown transaction state {record.status}") from None
     if state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a transaction that was written down as {state.title}")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"stored transaction in state {state.title}")
     return TransactionMetadata(
         record.producer_id,
         record.producer_epoch,

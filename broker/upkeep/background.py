@@ -1,7 +1,7 @@
-"""Work that goes on beside the requests: an fsync in a thread, a request that a fault holds back.
+"""Work beside the requests: an fsync in a thread, a request that a fault holds back.
 
-Plain functions hand it over; one task runs each piece in a task of its own. What has not begun when the broker stops
-never does: its records were appended before, and closing the logs flushes them.
+Plain functions hand it over; each piece runs in a task of its own. Work that has not begun when the broker stops never
+does: its records are in the log, and closing the log flushes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class Cancellation:
-    """The source of a Pending that a task brings: abandoning it cancels the task."""
+    """The source of a Pending that a task resolves: abandoning it cancels the task."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -32,21 +32,21 @@ class Cancellation:
 
 
 class Background:
-    """Runs the work it is handed, while `run` runs."""
+    """Runs work in tasks, while `run` runs."""
 
     def __init__(self) -> None:
         self._hand_over, self._handed_over = trio.open_memory_channel[Work](math.inf)
 
     def start(self, work: Work) -> None:
-        """Have `work` done soon. The log gets an exception that it raises; other work goes on."""
+        """Run `work` soon. Its exception is logged; other work goes on."""
         self._hand_over.send_nowait(work)
 
     def promise(self, work: Callable[[], Awaitable[T]]) -> Pending[T]:
-        """Have `work` done soon; what it returns or raises is the Pending's. Abandoning that cancels it."""
+        """Run `work` soon; return a Pending of its result or exception. Abandoning the Pending cancels the work."""
         cancellation = Cancellation()
         pending: Pending[T] = Pending(cancellation)
 
-        async def bring() -> None:
+        async def run() -> None:
             with cancellation.scope:
                 try:
                     value = await work()
@@ -55,15 +55,15 @@ class Background:
                 else:
                     pending.resolve(value)
 
-        self.start(bring)
+        self.start(run)
         return pending
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
             async for work in self._handed_over:
-                nursery.start_soon(self._do, work)
+                nursery.start_soon(self._run, work)
 
-    async def _do(self, work: Work) -> None:
+    async def _run(self, work: Work) -> None:
         try:
             await work()
         except Exception:

@@ -1,7 +1,7 @@
-"""The task that has compacted topics compacted: one log after the other, the dirtiest first.
+"""The task that compacts the logs of compacted topics: one after the other, the dirtiest first.
 
-What `LogCleaning` yields runs in a thread, what changes a log runs here, on the loop. A log that went away or was
-truncated meanwhile is tried again later; one that cannot be compacted is left alone; the task goes on.
+The steps of `LogCleaning` run in a thread, changes of a log run on the loop. The task retries a log that was deleted or
+truncated during its compaction later, and leaves a log alone whose compaction failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    """The log cleaner: `run` in a task of its own, once."""
+    """The log cleaner: `run` it in a task of its own, once."""
 
     def __init__(self, config: KafkaConfig, log_manager: LogManager, clock: Clock) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class Compaction:
                     await trio.sleep(self._config.log_cleaner_backoff_ms / 1000)
 
     async def _stop_when_cancelled(self) -> None:
-        """A task that is cancelled waits for its thread: have that give up what it is at."""
+        """Stop the thread when the task is cancelled, since the task waits for it."""
         try:
             await trio.sleep_forever()
         finally:
@@ -81,7 +81,7 @@ class Compaction:
             logger.info("%s", error)
             return False
         except Exception as error:
-            if cleaning.is_log_changed:  # its files were renamed or cut under the thread's hands
+            if cleaning.is_log_changed:  # its files were renamed or truncated during the step
                 return False
             if isinstance(error, OSError):
                 raise
@@ -104,7 +104,7 @@ class Compaction:
 
 def _report(to_clean: LogToClean, stats: CleanerStats) -> None:
     logger.info(
-        "%s: compacted up to offset %s in %.1f s: %d bytes are %d now, %d keys, %d of %d records stay, %d had no key",
+        "%s: compacted to offset %s in %.1f s: from %d to %d bytes, %d keys, kept %d of %d records, %d without key",
         to_clean.log.topic_partition,
         to_clean.log.cleaned_offset,
         stats.seconds,

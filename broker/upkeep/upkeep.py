@@ -1,7 +1,7 @@
-"""What is done again and again while nobody asks: retention, flushing, checkpoints, giving back what is not needed.
+"""Periodic work on the logs: retention, flushing, checkpoints, removing deleted files, releasing idle maps.
 
-An action runs on the loop, where logs may be changed, and is short. What takes the disk's time it returns: that is
-called in a thread. An OSError of either may take the log directory offline (`LogManager.on_storage_error`).
+An action runs on the loop, where it may change logs, and is short. It returns work for the disk, which runs in a
+thread. An OSError of either may take the log directory offline (`LogManager.on_storage_error`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import KafkaError
 from minibroker.storage.data_dir.log_manager import LogManager
 
-# Kafka fsyncs a segment in the background when it is rolled; here a look each second finds it.
+# Kafka fsyncs a rolled segment in the background at once; here a check each second finds it.
 ROLLED_FLUSH_INTERVAL_MS = 1000
 IDLE_MAPS_INTERVAL_MS = 60_000
 
@@ -25,7 +25,7 @@ Action = Callable[[], Work | None]
 
 
 class Upkeep:
-    """Looks after the logs, and does what it is given by `every`, while `run` runs."""
+    """Maintains the logs, and runs the actions added by `every`, while `run` runs."""
 
     def __init__(self, config: KafkaConfig, log_manager: LogManager, clock: Clock) -> None:
         self._logs = log_manager
@@ -41,7 +41,7 @@ class Upkeep:
         ]
 
     def every(self, interval_ms: int, action: Action) -> None:
-        """Have `action` done too, from the next `run` on."""
+        """Add an action, from the next `run` on."""
         self._actions.append((interval_ms, action))
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class Upkeep:
             except OSError as error:
                 self._logs.on_storage_error(error)
             except KafkaError:
-                if not self._logs.is_offline:  # else: it became so while this was done
+                if not self._logs.is_offline:  # else the directory went offline during the action
                     raise
 
     def _delete_old_segments(self) -> None:

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: what is asked of brokers and replicas."""
+"""DescribeCluster, DescribeLogDirs, ElectLeaders and the like: the APIs about brokers and replicas."""
 
 from __future__ import annotations
 

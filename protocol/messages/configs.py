@@ -55,7 +55,7 @@ AlterConfigsRequest = versions("AlterConfigsRequest", 0, 2,
     "resources" / array(
         "resource_type" / ResourceType8,
         "resource_name" / ResourceName,
-        "configs" / array(                                     # all there shall be: what is not named is unset
+        "configs" / array(                                     # the new configs; all others are unset
             "name" / String,
             "value" / NullableString)),
     "validate_only" / Boolean,

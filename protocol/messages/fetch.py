@@ -1,4 +1,4 @@
-"""Fetch, ListOffsets and OffsetForLeaderEpoch: what is read, and from where."""
+"""Fetch, ListOffsets and OffsetForLeaderEpoch: reading records, and finding offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FetchRequest = versions("FetchRequest", 0, 12,
         "topic" / TopicName,
         "partitions" / array(
             "partition" / PartitionIndex,
-            "current_leader_epoch" / Int32sb @ since(9, default=-1),  # as the client knows it; -1: it does not
+            "current_leader_epoch" / Int32sb @ since(9, default=-1),  # that the client knows; -1 for none
             "fetch_offset" / Int64sb,
             "last_fetched_epoch" / Int32sb @ since(12, default=-1),  # of the record before the fetch offset
             "log_start_offset" / Int64sb @ since(5, default=-1),  # a follower's own
@@ -58,7 +58,7 @@ FetchResponse = versions("FetchResponse", 0, 12,
                 "first_offset" / Int64sb) @ since(4, default=None),
             "preferred_read_replica" / Int32sb @ since(11, default=-1),
             "records" / Records @ default(b""),
-            "diverging_epoch" / row(                           # where the reader's log and this one part
+            "diverging_epoch" / row(                           # where the reader's log diverges from this one
                 "epoch" / Int32sb,
                 "end_offset" / Int64sb) @ tagged(0, since=12))),
     flexible=12,
@@ -98,7 +98,7 @@ OffsetForLeaderEpochRequest = versions("OffsetForLeaderEpochRequest", 0, 4,
         "partitions" / array(
             "partition" / PartitionIndex,
             "current_leader_epoch" / Int32sb @ since(2, default=-1),
-            "leader_epoch" / Int32sb)),                        # the one whose end is asked for
+            "leader_epoch" / Int32sb)),                        # find the end of this one
     flexible=4,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Groups: where their coordinator is, joining and leaving, their offsets, and what an administrator asks of them."""
+"""The APIs of groups: their coordinator, membership, committed offsets, and administration."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ JoinGroupRequest = versions("JoinGroupRequest", 0, 7,
     "member_id" / String,                                      # empty: not a member yet
     "group_instance_id" / NullableString @ since(5),
     "protocol_type" / String,
-    "protocols" / array(                                       # the one the member likes best comes first
+    "protocols" / array(                                       # in the member's order of preference
         "name" / String,
         "metadata" / Bytes),
     flexible=6,
@@ -65,7 +65,7 @@ JoinGroupResponse = versions("JoinGroupResponse", 0, 7,
     "protocol_name" / NullableString @ default(""),            # null only from v7
     "leader" / String,
     "member_id" / String,
-    "members" / array(                                         # only the leader is told them
+    "members" / array(                                         # only for the leader
         "member_id" / String,
         "group_instance_id" / NullableString @ since(5),
         "metadata" / Bytes),
@@ -79,7 +79,7 @@ SyncGroupRequest = versions("SyncGroupRequest", 0, 5,
     "group_instance_id" / NullableString @ since(3),
     "protocol_type" / NullableString @ since(5),
     "protocol_name" / NullableString @ since(5),
-    "assignments" / array(                                     # only the leader gives them
+    "assignments" / array(                                     # only from the leader
         "member_id" / String,
         "assignment" / Bytes),
     flexible=4,
@@ -129,7 +129,7 @@ LeaveGroupResponse = versions("LeaveGroupResponse", 0, 4,
 
 OffsetCommitRequest = versions("OffsetCommitRequest", 0, 8,
     "group_id" / GroupId,
-    "generation_id" / Int32sb @ since(1, default=-1),          # -1: not a member, offsets are all it keeps here
+    "generation_id" / Int32sb @ since(1, default=-1),          # -1: not a member, it only commits offsets
     "member_id" / String @ since(1),
     "group_instance_id" / NullableString @ since(7),
     "retention_time_ms" / Int64sb @ since(2, until=4, default=-1),
@@ -247,7 +247,7 @@ OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
             "error_code" / ErrorCode16)),
 )  # fmt: skip
 
-# What a consumer gives as metadata of its protocols: later versions have more behind it.
+# The metadata of a consumer's protocols: later versions have more fields after these.
 ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
     "version" / Int16sb,
     "topics" / array_of(TopicName),

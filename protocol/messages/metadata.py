@@ -1,4 +1,4 @@
-"""ApiVersions and Metadata: how a client finds its way."""
+"""ApiVersions and Metadata: the APIs of a broker, and the brokers, topics and leaders of the cluster."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MetadataResponse = versions("MetadataResponse", 0, 12,
     "controller_id" / Int32sb @ since(1, default=-1),
     "topics" / array(
         "error_code" / ErrorCode16,
-        "name" / NullableTopicName @ null_since(12),           # where an id is not known
+        "name" / NullableTopicName @ null_since(12),           # for an unknown id
         "topic_id" / TopicId @ since(10),
         "is_internal" / Boolean @ since(1, default=False),
         "partitions" / array(

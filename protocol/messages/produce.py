@@ -1,4 +1,4 @@
-"""Produce: what is written."""
+"""Produce: appending records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: what an administrator asks of topics."""
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: topic administration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
     flexible=5,
 )  # fmt: skip
 
-# Tag 0 of a topic, topic_config_error_code, is never written: its default, no error, is true here.
+# Tag 0 of a topic, topic_config_error_code, is never written: its default, no error, is always right.
 CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
@@ -66,7 +66,7 @@ DeleteTopicsRequest = versions("DeleteTopicsRequest", 0, 6,
 DeleteTopicsResponse = versions("DeleteTopicsResponse", 0, 6,
     "throttle_time_ms" / Int32sb @ since(1, default=0),
     "topics" / array(
-        "name" / NullableTopicName @ null_since(6),            # of an id that is not known
+        "name" / NullableTopicName @ null_since(6),            # for an unknown id
         "topic_id" / TopicId @ since(6),
         "error_code" / ErrorCode16,
         "error_message" / ErrorMessage @ since(5, default=None)),
@@ -76,7 +76,7 @@ DeleteTopicsResponse = versions("DeleteTopicsResponse", 0, 6,
 CreatePartitionsRequest = versions("CreatePartitionsRequest", 0, 3,
     "topics" / array(
         "name" / TopicName,
-        "count" / Int32sb,                                     # how many there shall be then, the old ones included
+        "count" / Int32sb,                                     # the new number of partitions, the old ones included
         "assignments" / nullable_array(                        # of the new ones only; null leaves it to the broker
             "broker_ids" / array_of(Int32sb))),
     "timeout_ms" / Int32sb,

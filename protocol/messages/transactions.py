@@ -1,4 +1,4 @@
-"""What makes writing exactly-once: a producer's identity, its transactions, and what is known of both.
+"""The APIs of exactly-once producers: their identities, their transactions, and the state of both.
 
 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers; DescribeProducers,
 DescribeTransactions, ListTransactions.
@@ -27,7 +27,7 @@ from minibroker.protocol.schema import array, array_of, default, since, versions
 InitProducerIdRequest = versions("InitProducerIdRequest", 0, 4,
     "transactional_id" / NullableTransactionalId,
     "transaction_timeout_ms" / Int32sb,
-    "producer_id" / ProducerId @ since(3, default=-1),         # of a producer that wants to go on after an error
+    "producer_id" / ProducerId @ since(3, default=-1),         # of a producer that goes on after an error
     "producer_epoch" / Int16sb @ since(3, default=-1),
     flexible=2,
 )  # fmt: skip

@@ -97,7 +97,7 @@ async def test_lines_may_come_in_pieces_or_together_and_are_answered_in_order(
         (b"[]", "a call is"),
         (b'{"call": 3}', "a call is"),
         (b'{"call": "echo", "arguments": []}', "a call is"),
-        (b'{"call": "ecco"}', "there is no call 'ecco'; there are echo, refuse"),
+        (b'{"call": "ecco"}', "unknown call 'ecco'; this broker has echo, refuse"),
         (b'{"call": "echo"}', "missing a required argument: 'text'"),
         (b'{"call": "echo", "arguments": {"text": 1, "loud": 1}}', "unexpected keyword argument 'loud'"),
         (b'{"call": "refuse"}', "not today"),
@@ -195,12 +195,12 @@ def test_the_socket_of_a_broker_that_runs_is_left_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("x" * 200, "too long"), ("nowhere/control", "No such file"), ("file", "no socket")]
+    ("name", "reason"), [("x" * 200, "too long"), ("nowhere/control", "No such file"), ("file", "not a socket")]
 )
 def test_a_socket_that_cannot_be_made_is_told_in_one_line(path: Path, name: str, reason: str) -> None:
     (path.parent / "file").write_text("kept")
 
-    with pytest.raises(ControlError, match=rf"^cannot make the control socket .*{reason}[^\n]*$"):
+    with pytest.raises(ControlError, match=rf"^cannot create the control socket .*{reason}[^\n]*$"):
         ControlServer(path.parent / name)
 
     assert (path.parent / "file").read_text() == "kept"

@@ -96,6 +96,11 @@ def test_a_change_that_is_not_allowed_is_refused_in_kafkas_words(changes: dict[s
     assert config.given == {}
 
 
+@pytest.mark.parametrize("count", ["4", "16"])
+def test_threads_may_become_half_or_double_as_many(count: str) -> None:
+    DynamicConfig(KafkaConfig({})).changed("0", {"num.io.threads": count})
+
+
 @pytest.mark.parametrize("name", ["advertised.listeners", "listener.name.x.ssl.keystore.location"])
 def test_what_belongs_to_one_broker_is_refused_for_all(name: str) -> None:
     with pytest.raises(InvalidDynamicConfig) as raised:

@@ -34,7 +34,7 @@ def test_listeners(given: dict[str, str], addresses: list[tuple[str, int]]) -> N
 @pytest.mark.parametrize(
     ("listeners", "message"),
     [
-        ("", "at least one listener"),
+        ("", "no listener is given"),
         ("foo", "Unable to parse foo to a broker endpoint"),
         ("PLAINTEXT://h:65536", "Unable to parse"),
         ("FOO://h:1", "No security protocol defined for listener FOO"),

@@ -244,7 +244,7 @@ async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -
     broker = make_broker(profile=profile_of("0.10"))
     faulty = Faulty(broker)
 
-    with pytest.raises(ValueError, match=r"Apache Kafka 0\.10\.2\.2, as which this broker acts, has no KAFKA_STORAGE"):
+    with pytest.raises(ValueError, match=r"Apache Kafka 0\.10\.2\.2, which this broker acts as, has no KAFKA_STORAGE"):
         faulty.add("error", error="KAFKA_STORAGE_ERROR", api="produce")
     with pytest.raises(ValueError, match="this broker offers no API 'delete_groups'"):
         faulty.add("delay", seconds=1, api="delete_groups")

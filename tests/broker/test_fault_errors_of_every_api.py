@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.faults.rows import ROWS, asked_rows
+from minibroker.broker.faults.rows import ROWS, requested_rows
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field
@@ -82,7 +82,7 @@ async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: Ap
 def body_naming(key: ApiKey, version: int, names: list[str]) -> Any:
     """A sample of a request, for these topics."""
     body = sample_body(key, version)
-    field = asked_rows(key, version).field
+    field = requested_rows(key, version).field
     sample = getattr(body, field)[0]
     if isinstance(sample, str):
         return body._replace(**{field: names})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.config.profiles import EVERYTHING, profile_of
-from minibroker.broker.faults.fault import Asked, Fault, When
+from minibroker.broker.faults.fault import Fault, RequestFacts, When
 from minibroker.broker.faults.parsing import FaultParser
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -17,8 +17,8 @@ def parsed(kind: str, **arguments: Any) -> Fault:
     return FaultParser(API_TABLE, EVERYTHING).fault(1, kind, arguments)
 
 
-def asked(api: ApiKey = ApiKey.PRODUCE, **facts: Any) -> Asked:
-    return Asked(
+def asked(api: ApiKey = ApiKey.PRODUCE, **facts: Any) -> RequestFacts:
+    return RequestFacts(
         api,
         facts.get("connection", 1),
         facts.get("address", "127.0.0.1:50000"),
@@ -114,10 +114,10 @@ def test_a_fault_says_what_it_does_in_words() -> None:
     [
         ("explode", {}, "kind is one of error, delay, disconnect, torn_frame, wrong_crc, slow, not 'explode'"),
         ("error", {"error": "NOT_LEADER", "api": "fetch"}, "did you mean .*NOT_LEADER_FOR_PARTITION"),
-        ("error", {"error": "xyz", "api": "fetch"}, "no error 'xyz'; there are BROKER_NOT_AVAILABLE, CLUSTER_"),
-        ("error", {"error": "NONE", "api": "fetch"}, "there is no error 'NONE'"),
-        ("error", {"error": 6, "api": "fetch"}, "there is no error 6"),
-        ("error", {"error": "NOT_COORDINATOR"}, "error needs an api, such as api='produce'; there are add_offsets"),
+        ("error", {"error": "xyz", "api": "fetch"}, "unknown error 'xyz'; known: BROKER_NOT_AVAILABLE, CLUSTER_"),
+        ("error", {"error": "NONE", "api": "fetch"}, "unknown error 'NONE'"),
+        ("error", {"error": 6, "api": "fetch"}, "unknown error 6"),
+        ("error", {"error": "NOT_COORDINATOR"}, "error needs an api, such as api='produce'; this broker offers add"),
         ("delay", {"seconds": 1, "api": "prodcue"}, "no API 'prodcue'; it offers add_offsets_to_txn, .*produce"),
         ("delay", {"seconds": 1, "api": 0}, "api is a name or a list of names, not 0"),
         ("delay", {"seconds": 1, "api": [3]}, r"api is a name or a list of names, not \[3\]"),
@@ -152,5 +152,5 @@ def test_a_release_is_asked_for_nothing_it_has_not() -> None:
 
     with pytest.raises(ValueError, match=r"it offers produce$"):
         book.fault(1, "delay", {"seconds": 1, "api": "fetch"})
-    with pytest.raises(ValueError, match=r"0\.11\.0\.3, as which this broker acts, has no UNKNOWN_PRODUCER_ID"):
+    with pytest.raises(ValueError, match=r"0\.11\.0\.3, which this broker acts as, has no UNKNOWN_PRODUCER_ID"):
         book.fault(1, "error", {"error": "UNKNOWN_PRODUCER_ID", "api": "produce"})

@@ -221,12 +221,12 @@ async def test_there_is_an_end_to_how_many_faults_can_be(faulty: Faulty) -> None
     for _ in range(1000):
         faulty.add("delay", seconds=1)
 
-    with pytest.raises(ValueError, match="there are 1000 faults; lift some"):
+    with pytest.raises(ValueError, match="1000 faults are active; lift some"):
         faulty.add("delay", seconds=1)
 
 
 async def test_a_fault_of_the_process_before_is_lifted_already(faulty: Faulty) -> None:
     faulty.injector.lift(3)
 
-    with pytest.raises(ValueError, match="there is no fault 3: faults go with the broker's process"):
+    with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)

@@ -347,6 +347,19 @@ async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_n
     assert (await consume(second, "t", 0)).high_watermark == 2
 
 
+async def test_row_59_a_produce_waits_for_its_last_record(
+    broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    await assign(broker, "t", [0, 1])
+    await broker.produce("t", [b"a"])
+    await follow(broker, "t", 1)
+    producing = await park(nursery, broker.produce, "t", [b"b"], acks=-1)
+
+    await follow(broker, "t", 2)
+
+    assert (await producing.seen()).error_code == ErrorCode.NONE
+
+
 async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(
     broker: InMemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

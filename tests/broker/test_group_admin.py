@@ -83,6 +83,12 @@ async def test_only_an_empty_group_can_be_deleted(client: GroupClient) -> None:
     assert (await client.describe()).group_state == "Dead"
 
 
+async def test_a_group_that_rebalances_cannot_be_deleted(client: GroupClient) -> None:
+    await client.join()
+
+    assert await delete(client, "group") == [("group", ErrorCode.NON_EMPTY_GROUP)]
+
+
 async def test_a_deleted_group_stays_deleted_after_a_restart(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
     first = make_broker(**SETTINGS)
     await first.create_topic("a")

@@ -260,6 +260,7 @@ async def test_who_waits_for_an_assignment_is_told_of_the_next_rebalance(client:
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
         ({"protocol_type": "connect", "version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_name": "roundrobin", "version": 5}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -289,6 +290,7 @@ async def test_v5_tells_the_protocol_again(client: GroupClient) -> None:
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"group_id": "other"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
         ({"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
     ],
 )

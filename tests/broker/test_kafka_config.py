@@ -127,7 +127,7 @@ def test_all_that_is_wrong_is_reported_at_once() -> None:
         "Unable to parse nonsense to a broker endpoint, NAME",
         "No security protocol defined for listener FOO (advertised.listeners=FOO",
         "b is not a number of connections (max.connections.per.ip.overrides=a",
-        "log.dirs names 2 directories; this broker keeps one (log.dirs=/one,/two)",
+        "log.dirs names 2 directories; this broker uses one (log.dirs=/one,/two)",
     ]
 
 
@@ -135,8 +135,8 @@ def test_what_has_no_effect_is_known_of_wrong_settings_too() -> None:
     with pytest.raises(ConfigError) as caught:
         KafkaConfig({"num.partitions": "0", "foo.bar": "1", "zookeeper.connect": "there:2181"})
 
-    assert caught.value.warnings == ["foo.bar is no setting of Kafka 2.0"]
-    assert caught.value.notes == ["zookeeper.connect: no effect, there is no ZooKeeper here"]
+    assert caught.value.warnings == ["foo.bar is not a setting of Kafka 2.0"]
+    assert caught.value.notes == ["zookeeper.connect: no effect, this broker needs no ZooKeeper"]
 
 
 def test_a_message_says_what_is_allowed() -> None:
@@ -241,7 +241,7 @@ def test_broker_settings_become_the_defaults_of_topics() -> None:
 def test_log_dirs_wins_over_log_dir_and_is_one() -> None:
     assert KafkaConfig({"log.dir": "/x"}).log_dir == Path("/x")
     assert KafkaConfig({"log.dir": "/x", "log.dirs": "/y"}).log_dir == Path("/y")
-    assert "this broker keeps one" in error_of(log_dirs="/a,/b")
+    assert "this broker uses one" in error_of(log_dirs="/a,/b")
 
 
 def test_a_broker_without_id_is_broker_0() -> None:
@@ -260,16 +260,16 @@ def test_known_settings_without_effect_are_noted_and_unknown_ones_warned_of() ->
         {"num.partition": "server.properties line 9"},
     )
 
-    assert config.notes[0] == "zookeeper.connect, zookeeper.set.acl: no effect, there is no ZooKeeper here"
+    assert config.notes[0] == "zookeeper.connect, zookeeper.set.acl: no effect, this broker needs no ZooKeeper"
     assert config.notes[1].startswith("num.io.threads: no effect, ")
     assert config.warnings == [
-        "num.partition is no setting of Kafka 2.0 (server.properties line 9); did you mean num.partitions?"
+        "num.partition is not a setting of Kafka 2.0 (server.properties line 9); did you mean num.partitions?"
     ]
 
 
 def test_a_topic_setting_given_to_the_broker_is_pointed_to_its_name() -> None:
     assert KafkaConfig({"retention.ms": "1"}).warnings == [
-        "retention.ms is no setting of Kafka 2.0; did you mean log.retention.ms?"
+        "retention.ms is not a setting of Kafka 2.0; did you mean log.retention.ms?"
     ]
 
 
@@ -330,7 +330,7 @@ def test_a_key_that_stands_twice_is_warned_of(tmp_path: Path, caplog: pytest.Log
     assert config.broker_id == 2
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("WARNING", "broker.id is set twice: s.properties line 1 and s.properties line 2; the last counts"),
-        ("INFO", "zookeeper.connect: no effect, there is no ZooKeeper here"),
+        ("INFO", "zookeeper.connect: no effect, this broker needs no ZooKeeper"),
     ]
 
 
@@ -342,8 +342,8 @@ def test_files_in_utf_8_and_in_latin_1_are_read(tmp_path: Path, text: str) -> No
 @pytest.mark.parametrize(
     ("assignments", "listen", "message"),
     [
-        (["num.partitions"], None, "--set num.partitions: it takes KEY=VALUE"),
-        (["=1"], None, "--set =1: it takes KEY=VALUE"),
+        (["num.partitions"], None, "--set num.partitions is not KEY=VALUE"),
+        (["=1"], None, "--set =1 is not KEY=VALUE"),
         ([], "nonsense", "Unable to parse PLAINTEXT://nonsense .*in --listen"),
     ],
 )

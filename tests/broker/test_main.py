@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.broker.__main__ import STOP_SIGNALS, StartFailed, banner, listen_on, prepare_ready_file, run
+from minibroker.broker.__main__ import (
+    STOP_SIGNALS,
+    StartFailed,
+    banner,
+    listen_on,
+    parse_arguments,
+    prepare_ready_file,
+    run,
+)
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.serve_options import ServeOptions
 
@@ -145,7 +153,7 @@ def test_a_control_socket_that_cannot_be_made_is_told_in_one_line(
 
     (line,) = said.splitlines()
     assert process.returncode == 1
-    assert line.startswith(f"minibroker: cannot make the control socket {tmp_path / name}: ")
+    assert line.startswith(f"minibroker: cannot create the control socket {tmp_path / name}: ")
     assert reason in line and line.endswith("; name another with --control PATH")
 
 
@@ -282,3 +290,14 @@ def test_a_ready_file_that_cannot_be_made_is_refused(tmp_path: Path, name: str) 
 )
 def test_the_banner_names_an_address_one_can_connect_to(host: str, bootstrap: str) -> None:
     assert f"bootstrap.servers   {bootstrap}\n" in banner(host, 9092, Path("/data"))
+
+
+@pytest.mark.parametrize(("port", "is_one"), [("0", True), ("65535", True), ("65536", False), ("x", False)])
+def test_an_address_to_listen_on_has_a_port_that_there_is(port: str, is_one: bool) -> None:
+    arguments = ["--listen", f"127.0.0.1:{port}"]
+
+    if is_one:
+        assert parse_arguments(arguments).listen == arguments[1]
+    else:
+        with pytest.raises(SystemExit):
+            parse_arguments(arguments)

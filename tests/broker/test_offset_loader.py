@@ -223,7 +223,7 @@ def test_records_of_unknown_versions_are_passed_over_in_one_line(caplog: pytest.
     assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5))}
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.getMessage() == (
-        "__consumer_offsets-0: passed over 4 records that cannot be read, "
+        "__consumer_offsets-0: skipped 4 unreadable records, "
         "the first at offset 1: unknown version 9 of OffsetCommitKey"
     )
 
@@ -236,7 +236,7 @@ def test_a_batch_that_cannot_be_read_hides_no_other(caplog: pytest.LogCaptureFix
     groups = loaded_from(batches)
 
     assert {each.partition for each in groups[GROUP].offsets.committed} == {0, 2}
-    assert "passed over 1 records" in caplog.text
+    assert "skipped 1 unreadable record," in caplog.text
 
 
 def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCaptureFixture) -> None:

@@ -196,7 +196,7 @@ def test_a_setting_that_came_after_the_release_has_no_effect_and_a_warning() -> 
     config = KafkaConfig({name: "777"}, profile=profile_of("0.10"))
 
     assert config.group_initial_rebalance_delay_ms == 0
-    assert config.warnings == [f"{name} is no setting of Kafka 0.10, which this broker acts as"]
+    assert config.warnings == [f"{name} is not a setting of Kafka 0.10, which this broker acts as"]
 
 
 def test_a_default_of_the_release_is_overruled_as_any_other() -> None:

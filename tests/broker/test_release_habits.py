@@ -29,7 +29,7 @@ from tests.broker.releases import BROKER, PROFILES, TOPIC, create
     ],
 )
 def test_a_code_that_came_after_the_release_is_said_otherwise(name: str, code: ErrorCode, said: ErrorCode) -> None:
-    assert profile_of(name).error_said(code) == said
+    assert profile_of(name).error_code_for(code) == said
 
 
 @pytest.mark.parametrize(

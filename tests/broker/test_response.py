@@ -136,7 +136,7 @@ async def test_a_file_shorter_than_its_slice_is_an_error_not_a_silence(
     server, _ = pair
     chunk = FileSlice(records_file, records_file.size_bytes - 10_000, 20_000)
 
-    with pytest.raises(OSError, match="log file ended"):
+    with pytest.raises(OSError, match="the log file ends at"):
         await send_chunks(server, [b"head", chunk])
 
 
@@ -235,6 +235,26 @@ async def test_a_full_socket_loses_nothing_of_what_could_not_be_sent_at_once(
         nursery.start_soon(send)
         received = await read_all(client)
     assert received[filler:] == b"head" + records_file.read(10, 100_000)
+
+
+async def test_a_head_that_the_socket_takes_in_part_arrives_whole(
+    pair: tuple[socket.socket, socket.socket], records_file: RecordsFile
+) -> None:
+    server, client = pair
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    head = os.urandom(4 * 1024 * 1024)
+
+    left = send_now(server, [head, FileSlice(records_file, 10, 100_000)])
+
+    async def send() -> None:
+        await send_chunks(server, left)
+        server.shutdown(socket.SHUT_WR)
+
+    assert len(left) == 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        received = await read_all(client)
+    assert received == head + records_file.read(10, 100_000)
 
 
 async def test_records_to_convert_are_left_for_the_task(

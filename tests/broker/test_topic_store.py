@@ -64,5 +64,5 @@ def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: st
     document["topics"]["t"]["topic_id"] = topic_id
     (tmp_path / FILE_NAME).write_text(json.dumps(document))
 
-    with pytest.raises(TopicStoreError, match="cannot be read"):
+    with pytest.raises(TopicStoreError, match="cannot read"):
         loaded(tmp_path)

@@ -35,6 +35,10 @@ async def test_illegal_names_are_refused(broker: InMemoryBroker, name: str) -> N
     assert (await create(broker, name)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+async def test_the_longest_legal_name_is_taken(broker: InMemoryBroker) -> None:
+    assert (await create(broker, "x" * 249)).error_code == ErrorCode.NONE
+
+
 async def test_a_name_that_collides_in_metrics_is_refused(broker: InMemoryBroker) -> None:
     await create(broker, "a.b")
 

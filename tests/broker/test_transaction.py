@@ -80,7 +80,7 @@ def test_a_change_that_was_not_written_down_is_as_if_it_never_was() -> None:
     before = transaction.metadata
 
     transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=True, now_ms=NOW_MS)
-    transaction.give_up()
+    transaction.discard_pending()
 
     assert transaction.metadata == before
     assert transaction.prepare_end(ProducerIdentity(PID, 3), is_commit=False, now_ms=NOW_MS) is not None
@@ -281,7 +281,7 @@ def test_fencing_aborts_under_a_greater_epoch() -> None:
 def test_a_fence_that_was_not_written_down_shuts_out_at_once_and_raises_the_epoch_once() -> None:
     transaction = transaction_in(ONGOING)
     transaction.prepare_fence(NOW_MS)
-    transaction.give_up()
+    transaction.discard_pending()
 
     assert (transaction.state, transaction.metadata.producer_epoch) == (ONGOING, 4)
     assert transaction.prepare_fence(NOW_MS).producer_epoch == 4

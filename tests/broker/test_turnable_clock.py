@@ -16,7 +16,7 @@ from minibroker.broker.control.turnable_clock import (
     TURNED_SECONDS_MAX,
     ClockTurner,
     TurnableClock,
-    check_turn,
+    check_advance,
 )
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.purgatory.timing_wheel import TimerTask
@@ -225,11 +225,11 @@ def test_of_two_turns_the_second_begins_when_the_first_is_done(turned: Turned) -
     ("seconds", "reason"),
     [
         (-1, "forward only"),
-        (float("nan"), "no number"),
+        (float("nan"), "not a number"),
         (float("inf"), "too far"),
-        (True, "no number"),
-        ("30", "no number"),
-        (None, "no number"),
+        (True, "not a number"),
+        ("30", "not a number"),
+        (None, "not a number"),
         (TURNED_SECONDS_MAX, "too far"),
         (10**400, "too far"),
     ],
@@ -237,4 +237,4 @@ def test_of_two_turns_the_second_begins_when_the_first_is_done(turned: Turned) -
 )
 def test_what_is_no_time_to_turn_by_is_refused(seconds: float, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        check_turn(seconds, turned_seconds=1.0)
+        check_advance(seconds, turned_seconds=1.0)

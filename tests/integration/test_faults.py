@@ -174,7 +174,7 @@ def test_faults_go_with_the_process(broker: Broker) -> None:
         own.start()
 
         assert own.faults.active() == []
-        with pytest.raises(BrokerError, match="faults go with the broker's process"):
+        with pytest.raises(BrokerError, match="faults end with the broker's process"):
             _ = fault.count
 
 

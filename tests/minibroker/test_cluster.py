@@ -14,7 +14,8 @@ import pytest
 
 from minibroker.cli.address import Address, parse_address
 from minibroker.cli.app import main
-from minibroker.cli.cluster import error_name, errors, explained
+from minibroker.cli.cluster import error_name, errors, explained, first_reachable
+from minibroker.cli.options import parse_bootstrap
 
 CORRELATION_ID = b"\xff\xff\xff\xff"
 TOLD_WITHIN_SECONDS = 20.0  # on a busy machine; 3 s on a quiet one
@@ -40,6 +41,16 @@ def test_a_broker_that_is_not_there_is_told_with_how_to_start_one(capsys: pytest
 
     assert address in line
     assert "minibroker serve" in line
+
+
+def test_the_first_broker_that_answers_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        there, absent = (each.getsockname()[1] for each in (server, taken))
+
+        for ports in ((there, absent), (absent, there)):
+            named = parse_bootstrap(",".join(f"127.0.0.1:{port}" for port in ports))
+            assert first_reachable(named.addresses) == Address("127.0.0.1", there)
 
 
 @pytest.mark.slow

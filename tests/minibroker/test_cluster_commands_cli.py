@@ -107,7 +107,7 @@ def test_lint_tells_names_nobody_knows_and_settings_without_effect(
     assert main(["config", "lint", str(properties)]) == 0
 
     out = capsys.readouterr().out
-    assert "warning: log.retention.mss is no setting of Kafka 2.0 (server.properties line 2)" in out
+    assert "warning: log.retention.mss is not a setting of Kafka 2.0 (server.properties line 2)" in out
     assert "note: num.io.threads: no effect" in out
     assert out.endswith("server.properties: valid, 1 warning\n")
     assert main(["config", "lint", str(properties), "--strict"]) == 1

@@ -30,7 +30,9 @@ def test_a_position_is_read_as_kcat_and_rpk_write_it(text: str, position: Positi
     assert parse_position(position) == position
 
 
-@pytest.mark.parametrize("text", ["", "soon", "4.2", "--5", "@", "@yesterday", "@1950-01-01T00:00:00Z", "9" * 30, "٤"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "4.2", "--5", "@", "@yesterday", "@1950-01-01T00:00:00Z", str(2**63), "٤"]
+)
 def test_anything_else_is_refused_with_what_there_is(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="beginning, end, an offset"):
         parse_position(text)

@@ -116,7 +116,7 @@ def test_settings_are_the_brokers_by_their_names() -> None:
     with Broker(settings={"num.partitions": 5, "auto.create.topics.enable": False, "made.up": "x"}) as broker:
         log = broker.last_log_lines()
 
-    assert "made.up is no setting of Kafka 2.0" in log
+    assert "made.up is not a setting of Kafka 2.0" in log
     assert "auto.create" not in log
 
 
@@ -285,7 +285,7 @@ def test_its_environment_is_the_images_and_not_that_of_this_process(monkeypatch:
         broker.create_topic("of-the-default")
 
         assert partitions_of(broker) == {"of-the-default": 1}
-        assert "made.up is no setting of Kafka 2.0 (KAFKA_MADE_UP)" in broker.last_log_lines()
+        assert "made.up is not a setting of Kafka 2.0 (KAFKA_MADE_UP)" in broker.last_log_lines()
 
 
 def test_a_topic_is_created_with_partitions_and_configs_and_only_once() -> None:

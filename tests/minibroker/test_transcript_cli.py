@@ -37,12 +37,12 @@ def test_brief_is_a_line_for_each_exchange(conversation: Conversation, screen: S
 @pytest.mark.parametrize(
     ("arguments", "correlation_ids"),
     [
-        (["--api", "heartbeat"], [2, 3]),
-        (["--api", "PRODUCE", "--api", "12"], [1, 2, 3]),
+        (["--api", "heartbeat"], [2, 3, 4]),
+        (["--api", "PRODUCE", "--api", "12"], [1, 2, 3, 4]),
         (["--client-id", "other"], [3]),
         (["--connection", "2"], [3]),
         (["--topic", "flights"], [1]),
-        (["--errors"], [2]),
+        (["--errors"], [2, 4]),
         (["-n", "2"], [1, 2]),
     ],
 )
@@ -55,6 +55,8 @@ def test_only_what_is_asked_for_is_shown(
     conversation.tell(Kind.OPENED, "127.0.0.1:50001", connection=2)
     beat = conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT, connection=2, client_id="other")
     conversation.answer(beat, HeartbeatResponse(), connection=2)
+    conversation.ask(ApiKey.HEARTBEAT, 3, HEARTBEAT)
+    conversation.tell(Kind.REFUSED, "a reason")
 
     rows = screen.rows(conversation, *arguments)
 

@@ -254,8 +254,16 @@ def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
 
 @pytest.mark.parametrize(
     "tags",
-    ["01 00 05 00", "02 00 00", "ff ff ff ff 07", "01 00 ff ff ff ff 07", "ff ff ff ff ff 01", "80"],
-    ids=["size", "count", "many", "large", "too long a varint", "cut varint"],
+    [
+        "01 00 05 00",
+        "02 00 00",
+        "ff ff ff ff 07",
+        "01 00 ff ff ff ff 07",
+        "ff ff ff ff ff 01",
+        "80 80 80 80 80 00",
+        "80",
+    ],
+    ids=["size", "count", "many", "large", "too long a varint", "a varint of six bytes", "cut varint"],
 )
 def test_tagged_fields_that_lie_are_refused(tags: str) -> None:
     with pytest.raises(KafkaProtocolError):

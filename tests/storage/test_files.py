@@ -123,6 +123,7 @@ BROKEN = [
     b"0\n1\na zero 1\n",
     b"0\n1\na 0 \xff\n",
     b"0\nx\n",
+    b"0\n1\na 0 12",  # of 123
 ]
 
 

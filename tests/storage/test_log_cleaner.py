@@ -216,6 +216,18 @@ class TestTombstones:
 
         assert log.segments.first.last_modified_ms == age
 
+    def test_segments_that_become_one_are_as_old_as_the_youngest(self, log: Log) -> None:
+        for number in range(2):
+            put(log, ("a", str(number)))
+            roll(log)
+        age_segments(log, DAY_MS)
+        log.segments.first.last_modified_ms -= DAY_MS
+        youngest = log.segments.segments[1].last_modified_ms
+
+        clean(log)
+
+        assert log.segments.first.last_modified_ms == youngest
+
     def test_a_tombstone_in_what_is_not_compacted_yet_stays(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(delete_retention_ms=0))
         put(log, ("a", None))
@@ -524,6 +536,23 @@ class TestWhatGoesWrong:
         assert not log.is_refusing
         assert log.recovery_point == log.log_end_offset
         assert survivors(log) == [(1, "a", "2"), (2, "b", "1")]
+
+    def test_a_copy_is_on_the_disk_before_it_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        put(log, ("a", "1"), ("a", "2"))
+        roll(log)
+        replace_file, forced = os.replace, list[str]()
+        forced_before: dict[str, list[str]] = {}
+
+        def note_and_replace(source: Path, target: Path) -> None:
+            forced_before.setdefault(Path(source).name, list(forced))
+            replace_file(source, target)
+
+        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        monkeypatch.setattr(os, "replace", note_and_replace)
+        clean(log)
+
+        copy = "00000000000000000000.log.cleaned"
+        assert copy in forced_before[copy]
 
     def test_a_segment_that_was_compacted_is_forced_again_once_it_is_cut(
         self, log: Log, monkeypatch: pytest.MonkeyPatch

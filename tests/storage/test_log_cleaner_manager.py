@@ -202,6 +202,15 @@ class TestCheckpoint:
         again = opened(tmp_path, COMPACTED)
         assert (again.logs[ORDERS].cleaned_offset, again.logs[OTHERS].cleaned_offset) == (1, None)
 
+    def test_a_log_that_is_compacted_further_is_written_down_again(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, COMPACTED)
+        for _ in range(2):
+            put(log_in(manager), ("a", "1"))
+            roll_and_clean(log_in(manager))
+            manager.checkpoint_cleaner_offsets()()
+
+        assert (tmp_path / CHECKPOINT).read_text() == "0\n1\norders 0 2\n"
+
     def test_without_compaction_there_is_none(self, tmp_path: Path) -> None:
         manager = opened(tmp_path, COMPACTED)
         log_in(manager)

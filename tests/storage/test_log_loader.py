@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.record_batch import size_at
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
@@ -102,6 +103,12 @@ class TestCleanStop:
 
         assert values_of(log) == NINE
         assert append(log, "more").first_offset == 9
+
+    def test_leader_epochs_beyond_the_end_are_forgotten(self, tmp_path: Path) -> None:
+        closed_log(tmp_path)
+        (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n5 9\n")
+
+        assert reopen(tmp_path).leader_epochs.entries == ((0, 0),)
 
     def test_the_log_start_offset_is_kept(self, tmp_path: Path) -> None:
         closed_log(tmp_path)
@@ -379,6 +386,13 @@ class TestInterruptedCompaction:
         assert segment_bases(log) == [0, 3, 6]
         assert not [name for name in names_in(directory) if name.endswith((".cleaned", ".swap"))]
         assert_whole(log)
+
+    def test_a_copy_is_dropped_while_one_of_the_same_segments_is_unfinished(self, directory: Path) -> None:
+        data = (directory / f"{FIRST}.log").read_bytes()
+        (directory / f"{FIRST}.log.swap").write_bytes(data[: size_at(data)])
+        (directory / f"{FIRST}.log.cleaned").touch()
+
+        assert_whole(reopen(directory))
 
     @pytest.mark.parametrize(
         ("renamed", "is_log_named"),

@@ -194,6 +194,19 @@ def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after(tmp_path
     assert [segment.translate_offset(at) is not None for at in (0, 3 * kept, 3 * kept + 59)] == [True] * 3
 
 
+def test_a_flush_forces_every_file_of_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=0))
+    fill(segment, [batch_at(offset) for offset in range(9)])
+    segment.on_become_inactive()
+    segment.update_txn_index(CompletedTxn(1, 0, 9, is_aborted=True), 10)
+    forced: set[str] = set()
+    monkeypatch.setattr(os, "fdatasync", lambda fd: forced.add(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix))
+
+    segment.flush()
+
+    assert forced == {".log", ".index", ".timeindex", ".txnindex"}
+
+
 def test_truncation_forgets_aborted_transactions_beyond(segment: LogSegment) -> None:
     fill(segment, batches_of_three(4))
     for last_offset in (5, 8):

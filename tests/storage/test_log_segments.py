@@ -22,6 +22,7 @@ from tests.storage.logs import (
     SMALL,
     append,
     batch_of,
+    end_transaction,
     names_in,
     offsets_of,
     open_log,
@@ -30,6 +31,7 @@ from tests.storage.logs import (
     roll_three,
     segment_bases,
     send,
+    send_transactional,
     values_of,
 )
 from tests.storage.open_files import descriptors_in
@@ -441,3 +443,15 @@ class TestDeletingRecords:
         log = open_log(tmp_path, LogConfig(cleanup_policy=("compact",)))
 
         assert refusal_of(lambda: log.delete_records(0)) is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_reader_learns_of_the_aborted_transactions_of_every_segment_it_reads(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for producer_id in (7, 8):
+        send_transactional(log, producer_id, 0, "a")
+        end_transaction(log, producer_id, is_commit=False)
+        log.roll(NOW_MS)
+
+    aborted = log.segments.collect_aborted_txns(0, log.log_end_offset, 0)
+
+    assert [txn.producer_id for txn in aborted] == [7, 8]

@@ -1,4 +1,4 @@
-"""The command line: one noun a module, which imports what it needs once it is used, so that `--help` stays quick.
+"""The command line: one module per noun, which imports its needs when it is used, so that `--help` stays quick.
 
 Every failure is one line on standard error, with the next step. Exit statuses: 0 done, 1 a broker refused or a file
 or the network failed, 2 usage error, 130 interrupted.

@@ -96,7 +96,7 @@ def offsets(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     position: Annotated[
         Position | None,
-        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Show this offset: {HOW}."),
+        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Show the offset of a position: {HOW}."),
     ] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="End before the first open transaction.")

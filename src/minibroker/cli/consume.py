@@ -36,10 +36,14 @@ def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
     position: Annotated[
         Position,
-        typer.Option("--from", metavar="POSITION", parser=parse_position, help=f"{HOW}.", show_default="beginning"),
+        typer.Option(
+            "--from", metavar="POSITION", parser=parse_position, help=f"Start at {HOW}.", show_default="beginning"
+        ),
     ] = BEGINNING,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records.")
+    ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
     ] = None,

@@ -95,7 +95,10 @@ def print_description(group: GroupDescription) -> None:
 def reset_group(
     group: GroupArgument,
     position: Annotated[
-        Position, typer.Option("--to", metavar="POSITION", parser=parse_position, help=f"{HOW}.", show_default=False)
+        Position,
+        typer.Option(
+            "--to", metavar="POSITION", parser=parse_position, help=f"New position: {HOW}.", show_default=False
+        ),
     ],
     topics: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""A place in a partition as a person writes it: `beginning`, `end`, an offset, a distance from either, a time.
+"""A position in a partition as a person writes it: `beginning`, `end`, an offset, a distance from either, a time.
 
 Pure: `partition_offsets` asks a broker for the offset of a position. The notations are those of
 kcat (`beginning`, `end`, `-5`) and of rpk (`start`, `+5`, `@TIME`).

@@ -53,7 +53,7 @@ def produce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is a JSON object.")] = False,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of records without one.")
+        str | None, typer.Option("--key", "-k", metavar="TEXT", help="Key of records that have none.")
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Separates key and value in a line.")
@@ -61,16 +61,21 @@ def produce(
     headers: Annotated[
         list[Setting] | None,
         typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", parser=parse_header, help="Of every record; may be repeated."
+            "--header",
+            "-H",
+            metavar="NAME=VALUE",
+            parser=parse_header,
+            help="Add this header to every record; may be repeated.",
         ),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, metavar="N", help="Of every record; by key if not given.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, metavar="N", help="Write to this partition; default: by key."),
     ] = None,
     compression: Annotated[Literal["none", "gzip", "lz4"], typer.Option("--compression", "-z")] = "none",
     acks: Annotated[
         Literal["all", "1"],
-        typer.Option("--acks", help="The replicas that acknowledge."),
+        typer.Option("--acks", help="Which replicas must acknowledge: all in sync, or the leader."),
     ] = "all",
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",

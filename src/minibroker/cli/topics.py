@@ -56,9 +56,11 @@ def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
 def create_topics(
     names: NewNamesArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Per topic.")] = 1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Partitions of each topic.")
+    ] = 1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Per partition.")
+        int, typer.Option("--replication-factor", "-r", metavar="N", min=1, help="Replicas of each partition.")
     ] = 1,
     configs: Annotated[
         list[Setting] | None,
@@ -94,7 +96,9 @@ def grow_topics(
     names: NamesArgument,
     partitions: Annotated[
         int,
-        typer.Option("--partitions", "-p", metavar="N", min=1, help="The new number per topic.", show_default=False),
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="New number of partitions of each topic.", show_default=False
+        ),
     ],
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 
-EPILOG = """A transcript is recorded by `minibroker serve --transcript FILE`, or in tests by Broker(transcript=True).
+EPILOG = """`minibroker serve --transcript FILE` records a transcript, and so does Broker(transcript=True) in a test.
 
 An exchange has the seconds since the transcript began, the sizes of request and response, and the time until the \
 response was ready. A long poll appears when it ends. A fetch session names only what changes in it: --topic does not \
@@ -92,18 +92,26 @@ def transcript(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
     api: Annotated[
         list[str] | None,
-        typer.Option("--api", "-a", metavar="NAME", help="Only this API; may be repeated.", autocompletion=api_names),
+        typer.Option(
+            "--api", "-a", metavar="NAME", help="Only requests of this API; may be repeated.", autocompletion=api_names
+        ),
     ] = None,
-    client_id: Annotated[str | None, typer.Option("--client-id", metavar="ID", help="Only of this client id.")] = None,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", metavar="ID", help="Only requests with this client id.")
+    ] = None,
     connection: Annotated[
-        int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only of this connection.")
+        int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only what names it.")] = None,
-    errors: Annotated[bool, typer.Option("--errors", help="Only what failed.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only exchanges that name this topic.")
+    ] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="Only exchanges with an error.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N exchanges.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", "-F", help="Wait for more, until Ctrl-C.")] = False,
-    brief: Annotated[bool, typer.Option("--brief", help="One line for each exchange.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Shorten nothing.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Print one line per exchange.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Do not shorten anything.")] = False,
     output: OutputOption = "text",
 ) -> int:
     """Print the requests that a broker received and its responses, field by field."""

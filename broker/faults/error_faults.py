@@ -1,9 +1,9 @@
-"""Answers a request that faults fail, in whole or for some of its topics and partitions, exactly as Kafka would.
+"""Answers requests that error faults strike, as a whole or for some of their topics and partitions, as Kafka would.
 
-What is struck as a whole is answered by the API's own failure (apis/failures.py). What is struck in part is served but
-for that part, and the answer gets rows with the error. A Fetch names, besides its own partitions, those of its session:
-an error among them is told at once, it does not wait for records. Metadata fails for topics only after they were looked
-up: it must tell the brokers.
+A request struck as a whole gets the API's own failure (apis/failures.py). A request struck in part is served without
+that part, and its answer gets rows with the error. A Fetch also covers the partitions of its session; with an error
+among them it is answered at once, and does not wait for records. Metadata is served first, and then fails for topics:
+its answer must have the brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minibroker.broker.faults.rows import (
     EVERY_PARTITION,
     ROWS,
     Place,
-    asked_places,
+    requested_places,
     with_failed_rows,
     with_failed_topics,
     without,
@@ -37,36 +37,36 @@ from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
 
-# What a Fetch answer says of itself; all other errors it has in its rows.
+# The errors of a Fetch answer as a whole; all others are in its rows.
 SESSION_ERRORS = {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 
 Body = Any
 Struck = dict[Place, Fault]
 
 
-class Failing:
-    """Makes the answers of requests that faults of kind `error` fit."""
+class ErrorFaults:
+    """Answers the requests that faults of kind `error` match."""
 
     def __init__(self, registry: ApiRegistry, fetch_sessions: FetchSessionCache) -> None:
         self._registry = registry
         self._fetch_sessions = fetch_sessions
 
     def places(self, request: Request) -> list[Place] | None:
-        """The topics and partitions a request asks for, those of its fetch session too; None for all there are."""
+        """The topics and partitions of a request, with those of its fetch session; None for all."""
         if request.api_key not in ROWS or request.body is None:
             return []
-        named = asked_places(request.api_key, request.api_version, request.body)
+        named = requested_places(request.api_key, request.api_version, request.body)
         if request.api_key != ApiKey.FETCH or request.body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             return named
         session = self._session(request.body)
         if session is None:
-            return []  # it will be told so, and nothing is read
+            return []  # the answer is a session error, and nothing is read
         forgotten = {(topic, each) for topic, partitions in request.body.forgotten_topics for each in partitions}
         return list(dict.fromkeys((*(each for each in session.partitions if each not in forgotten), *(named or ()))))
 
     async def answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """Raises CloseConnectionError where there is no answer that could say so."""
-        if not faults or request.body is None:  # ApiVersions of a version nobody knows
+        """Answer a request. Raises CloseConnectionError if it has no answer that could have the error."""
+        if not faults or request.body is None:  # ApiVersions of an unknown version
             return await answered(self._registry, request, client)
         if request.api_key == ApiKey.FETCH:
             return await self._fetch(request, client, faults)
@@ -74,18 +74,18 @@ class Failing:
             return await self._metadata(request, client, faults)
         for fault in faults:
             if fault.match.topic is None and fault.strikes():
-                return await self._as_a_whole(request, client, fault)
+                return await self._fail_whole(request, client, fault)
         faults = [fault for fault in faults if fault.match.topic is not None]
         if self.places(request) is None:
-            return await self._answered_first(request, client, faults)
-        return await self._in_part(request, client, faults)
+            return await self._fail_answered(request, client, faults)
+        return await self._fail_part(request, client, faults)
 
-    async def _as_a_whole(self, request: Request, client: Client, fault: Fault) -> Body:
+    async def _fail_whole(self, request: Request, client: Client, fault: Fault) -> Body:
         if fault.when is When.AFTER:
             await answered(self._registry, request, client)
         return failed(request, fault)
 
-    async def _in_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
+    async def _fail_part(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
         struck = assigned(self.places(request) or [], faults)
         unserved = [place for place, fault in struck.items() if fault.when is When.BEFORE]
         if unserved and request.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:  # it adds all or none
@@ -95,8 +95,8 @@ class Failing:
             served = await answered(self._registry, rest, client)
         return with_failures(request, served, struck)
 
-    async def _answered_first(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """What asks for everything is struck in what there was to answer."""
+    async def _fail_answered(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
+        """Serve a request for all topics, then fail those of its answer that a fault matches."""
         served = await answered(self._registry, request, client)
         return with_failures(request, served, assigned(ROWS[request.api_key].places(served), faults))
 
@@ -109,7 +109,7 @@ class Failing:
         return with_failed_topics(served, {place: fault.code for place, fault in struck.items()})
 
     async def _fetch(self, request: Request, client: Client, faults: Sequence[Fault]) -> Body:
-        """Read as always, so that the session goes on; what is struck is told instead of what was read."""
+        """Serve the Fetch, so that its session goes on; then replace the rows of struck partitions by errors."""
         if FetchResponse.field("error_code").is_in(request.api_version):
             for fault in faults:
                 if fault.code in SESSION_ERRORS and fault.strikes():
@@ -120,11 +120,11 @@ class Failing:
         served = await answered(self._registry, request, client)
         if served.error_code in SESSION_ERRORS or not struck:
             return served
-        self._forget_what_was_told(served.session_id, struck)
+        self._forget_high_watermarks(served.session_id, struck)
         return with_failures(request, served, struck)
 
-    def _forget_what_was_told(self, session_id: int, struck: Struck) -> None:
-        """An error tells no high watermark: the end of the error is a change that the session must tell."""
+    def _forget_high_watermarks(self, session_id: int, struck: Struck) -> None:
+        """Let the end of an error count as a change in the session: a row with an error has no high watermark."""
         session = self._fetch_sessions.get(session_id)
         if session is not None:
             for place in struck:
@@ -136,13 +136,13 @@ class Failing:
 
 
 async def answered(registry: ApiRegistry, request: Request, client: Client) -> Body:
-    """The answer of the registry, waited for."""
+    """Return the registry's answer, after its wait."""
     body = registry.answer(request, client)
     return await body.wait() if isinstance(body, Pending) else body
 
 
 def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:
-    """Which fault strikes which place: the first made wins, and is counted once a request."""
+    """Assign faults to places: the oldest fault of a place wins, and counts once a request."""
     struck: Struck = {}
     for fault in faults:
         mine = [place for place in places if place not in struck and fault.match.covers(place)]
@@ -152,9 +152,9 @@ def assigned(places: Sequence[Place], faults: Sequence[Fault]) -> Struck:
 
 
 def failed(request: Request, fault: Fault) -> Body:
-    """Raises CloseConnectionError for acks=0, which has no answer: all that its client can notice."""
+    """Return the API's failure. Raises CloseConnectionError for acks=0, which has no answer."""
     if request.api_key == ApiKey.API_VERSIONS and fault.code is ErrorCode.UNSUPPORTED_VERSION:
-        request.api_version = 0  # as Kafka says it: in the version every client can read
+        request.api_version = 0  # as Kafka, in the version that all clients can read
     body = failure_of(request, KafkaError(fault.code))
     if body is None:
         raise unanswered(fault)
@@ -162,7 +162,7 @@ def failed(request: Request, fault: Fault) -> Body:
 
 
 def with_failures(request: Request, served: Body, struck: Struck) -> Body:
-    """The answer, with errors for what is struck. Raises CloseConnectionError if there is none to have them."""
+    """Return the answer with errors for struck places. Raises CloseConnectionError if the request has no answer."""
     if served is None and struck:
         raise unanswered(next(iter(struck.values())))
     codes = {place: fault.code for place, fault in struck.items()}
@@ -170,7 +170,7 @@ def with_failures(request: Request, served: Body, struck: Struck) -> Body:
 
 
 def unanswered(fault: Fault) -> CloseConnectionError:
-    return CloseConnectionError(f"a fault of a test: {fault.code.name}, and no answer to say so")
+    return CloseConnectionError(f"a fault of a test: {fault.code.name}, for a request without an answer")
 
 
 def without_places(request: Request, places: Sequence[Place]) -> Request:

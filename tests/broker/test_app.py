@@ -1,0 +1,60 @@
+"""How a broker stops: what waits is answered, and what is known is written down."""
+
+from __future__ import annotations
+
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+import trio
+
+from minibroker.broker.app import BrokerApp
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.network.listen import listen
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.primitives import TopicPartition
+from minibroker.storage.files.checkpoints import OffsetCheckpointFile
+from minibroker.storage.files.file_names import HIGH_WATERMARK_CHECKPOINT
+from tests.broker.conftest import MakeBroker
+
+LONG_MS = 60_000
+ANSWER_SECONDS = 8
+
+
+async def test_a_broker_that_stops_writes_its_high_watermarks_down(make_broker: MakeBroker, tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    await broker.create_topic("t")
+    await broker.produce("t", [b"a", b"b"])
+
+    broker.close()
+
+    assert OffsetCheckpointFile(tmp_path / HIGH_WATERMARK_CHECKPOINT).read() == {TopicPartition("t", 0): 2}
+
+
+async def test_a_broker_that_stops_answers_the_fetch_that_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("minibroker.broker.app.settle_memory", lambda: None)
+    app = BrokerApp(KafkaConfig({"log.dirs": str(tmp_path)}))
+    app.load()
+    parts = app.build()
+    monkeypatch.setattr(app, "build", lambda: parts)
+    parts.controller.create_missing_topics(["t"])
+    fetch = API_TABLE[ApiKey.FETCH].request(
+        replica_id=-1, max_wait_ms=LONG_MS, min_bytes=1, topics=[("t", [(0, -1, 0, -1, -1, 1024)])]
+    )
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+
+    with trio.fail_after(ANSWER_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(app.run, [listener], lambda host, port: None)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(encode_request(ApiKey.FETCH, 4, 7, None, fetch))
+                while not parts.replica_manager.fetch_purgatory.statistics().delayed:
+                    await trio.lowlevel.checkpoint()
+                signal.raise_signal(signal.SIGTERM)
+                answer = await stream.receive_some()
+
+    assert struct.unpack_from(">i", answer, 4) == (7,)

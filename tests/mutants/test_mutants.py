@@ -1,0 +1,60 @@
+"""The mutants fit the source: each is there once and can be compiled, and no module with logic is without one.
+
+`make mutants` runs them; these tests do not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.table import ROOT, Mutant, MutantError, lines_of_code, modules_without, mutants
+from tests.test_layering import PARTS, TOOLKIT, source_files
+
+FEWEST = 60
+LINES_WITHOUT = 30  # a module with more lines of code has a mutant, or a reason
+
+
+def modules() -> list[Path]:
+    return [path for path in source_files(*PARTS, TOOLKIT) if lines_of_code(path) > LINES_WITHOUT]
+
+
+@pytest.mark.parametrize("table", sorted({mutant.table for mutant in mutants()}))
+def test_each_mutant_is_another_program(table: str) -> None:
+    for mutant in mutants():
+        if mutant.table == table:
+            planted = mutant.planted()
+            assert planted != (ROOT / mutant.file).read_text(encoding="utf-8"), mutant
+            compile(planted, mutant.file, "exec")
+
+
+def test_no_two_mutants_have_one_name() -> None:
+    names = [str(mutant) for mutant in mutants()]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_mutant_whose_text_has_gone_names_itself_and_its_table(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    mutant = Mutant("some.toml", "a.py", "x is 1", "x = 2", "x = 3")
+
+    with pytest.raises(MutantError, match=r"a\.py: x is 1: .* 0 times, .* update tests/mutants/some\.toml"):
+        mutant.planted(tmp_path)
+
+
+def test_there_are_enough() -> None:
+    assert len(mutants()) >= FEWEST
+
+
+def test_every_module_with_logic_has_a_mutant_or_a_reason() -> None:
+    named = {mutant.file for mutant in mutants()} | modules_without().keys()
+
+    missing = [str(path.relative_to(ROOT)) for path in modules() if str(path.relative_to(ROOT)) not in named]
+
+    assert missing == [], "add a mutant to tests/mutants/, or to `without` the reason why none can be killed"
+
+
+def test_a_module_with_a_reason_has_no_mutant_and_is_there() -> None:
+    assert modules_without().keys().isdisjoint(mutant.file for mutant in mutants())
+    assert [file for file in modules_without() if not (ROOT / file).is_file()] == []
