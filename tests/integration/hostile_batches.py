@@ -60,8 +60,6 @@ def sized(body: bytes) -> bytes:
 
 OK = 0
 CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-UNKNOWN_PRODUCER_ID = 59
 UNKNOWN_SERVER_ERROR = -1
 CLOSED = "closed"
 Outcome = int | str

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import IO, Any, cast
 
-from tests.integration.clients import DriverProcess, java_driver, python_driver
-from tests.integration.driver_programs import go_program, node_program
+from tests.integration.clients import DriverProcess, go_program, java_driver, node_program, python_driver
 from tests.integration.drivers.line_protocol import Deadline
 
 PROGRAMS: dict[str, Callable[[], list[str]]] = {

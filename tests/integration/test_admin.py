@@ -206,9 +206,7 @@ def test_configs_of_the_broker_are_described(admin: Client) -> None:
     (node_id, _, _), *_ = admin.call("cluster")["nodes"]
     keys = ["log.retention.ms", "num.partitions", "message.max.bytes", "log.segment.bytes"]
 
-    described = admin.call("describe_configs", kind="broker", name=str(node_id), keys=keys)
-
-    assert {key: (row["value"], row["source"]) for key, row in described.items()} == {
+    assert values_of(admin, "broker", str(node_id), *keys) == {
         "log.retention.ms": ("-1", "STATIC_BROKER_CONFIG"),
         "num.partitions": ("2", "STATIC_BROKER_CONFIG"),
         "message.max.bytes": ("1000012", "DEFAULT_CONFIG"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 
@@ -46,7 +47,6 @@ SAYS_MORE = (UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE
 APIS = sorted(ApiKey)
 
 Connect = Callable[[], RawConnection]
-Versions = dict[int, range]
 
 
 @pytest.fixture
@@ -57,18 +57,6 @@ def connect(broker: BrokerProcess) -> Iterator[Connect]:
         answer = connection.ask_for_versions()
     assert answer.error_code == OK
     assert broker.is_running
-
-
-@pytest.fixture(scope="module")
-def served(broker: BrokerProcess) -> Versions:
-    """The versions of each API that both the broker and our table know."""
-    with RawConnection(broker.host, broker.port) as connection:
-        answer = connection.ask_for_versions()
-    return {
-        row.api_key: range(row.min_version, min(row.max_version, API_TABLE[row.api_key].versions[1]) + 1)
-        for row in answer.api_keys
-        if row.api_key in API_TABLE
-    }
 
 
 def says_why(broker: BrokerProcess, connection: RawConnection, is_apache_kafka: bool) -> None:
@@ -95,8 +83,11 @@ def test_a_frame_that_is_none_closes_the_connection_at_once(
 
 
 @pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
-def test_every_request_is_answered_with_bytes_after_its_end(connect: Connect, served: Versions, key: ApiKey) -> None:
-    for version in served.get(key, ()):
+def test_every_request_is_answered_with_bytes_after_its_end(connect: Connect, key: ApiKey) -> None:
+    with connect() as connection:
+        served = [row for row in connection.ask_for_versions().api_keys if row.api_key == key]
+    versions = [range(row.min_version, min(row.max_version, API_TABLE[key].versions[1]) + 1) for row in served]
+    for version in chain.from_iterable(versions):
         payload = request_frame(key, version, sample_body(key, version))[4:]
         with connect() as connection:
             frame = connection.exchange(framed(payload + b"\1\2\3\4\5"))

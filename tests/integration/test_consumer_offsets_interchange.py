@@ -27,7 +27,6 @@ from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, connection_to
 
 TOPIC = "flights"
-PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
 SETTINGS: dict[str, str | int] = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
 MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING = "with-member", "with-static", "simple", "transactional", "expiring"

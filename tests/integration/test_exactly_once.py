@@ -25,9 +25,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from tests.integration.brokers import Minibroker, free_port
-from tests.integration.clients import UnavailableError, java_driver, python_driver
+from tests.integration.clients import UnavailableError, go_program, java_driver, node_program, python_driver
 from tests.integration.conftest import StartMinibroker
-from tests.integration.driver_programs import go_program, node_program
 from tests.integration.drivers.line_protocol import Deadline
 from tests.integration.librdkafka import consumer_of
 from tests.integration.topics import create_topic

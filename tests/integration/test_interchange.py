@@ -119,10 +119,6 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
             (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
 
 
-def copied(data_dir: Path, to: Path) -> Path:
-    return Path(shutil.copytree(data_dir, to, copy_function=shutil.copy2))
-
-
 @pytest.mark.parametrize("how", STOPS)
 @pytest.mark.parametrize("whose", ["ours", "kafkas"])
 def test_each_serves_the_same_bytes_of_a_directory_that_the_other_wrote(
