@@ -66,6 +66,13 @@ def by_topic(rows: tuple[Row, ...], partition_row: Callable[[Row], Row]) -> list
     return [(topic, [*map(partition_row, group)]) for topic, group in groupby(rows, key=lambda row: row[0])]
 
 
+def metadata_of(*names: str, version: int = 6, may_create: bool = False, **options: Any) -> Step:
+    """Of topics by their names; before version 4 they are created without asking."""
+    if version >= 4:
+        options["allow_auto_topic_creation"] = may_create
+    return call("Metadata", version, topics=by_name(*names), **options)
+
+
 def by_name(*names: str) -> list[Row]:
     """What a Metadata request asks for."""
     return [(ZERO_UUID, name) for name in names]

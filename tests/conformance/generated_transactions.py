@@ -93,7 +93,7 @@ class GeneratedTransactions:
         epoch = producer.epoch - (1 if producer.epoch and self._random.random() < 0.1 else 0)
         given = Batch(rows, producer=(ProducerOf(producer.step), epoch, sequence), is_transactional=True)
         version = self._random.randint(FIRST_VERSION, LAST_VERSION)
-        return [*steps, produce(*_named(at, given), version=version, transactional_id=producer.transactional_id)]
+        return [*steps, produce(at[0], given, at[1], version=version, transactional_id=producer.transactional_id)]
 
     def _end(self, producer: TransactionalProducer) -> list[Step]:
         is_commit = self._random.random() < 0.5
@@ -105,7 +105,3 @@ class GeneratedTransactions:
         for at in producer.partitions:
             self._ends[at] = self._ends.get(at, 0) + 1
         producer.partitions.clear()
-
-
-def _named(at: At, what: Batch) -> tuple[str, Batch, int]:
-    return at[0], what, at[1]

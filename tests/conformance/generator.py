@@ -47,7 +47,8 @@ class Generator:
         moves = [self._produce] * 9 + [self._fetch] * 7 + [self._session] * 4 + [self._list_offsets] * 2
         moves += [self._delete_records, self._wait]
         if self._transactable:
-            moves += [self._transactions().move] * self._one_of((0, 10))
+            transactions = GeneratedTransactions(self._random, self._transactable, self._ends, self._rows)
+            moves += [transactions.move] * self._one_of((0, 10))
         while len(script) < MOVES:
             script += self._random.choice(moves)()
         return script
@@ -55,13 +56,8 @@ class Generator:
     def _one_of(self, choices: Any) -> Any:
         return self._random.choice(choices)
 
-    def _transactions(self) -> GeneratedTransactions:
-        return GeneratedTransactions(self._random, self._transactable, self._ends, self._rows)
-
     def _is_lucky(self, chance: float) -> bool:
         return self._random.random() < chance
-
-    # -- topics and records -----------------------------------------------------------------------------------
 
     def _create(self) -> Step:
         topics = []
@@ -128,8 +124,6 @@ class Generator:
             self._ends[at] = self._ends.get(at, 0) + count
             topics.setdefault(at[0], []).append((at[1], what))
         return [produce_all(*topics.items(), version=version, acks=self._one_of((1, -1, -1, 0)))]
-
-    # -- reading ----------------------------------------------------------------------------------------------
 
     def _offset(self, at: tuple[str, int]) -> int:
         end = self._ends.get(at, 0)

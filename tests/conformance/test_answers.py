@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,10 +21,16 @@ def appended_at(time_ms: int, value: bytes = b"value") -> bytes:
     return bytes(build_batch([Record(0, 5, None, value)], timestamp_type=kind, log_append_time_ms=time_ms))
 
 
-def fetched(records: bytes, *, topic: str = "run1-a", session_id: int = 0) -> Plain:
+def fetched(records: bytes, *, drawn: Sequence[int] = (), session_id: int = 0) -> Plain:
+    """The masked answer to a fetch, of a broker that drew these ids of producers."""
     masks = Masks("run1-", NOW_MS)
-    row = FetchResponse.row("topics.partitions")(partition=0, records=records)
-    topics = [FetchResponse.row("topics")(topic=topic, partitions=[row])]
+    for producer_id in drawn:
+        masks.learn_producer(producer_id)
+    aborted = [
+        FetchResponse.row("topics.partitions.aborted_transactions")(producer_id, 0) for producer_id in drawn[-1:]
+    ]
+    row = FetchResponse.row("topics.partitions")(partition=0, records=records, aborted_transactions=aborted)
+    topics = [FetchResponse.row("topics")(topic="run1-a", partitions=[row])]
     return masks.apply("Fetch", FetchResponse(session_id=session_id, topics=topics))
 
 
@@ -80,22 +87,13 @@ def written_by(producer_id: int, *, is_marker: bool = False, time_ms: int = NOW_
     return bytes(build_batch([Record(0, 5, None, b"value")], producer_id=producer_id, is_transactional=True))
 
 
-def fetched_after(drawn: list[int], records: bytes) -> Plain:
-    masks = Masks("run1-", NOW_MS)
-    for producer_id in drawn:
-        masks.learn_producer(producer_id)
-    aborted = FetchResponse.row("topics.partitions.aborted_transactions")(drawn[-1], 0)
-    row = FetchResponse.row("topics.partitions")(partition=0, records=records, aborted_transactions=[aborted])
-    return masks.apply("Fetch", FetchResponse(topics=[FetchResponse.row("topics")(topic="a", partitions=[row])]))
-
-
 @pytest.mark.parametrize("is_marker", [False, True])
 def test_producer_ids_are_told_by_the_order_in_which_they_were_drawn(is_marker: bool) -> None:
-    first = fetched_after([0, 1], written_by(1, is_marker=is_marker))
+    first = fetched(written_by(1, is_marker=is_marker), drawn=[0, 1])
 
-    assert differences(first, fetched_after([70, 80], written_by(80, is_marker=is_marker))) == []
-    assert differences(first, fetched_after([70, 80], written_by(70, is_marker=is_marker))) != []
-    assert differences(first, fetched_after([70, 80], written_by(90, is_marker=is_marker))) != []
+    assert differences(first, fetched(written_by(80, is_marker=is_marker), drawn=[70, 80])) == []
+    assert differences(first, fetched(written_by(70, is_marker=is_marker), drawn=[70, 80])) != []
+    assert differences(first, fetched(written_by(90, is_marker=is_marker), drawn=[70, 80])) != []
 
 
 def test_the_time_of_a_marker_is_masked() -> None:

@@ -11,33 +11,14 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
-from benchmarks.processes import LOG_SECONDS, ROOT, ServerProcess
+from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.processes import ROOT, ServerProcess
 from benchmarks.processes import free_port as free_port
 
 JARS_VARIABLE = "MINIBROKER_TEST_KAFKA"
 START_SECONDS = 60.0
 READY_POLL_SECONDS = 0.01
-
-
-class BrokerProcess(Protocol):
-    """What tests ask of a broker, whichever it is: minibroker's process, or Apache Kafka with its ZooKeeper."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def bootstrap(self) -> str: ...
-    @property
-    def log_text(self) -> str: ...
-    @property
-    def is_running(self) -> bool: ...
-
-    def wait_for_log(self, pattern: str, *, after: int = 0, seconds: float = LOG_SECONDS) -> str: ...
-    def resident_bytes(self) -> int: ...
-    def kill(self) -> None: ...
 
 
 class Minibroker(ServerProcess):
@@ -70,6 +51,9 @@ class Minibroker(ServerProcess):
         host, _, port = self.ready_file.read_text().strip().rpartition(":")
         self.host, self.port = host, int(port)
         return self
+
+
+BrokerProcess = Minibroker | ApacheKafka
 
 
 def apache_kafka_jars() -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import shutil
 import subprocess
@@ -22,9 +23,19 @@ from tests.integration.records import (
     with_null_header_and_nothing,
 )
 from tests.jvm import QUICK_JVM
-from tests.setup_clients import HOW_TO_PREPARE, OLD_KAFKA_PYTHON, ROOT, compiled_java_driver, java_client
+from tests.setup_clients import (
+    FRANZ_GO,
+    HOW_TO_PREPARE,
+    KAFKAJS,
+    OLD_KAFKA_PYTHON,
+    ROOT,
+    compiled_java_driver,
+    franz_go_driver,
+    java_client,
+)
 
 DRIVERS = "tests.integration.drivers"
+SOURCES = ROOT.joinpath(*DRIVERS.split("."))
 PATIENCE_SECONDS = 60.0
 HANG_SECONDS = 120.0
 JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
@@ -72,6 +83,26 @@ def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
     except RuntimeError as error:
         raise UnavailableError(f"{error}: {HOW_TO_PREPARE}") from None
     return ["java", *JAVA_OPTIONS, "-cp", f"{classes}:{jars}/*", name]
+
+
+def node_program(name: str) -> list[str]:
+    """A driver of kafkajs."""
+    modules = KAFKAJS / "node_modules"
+    if shutil.which("node") is None:
+        raise UnavailableError("no node: install Node.js (Debian: nodejs)")
+    if not modules.is_dir():
+        raise UnavailableError(f"no {modules}: {HOW_TO_PREPARE}")
+    return ["env", f"NODE_PATH={modules}", "node", str(SOURCES / f"{name}.js")]
+
+
+def go_program(command: str) -> list[str]:
+    """The driver of franz-go, built without the network where its source has changed."""
+    if not FRANZ_GO.is_dir():
+        raise UnavailableError(f"no {FRANZ_GO}: {HOW_TO_PREPARE}")
+    try:
+        return [os.fspath(franz_go_driver(is_online=False)), command]
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{error}: {HOW_TO_PREPARE}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,17 +100,15 @@ class Drivers:
 @pytest.fixture(scope="session")
 def session_drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     """Drivers of the session's broker."""
-    drivers = Drivers(tmp_path_factory.mktemp("drivers") / "drivers.log")
-    yield drivers
-    drivers.close()
+    with closing(Drivers(tmp_path_factory.mktemp("drivers") / "drivers.log")) as drivers:
+        yield drivers
 
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Drivers]:
     """Drivers of a test's own brokers; they end with the test."""
-    started = Drivers(tmp_path / "drivers.log")
-    yield started
-    started.close()
+    with closing(Drivers(tmp_path / "drivers.log")) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,14 @@ from functools import partial
 from itertools import chain
 from typing import IO, Any, cast
 
-from tests.integration.clients import DriverProcess
-from tests.integration.driver_programs import go_program, java_program, node_program, python_program
+from tests.integration.clients import DriverProcess, go_program, java_driver, node_program, python_driver
 from tests.integration.drivers.line_protocol import Deadline
 
 PROGRAMS: dict[str, Callable[[], list[str]]] = {
-    "kafka-python": partial(python_program, "group_member", "kafka-python"),
-    "confluent-kafka": partial(python_program, "group_member", "confluent-kafka"),
-    "aiokafka": partial(python_program, "group_member", "aiokafka"),
-    "java": partial(java_program, "JavaGroupMember"),
+    "kafka-python": lambda: [*python_driver("group_member"), "kafka-python"],
+    "confluent-kafka": lambda: [*python_driver("group_member"), "confluent-kafka"],
+    "aiokafka": lambda: [*python_driver("group_member"), "aiokafka"],
+    "java": lambda: java_driver("3.9.0", "JavaGroupMember"),
     "kafkajs": partial(node_program, "kafkajs_member"),
     "franz-go": partial(go_program, "member"),
 }

@@ -169,9 +169,6 @@ def test_it_answers_no_error_code_that_came_after_the_release(pair: Pair) -> Non
     assert pair.differences(script) == []
 
 
-# -- real clients ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def acting(start_minibroker: StartMinibroker) -> Any:
     """Start minibroker acting as a release, with a group that need not wait."""

@@ -2,7 +2,7 @@
 
 What is expected is what Apache Kafka 2.0.1 answers. Requests that are cut short or lie about their counts are in
 tests/protocol/test_messages.py, each at every byte; what is whole, and wrong in what it asks for, is in the recorded
-conversations (tests/conformance/scripts/).
+conversations (tests/conformance/scripts/); sizes of frames are in tests/fetch_path/test_rows_84_to_91_connections.py.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from tests.integration.brokers import BrokerProcess
-from tests.integration.conftest import SESSION_SETTINGS, NewTopic
+from tests.integration.conftest import NewTopic
 from tests.integration.hostile_batches import (
     CLOSED,
     CORRUPT_MESSAGE,
@@ -46,7 +47,6 @@ SAYS_MORE = (UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE
 APIS = sorted(ApiKey)
 
 Connect = Callable[[], RawConnection]
-Versions = dict[int, range]
 
 
 @pytest.fixture
@@ -59,37 +59,15 @@ def connect(broker: BrokerProcess) -> Iterator[Connect]:
     assert broker.is_running
 
 
-@pytest.fixture(scope="module")
-def served(broker: BrokerProcess) -> Versions:
-    """The versions of each API that both the broker and our table know."""
-    with RawConnection(broker.host, broker.port) as connection:
-        answer = connection.ask_for_versions()
-    return {
-        row.api_key: range(row.min_version, min(row.max_version, API_TABLE[row.api_key].versions[1]) + 1)
-        for row in answer.api_keys
-        if row.api_key in API_TABLE
-    }
-
-
 def says_why(broker: BrokerProcess, connection: RawConnection, is_apache_kafka: bool) -> None:
     """minibroker logs one line with the client's address for each connection it closes."""
     if not is_apache_kafka:
         broker.wait_for_log(re.escape(connection.address))
 
 
-# -- frames
-
-
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(struct.pack(">i", 0), id="size 0"),
-        pytest.param(struct.pack(">i", -1), id="size -1"),
-        pytest.param(struct.pack(">i", -LARGEST - 1), id="the smallest size"),
-        pytest.param(struct.pack(">i", LARGEST), id="the largest size"),
-        pytest.param(struct.pack(">i", int(SESSION_SETTINGS["socket.request.max.bytes"]) + 1), id="over the limit"),
-        pytest.param(framed(b"\0"), id="one byte"),
-        pytest.param(framed(bytes(7)), id="less than a header"),
         pytest.param(framed(struct.pack(">hhih", 18, 0, 1, 100)), id="client id longer than the frame"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n", id="http"),
         pytest.param(bytes.fromhex("16030100c8010000c40303") + bytes(190), id="tls hello"),
@@ -104,25 +82,12 @@ def test_a_frame_that_is_none_closes_the_connection_at_once(
         says_why(broker, connection, is_apache_kafka)
 
 
-# -- requests
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_a_string_longer_than_32767_bytes_closes_the_connection(
-    connect: Connect, broker: BrokerProcess, is_apache_kafka: bool, version: int
-) -> None:
-    """As Kafka from 2.4 on, in flexible versions, whose lengths could say it; earlier ones do not know the version."""
-    key = {"key": "x" * 32_768, "key_type": 0} if version == 3 else {"coordinator_keys": ["x" * 1_000_000]}
-    body = API_TABLE[ApiKey.FIND_COORDINATOR].request(**key)
-
-    with connect() as connection:
-        assert connection.exchange(request_frame(ApiKey.FIND_COORDINATOR, version, body)) is None
-        says_why(broker, connection, is_apache_kafka)
-
-
 @pytest.mark.parametrize("key", APIS, ids=lambda key: key.name)
-def test_every_request_is_answered_with_bytes_after_its_end(connect: Connect, served: Versions, key: ApiKey) -> None:
-    for version in served.get(key, ()):
+def test_every_request_is_answered_with_bytes_after_its_end(connect: Connect, key: ApiKey) -> None:
+    with connect() as connection:
+        served = [row for row in connection.ask_for_versions().api_keys if row.api_key == key]
+    versions = [range(row.min_version, min(row.max_version, API_TABLE[key].versions[1]) + 1) for row in served]
+    for version in chain.from_iterable(versions):
         payload = request_frame(key, version, sample_body(key, version))[4:]
         with connect() as connection:
             frame = connection.exchange(framed(payload + b"\1\2\3\4\5"))
@@ -144,9 +109,6 @@ def test_hostile_requests_cost_no_memory(connect: Connect, broker: BrokerProcess
     assert broker.resident_bytes() - before < 16 * 2**20
 
 
-# -- record batches
-
-
 @pytest.fixture(scope="module")
 def target(new_topic: NewTopic) -> str:
     return new_topic("hostile", configs={"retention.ms": "-1"})
@@ -164,52 +126,32 @@ def log_end_offset(connection: RawConnection, topic: str) -> int:
 
 
 @pytest.mark.parametrize("version", [2, 3, 6])
-@pytest.mark.parametrize("name", HEADER_CASES)
-def test_a_hostile_batch_is_refused_and_nothing_of_it_is_written(
+@pytest.mark.parametrize("name", HEADER_CASES | RECORD_CASES)
+def test_a_hostile_batch_is_refused_or_kept_as_it_came_and_the_next_is_written(
     connect: Connect, broker: BrokerProcess, is_apache_kafka: bool, target: str, name: str, version: int
 ) -> None:
-    case = HEADER_CASES[name]
-    expected = case.outcome_v2 if version < 3 and case.outcome_v2 is not None else case.outcome
-    with connect() as other:
-        before = log_end_offset(other, target)
-        with connect() as connection:
-            outcome = outcome_of(connection, target, version, case.build())
-
-            if expected == UNKNOWN_SERVER_ERROR and not is_apache_kafka:
-                assert outcome in SAYS_MORE
-            else:
-                assert outcome == expected
-            if outcome == CLOSED:
-                says_why(broker, connection, is_apache_kafka)
-            else:
-                assert connection.ask_for_versions().error_code == OK
-        if outcome != OK:
-            assert log_end_offset(other, target) == before
-        assert outcome_of(other, target, 3, valid()) == OK
-
-
-@pytest.mark.parametrize("version", [2, 3, 6])
-@pytest.mark.parametrize("name", RECORD_CASES)
-def test_a_batch_that_lies_about_its_records_is_refused_or_kept_as_it_came(
-    connect: Connect, is_apache_kafka: bool, target: str, name: str, version: int
-) -> None:
     """Apache Kafka reads every record of every batch; minibroker believes a batch whose header and CRC are right."""
-    case = RECORD_CASES[name]
+    case = (HEADER_CASES | RECORD_CASES)[name]
+    expected = case.outcome_v2 if version < 3 and case.outcome_v2 is not None else case.outcome
     batch = case.build()
-    with connect() as connection:
-        before = log_end_offset(connection, target)
+    with connect() as connection, connect() as other:
+        before = log_end_offset(other, target)
 
         outcome = outcome_of(connection, target, version, batch)
 
-        if is_apache_kafka:
-            assert outcome == case.outcome
-        assert outcome in (case.outcome, CORRUPT_MESSAGE, OK)
-        if outcome == OK:
-            row = read(connection, target, offset=before)
-            assert bytes(row.records)[CRC_COVERS_FROM:] == batch[CRC_COVERS_FROM:]
+        if is_apache_kafka or (name in HEADER_CASES and expected != UNKNOWN_SERVER_ERROR):
+            assert outcome == expected
+        assert outcome in ((expected, CORRUPT_MESSAGE, OK) if name in RECORD_CASES else (expected, *SAYS_MORE))
+        if outcome == CLOSED:
+            says_why(broker, connection, is_apache_kafka)
         else:
-            assert log_end_offset(connection, target) == before
-        assert outcome_of(connection, target, 3, valid()) == OK
+            assert connection.ask_for_versions().error_code == OK
+        if outcome != OK:
+            assert log_end_offset(other, target) == before
+        elif name in RECORD_CASES:
+            row = read(other, target, offset=before)
+            assert bytes(row.records)[CRC_COVERS_FROM:] == batch[CRC_COVERS_FROM:]
+        assert outcome_of(other, target, 3, valid()) == OK
 
 
 def test_a_connection_dropped_before_the_answer_disturbs_nobody(connect: Connect, new_topic: NewTopic) -> None:

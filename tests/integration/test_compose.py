@@ -81,6 +81,10 @@ class Stack:
         run = ("run", "--rm", "--no-deps", "-T", "replay", "python", "-c")
         return self.compose(*run, textwrap.dedent(program))
 
+    def image(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("docker", "image", "inspect", name))[0]
+        return found
+
     def state(self, service: str) -> dict[str, Any]:
         """The container's state, as Docker tells it."""
         identity = self.compose("ps", "--all", "--quiet", service).strip()
@@ -113,12 +117,6 @@ def require(command: list[str]) -> None:
         pytest.skip(f"`{' '.join(command)}`: {reason}; .ci/setup-containers sets an Engine up on Debian 12, as root")
 
 
-def image(name: str) -> dict[str, Any]:
-    answer = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=True)
-    found: dict[str, Any] = json.loads(answer.stdout)[0]
-    return found
-
-
 def test_everything_starts_in_order_and_spark_finds_what_the_flights_say(stack: Stack) -> None:
     progress = stack.progress_of_up
     states = {service: stack.state(service) for service in ("broker", "replay", "spark", "report")}
@@ -132,8 +130,8 @@ def test_everything_starts_in_order_and_spark_finds_what_the_flights_say(stack: 
 
 
 def test_the_images_are_lean_and_run_as_nobody_special(stack: Stack) -> None:
-    assert [image(name)["Config"]["User"] for name in IMAGES] == ["minibroker", "spark"]
-    assert image("minibroker")["Size"] - image(BASE_IMAGE)["Size"] <= BROKER_LAYERS_MAX_BYTES
+    assert [stack.image(name)["Config"]["User"] for name in IMAGES] == ["minibroker", "spark"]
+    assert stack.image("minibroker")["Size"] - stack.image(BASE_IMAGE)["Size"] <= BROKER_LAYERS_MAX_BYTES
 
 
 def test_a_container_reads_what_this_machine_wrote(stack: Stack) -> None:

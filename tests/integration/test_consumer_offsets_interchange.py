@@ -27,7 +27,6 @@ from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, connection_to
 
 TOPIC = "flights"
-PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.1
 SETTINGS: dict[str, str | int] = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
 MEMBER, STATIC, SIMPLE, TRANSACTIONAL, EXPIRING = "with-member", "with-static", "simple", "transactional", "expiring"
@@ -43,9 +42,6 @@ class SeenGroup(NamedTuple):
     protocol: str
     members: list[tuple[str, str, str, bytes, bytes]]
     offsets: dict[tuple[str, int], tuple[int, str]]
-
-
-# -- what is written ------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -104,9 +100,6 @@ def commit_until(bootstrap: str, group: str) -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
-# -- what is seen ---------------------------------------------------------------------------------------------
-
-
 def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
     """What the broker knows of GROUPS, in terms of requests that Kafka 2.0.1 and minibroker both answer."""
     with connection_to(bootstrap) as connection:
@@ -115,7 +108,8 @@ def seen_groups(bootstrap: str) -> dict[str, SeenGroup]:
 
 def seen_group(connection: RawConnection, group: str) -> SeenGroup:
     fetch = API_TABLE[ApiKey.OFFSET_FETCH].request(group_id=group, topics=None)
-    described = answered(lambda: described_group(connection, group))
+    describe = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[group])
+    described = answered(lambda: connection.call(ApiKey.DESCRIBE_GROUPS, 1, describe).groups[0])
     fetched = answered(lambda: connection.call(ApiKey.OFFSET_FETCH, 2, fetch))
     return SeenGroup(
         described.group_state,
@@ -131,11 +125,6 @@ def seen_group(connection: RawConnection, group: str) -> SeenGroup:
             for row in topic.partitions
         },
     )
-
-
-def described_group(connection: RawConnection, group: str) -> Any:
-    request = API_TABLE[ApiKey.DESCRIBE_GROUPS].request(groups=[group])
-    return connection.call(ApiKey.DESCRIBE_GROUPS, 1, request).groups[0]
 
 
 def answered(ask: Callable[[], Any]) -> Any:
@@ -158,9 +147,6 @@ def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[lis
     rows = [line.split() for line in printed.splitlines() if line.startswith(TOPIC)]
     assert rows, printed
     return rows
-
-
-# -- the tests ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["terminate", "kill"])

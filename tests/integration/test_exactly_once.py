@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from tests.integration.brokers import Minibroker, free_port
-from tests.integration.clients import UnavailableError
+from tests.integration.clients import UnavailableError, go_program, java_driver, node_program, python_driver
 from tests.integration.conftest import StartMinibroker
-from tests.integration.driver_programs import go_program, java_program, node_program, python_program
 from tests.integration.drivers.line_protocol import Deadline
-from tests.integration.librdkafka import consumer_of, value_of
+from tests.integration.librdkafka import consumer_of
 from tests.integration.topics import create_topic
 from tests.setup_clients import ROOT
 
@@ -49,9 +48,9 @@ SETTINGS: dict[str, str | int] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
 }
 PROGRAMS: dict[str, Callable[[], list[str]]] = {
-    "confluent-kafka": partial(python_program, "transformer", "confluent-kafka"),
-    "kafka-python": partial(python_program, "transformer", "kafka-python"),
-    "java": partial(java_program, "JavaTransformer"),
+    "confluent-kafka": lambda: [*python_driver("transformer"), "confluent-kafka"],
+    "kafka-python": lambda: [*python_driver("transformer"), "kafka-python"],
+    "java": lambda: java_driver("3.9.0", "JavaTransformer"),
     "franz-go": partial(go_program, "transform"),
     "kafkajs": partial(node_program, "kafkajs_transformer"),
 }
@@ -72,12 +71,23 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         while not self.is_stopping.is_set():
-            for message in self._consumer.consume(1000, 0.1):
-                if message.error() is None:
-                    partition, value = message.partition(), message.value()
-                    assert partition is not None and value is not None
-                    self.values[partition].append(value)
+            take(self._consumer, self.values)
         self._consumer.close()
+
+
+def take(consumer: Consumer, values: list[list[bytes]]) -> set[int]:
+    """Add what one poll brings to the values, by partition; the partitions that were read to their ends."""
+    at_end: set[int] = set()
+    for message in consumer.consume(1000, 0.1):
+        partition = message.partition()
+        error = message.error()
+        if error is None:
+            assert partition is not None
+            values[partition].append(message.value() or b"")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None
+            at_end.add(partition)
+    return at_end
 
 
 class Transformers:
@@ -167,13 +177,7 @@ def read_all(bootstrap: str) -> list[list[bytes]]:
     deadline = Deadline(READ_SECONDS)
     while len(at_end) < PARTITIONS:
         deadline.seconds_left("the ends of the partitions")
-        for message in consumer.consume(1000, 0.1):
-            partition, value = message.partition(), value_of(message)
-            assert partition is not None
-            if value is None:
-                at_end.add(partition)
-            else:
-                values[partition].append(value)
+        at_end |= take(consumer, values)
     consumer.close()
     return values
 

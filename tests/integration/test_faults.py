@@ -215,9 +215,6 @@ def test_a_broker_without_control_says_how_to_have_faults() -> None:
     broker.close()
 
 
-# -- producers ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("client", WRITERS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplicates(
@@ -284,9 +281,6 @@ def test_the_brokers_clock_ends_a_delay(broker: Broker) -> None:
         broker.clock.advance(300)
 
         assert connection.receive_frame() is not None
-
-
-# -- consumers, and members of groups ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_FOR_PARTITION", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"])

@@ -65,7 +65,7 @@ class Follower(threading.Thread):
 
     def __init__(self, broker: Minibroker) -> None:
         super().__init__(daemon=True)
-        self._bootstrap = broker.bootstrap
+        self._leader = broker.bootstrap
         self._has_to_stop = threading.Event()
         self.copy = bytearray()
         self.end_offset = 0
@@ -79,7 +79,7 @@ class Follower(threading.Thread):
 
     def run(self) -> None:
         try:
-            with connection_to(self._bootstrap) as connection:
+            with connection_to(self._leader) as connection:
                 self._follow(connection)
         except BaseException as failure:
             self.failure = failure

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from minibroker.protocol.errors import ErrorCode
-from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.brokers import BrokerProcess, apache_kafka_jars, free_port
 from tests.integration.clients import ClientError
 from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
 from tests.integration.librdkafka import consumer_of
@@ -37,9 +37,6 @@ WITH_STATIC_MEMBERS = [each for each in LIBRARIES if each != "kafkajs"]
 # aiokafka joins by its name, but sends none with what comes then: each is taken for unknown, and joins again
 WITH_STATIC_MEMBERS_THAT_ARE_FENCED = [each for each in WITH_STATIC_MEMBERS if each != "aiokafka"]
 WITH_COOPERATIVE_ASSIGNOR = [each for each in LIBRARIES if each not in ("kafkajs", "aiokafka")]
-
-
-# -- coming and going -------------------------------------------------------------------------------------------------
 
 
 class Troop:
@@ -112,9 +109,6 @@ def test_every_record_is_read_whoever_joins_leaves_and_dies(
     assert troop.seen() == set(written)
 
 
-# -- a broker that dies -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
     library: str, start_minibroker: StartMinibroker, join: Join, write: Write
@@ -179,16 +173,12 @@ def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroke
     reader.close()
 
 
-# -- static members ---------------------------------------------------------------------------------------------------
+with_static_members = pytest.mark.skipif(
+    apache_kafka_jars() is not None, reason="Apache Kafka 2.0.1 has no static members (2.3 has)"
+)
 
 
-@pytest.fixture
-def knows_static_members(is_apache_kafka: bool) -> None:
-    if is_apache_kafka:
-        pytest.skip("Apache Kafka 2.0.1 has no static members (2.3 has)")
-
-
-@pytest.mark.usefixtures("knows_static_members")
+@with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
 def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_they_have(
     library: str, join: Join, new_topic: NewTopic, write: Write
@@ -210,7 +200,7 @@ def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_the
     assert one.lost() == lost_before
 
 
-@pytest.mark.usefixtures("knows_static_members")
+@with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
 def test_a_second_member_of_the_same_name_shuts_out_the_first(
     library: str, join: Join, new_topic: NewTopic, write: Write
@@ -236,9 +226,6 @@ def assert_is_shut_out(member: GroupMember) -> None:
         assert re.search(SHUT_OUT, str(error)), error
     else:
         assert member.lost() == list(range(PARTITIONS))
-
-
-# -- assignors, patterns, reset policies ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", WITH_COOPERATIVE_ASSIGNOR)
@@ -300,9 +287,6 @@ def test_a_new_group_fails_where_it_says_none(library: str, join: Join, new_topi
 
     wait_until(lambda: member.failure() is not None, "the failure")
     assert member.values() == []
-
-
-# -- without subscribing ----------------------------------------------------------------------------------------------
 
 
 def assigned_reader(broker: BrokerProcess, topic: str, **settings: Any) -> Consumer:

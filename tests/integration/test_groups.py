@@ -10,7 +10,6 @@ from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
 from tests.integration.members import LIBRARIES, wait_until, wait_until_read, wait_until_shared
 
 PARTITIONS = 4
-WRITER = "confluent-kafka"
 STOP_SECONDS = 30.0  # on a busy machine: half of what the members wait
 
 

@@ -20,7 +20,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT
-from tests.integration.brokers import Minibroker
+from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.data_directories import (
     BATCHES,
     PRODUCERS,
@@ -59,7 +59,7 @@ def minibroker_on(data_dir: Path, work_dir: Path) -> Iterator[Minibroker]:
         broker.kill()
 
 
-def end(broker: Minibroker | ApacheKafka, how: str) -> None:
+def end(broker: BrokerProcess, how: str) -> None:
     if how == "killed":
         broker.kill()
     elif isinstance(broker, ApacheKafka):
@@ -91,7 +91,7 @@ class Directories:
             self._known[whose, how] = work_dir / "data", seen
         return self._known[whose, how]
 
-    def _broker(self, whose: str, work_dir: Path) -> AbstractContextManager[Minibroker | ApacheKafka]:
+    def _broker(self, whose: str, work_dir: Path) -> AbstractContextManager[BrokerProcess]:
         if whose == "ours":
             return minibroker_on(work_dir / "data", work_dir)
         return ApacheKafka(self._jars, work_dir, settings=SETTINGS, heap="512m")
@@ -102,7 +102,7 @@ def directories(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Directo
     return Directories(jars, tmp_path_factory.mktemp)
 
 
-def fill_with_transactions(broker: Minibroker | ApacheKafka) -> None:
+def fill_with_transactions(broker: BrokerProcess) -> None:
     """Transactions that were committed and aborted, in plain and compressed batches, in several segments."""
     with RawConnection(broker.host, broker.port) as connection:
         create_topic_over(connection, "transactions", configs=SMALL_SEGMENTS)
@@ -117,10 +117,6 @@ def fill_with_transactions(broker: Minibroker | ApacheKafka) -> None:
                 producer.produce("transactions", b"%d.%d " % (number, i) * 50, partition=0)
             producer.flush(20)
             (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
-
-
-def copied(data_dir: Path, to: Path) -> Path:
-    return Path(shutil.copytree(data_dir, to, copy_function=shutil.copy2))
 
 
 @pytest.mark.parametrize("how", STOPS)
@@ -144,7 +140,7 @@ def test_each_serves_the_same_bytes_of_a_directory_that_the_other_wrote(
         assert_producers_are_known(other)
 
 
-def assert_producers_are_known(broker: Minibroker | ApacheKafka) -> None:
+def assert_producers_are_known(broker: BrokerProcess) -> None:
     """A retry of a producer's last batch is a duplicate; its next batch is appended."""
     with RawConnection(broker.host, broker.port) as connection:
         for number, producer_id in enumerate(PRODUCERS):

@@ -123,23 +123,16 @@ def test_verifiable_clients_agree_on_what_was_written(tool: Tool, new_topic: New
 
 def test_transactional_message_copier_copies_all_though_it_aborts_at_random(tool: Tool, new_topic: NewTopic) -> None:
     source, target = new_topic("copied"), new_topic("copy")
-    tool(
-        *("org.apache.kafka.tools.VerifiableProducer", "--broker-list", "{}", "--topic", source),
-        *("--max-messages", "1000", "--acks", "-1"),
-    )
+    written = ("--broker-list", "{}", "--topic", source, "--max-messages", "1000", "--acks", "-1")
+    tool("org.apache.kafka.tools.VerifiableProducer", *written)
+    copying = ("--broker-list", "{}", "--input-topic", source, "--input-partition", "0", "--output-topic", target)
+    group = ("--consumer-group", f"group-{source}", "--transactional-id", source, "--transaction-size", "100")
+    most = ("--max-messages", "1000")
+    reading = ("--bootstrap-server", "{}", "--topic", target, "--from-beginning", "--isolation-level", "read_committed")
 
-    copied = events(
-        tool(
-            *("org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", "{}", "--input-topic", source),
-            *("--input-partition", "0", "--output-topic", target, "--max-messages", "1000"),
-            *("--consumer-group", f"group-{source}", "--transactional-id", source, "--transaction-size", "100"),
-            "--enable-random-aborts",
-        )
-    )
-    read = tool(
-        *(READER, "--bootstrap-server", "{}", "--topic", target, "--from-beginning", "--max-messages", "1000"),
-        *("--isolation-level", "read_committed"),
-    )
+    copier = "org.apache.kafka.tools.TransactionalMessageCopier"
+    copied = events(tool(copier, *copying, *group, *most, "--enable-random-aborts"))
+    read = tool(READER, *reading, *most)
 
     assert copied[-1]["remaining"] == 0
     assert [int(line) for line in read.splitlines()] == list(range(1000))
@@ -153,10 +146,8 @@ def test_other_tools_find_what_they_ask_for(
     below = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]}
     (tmp_path / "below.json").write_text(json.dumps(below))
 
-    deleted = tool(
-        *("kafka.admin.DeleteRecordsCommand", "--bootstrap-server", "{}"),
-        *("--offset-json-file", str(tmp_path / "below.json")),
-    )
+    where = ("--bootstrap-server", "{}", "--offset-json-file", str(tmp_path / "below.json"))
+    deleted = tool("kafka.admin.DeleteRecordsCommand", *where)
     first = tool("kafka.tools.GetOffsetShell", "--broker-list", "{}", "--topic", topic, "--time", "-2")
     last = tool("kafka.tools.GetOffsetShell", "--broker-list", "{}", "--topic", topic, "--time", "-1")
     versions = tool("kafka.admin.BrokerApiVersionsCommand", "--bootstrap-server", "{}")

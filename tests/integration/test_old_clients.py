@@ -1,4 +1,7 @@
-"""Clients of 2015 to 2017 on new data: records written by today's producers, and theirs read by today's consumers."""
+"""Clients of 2015 to 2017 and those of today: each reads what the other wrote, in formats of three generations.
+
+What each version of a request reads and writes is in the recorded conversations (tests/conformance/scripts/).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.clients import OLD_CLIENTS, ClientError
+from minibroker.protocol import record as wire_record
+from minibroker.protocol.batches import scan_batches
+from minibroker.protocol.compression import Codec
+from minibroker.protocol.message_set import build_message_set
+from tests.integration.brokers import BrokerProcess
+from tests.integration.clients import CLIENTS, OLD_CLIENTS, ClientError
 from tests.integration.conftest import GetClient, NewTopic
-from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
-from tests.matrices import each_once
+from tests.integration.records import CODEC_IDS, CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
+from tests.integration.wire import connection_to, read, write
+from tests.matrices import each_once, pairwise
 
 NEW_CLIENT = "java-3.9"
 REFERENCE_READER = "kafka-python-3.0"
-
-
-def without_headers(records: list[Record]) -> list[Record]:
-    return [replace(record, headers=()) for record in records]
+WRITTEN_WITH = {0: 0, 1: 2}  # magic: version of Produce
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -27,7 +33,7 @@ def test_old_and_new_clients_read_every_shape_of_record_of_each_other(
 ) -> None:
     topic, old = new_topic("shapes"), client(name)
     writer, reader = (client(NEW_CLIENT), old) if is_reader else (old, client(REFERENCE_READER))
-    shapes = every_shape() if is_reader else without_headers(every_shape())
+    shapes = [record if is_reader else replace(record, headers=()) for record in every_shape()]
 
     written = writer.produce(topic, shapes, codec=codec)
 
@@ -121,5 +127,67 @@ def test_the_first_transactional_client_commits_and_aborts(client: GetClient, ne
     everything = [client(name).consume(topic, 9) for name in OLD_CLIENTS if name != "librdkafka-as-0.10"]
 
     assert [record.key for record in committed] == [b"0", b"1", b"2", b"6", b"7", b"8"]
-    for read in everything:
-        assert [(record.offset, record.key) for record in read] == [(i + i // 3, b"%d" % i) for i in range(9)]
+    for found in everything:
+        assert [(record.offset, record.key) for record in found] == [(i + i // 3, b"%d" % i) for i in range(9)]
+
+
+def old_records(count: int = 5) -> list[wire_record.Record]:
+    return [
+        wire_record.Record(i, FIRST_TIMESTAMP_MS + i, None if i == 1 else b"key %d" % i, b"value %d" % i)
+        for i in range(count)
+    ]
+
+
+def stored(broker: BrokerProcess, topic: str) -> tuple[set[int], set[int]]:
+    """The formats and codecs of what the topic has, as it is kept."""
+    with connection_to(broker.bootstrap) as connection:
+        data = bytes(read(connection, topic).records)
+    views = list(scan_batches(data, 0, len(data)))
+    return {view.magic for view in views}, {view.attributes & 7 for view in views}
+
+
+@pytest.mark.parametrize(("reader", "magic", "codec"), pairwise(CLIENTS, [0, 1], CODECS))
+def test_records_of_old_producers_are_read_by_new_clients(
+    broker: BrokerProcess, client: GetClient, new_topic: NewTopic, reader: str, magic: int, codec: str
+) -> None:
+    topic = new_topic("old-producer")
+    rows = old_records()
+    data = bytes(build_message_set(rows, magic=magic, codec=Codec(CODEC_IDS[codec])))
+    with connection_to(broker.bootstrap) as connection:
+        assert write(connection, topic, data, version=WRITTEN_WITH[magic]).error_code == 0
+
+    found = client(reader).consume(topic, len(rows))
+
+    assert [(row.offset, row.key, row.value) for row in rows] == [(row.offset, row.key, row.value) for row in found]
+    if magic == 1:
+        assert [row.timestamp_ms for row in rows] == [row.timestamp_ms for row in found]
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_topic_of_an_old_format_takes_records_of_new_clients(
+    broker: BrokerProcess, client: GetClient, new_topic: NewTopic, name: str, version: str
+) -> None:
+    topic = new_topic("old-format", configs={"message.format.version": version})
+    rows = numbered(5 if name == "kcat" else 20)
+    user = client(name)
+
+    user.produce(topic, rows, codec="gzip", enable_idempotence=False)
+
+    found = user.consume(topic, len(rows))
+    assert [(i, row.key, row.value) for i, row in enumerate(rows)] == [
+        (row.offset, row.key, row.value) for row in found
+    ]
+    assert stored(broker, topic)[0] == {0 if version == "0.9.0" else 1}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_what_a_producer_compressed_is_kept_as_it_is(
+    broker: BrokerProcess, client: GetClient, new_topic: NewTopic, writer: str, codec: str
+) -> None:
+    topic = new_topic("producers-codec")
+
+    client(writer).produce(topic, [Record(b"key", b"even " * 1000)], codec=codec)
+
+    assert stored(broker, topic) == ({2}, {CODEC_IDS[codec]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -63,9 +62,6 @@ def refusal(broker: Minibroker) -> str:
     return line
 
 
-# -- starting
-
-
 def test_the_ready_file_has_the_address_and_requests_are_answered_then(start_minibroker: StartMinibroker) -> None:
     broker = start_minibroker().wait_until_ready()
 
@@ -96,9 +92,6 @@ def test_a_file_alone_says_where_to_listen_and_where_the_data_is(
     create_topic(broker, "made")
     assert broker.port == port
     assert (tmp_path / "logs" / "made-0").is_dir()
-
-
-# -- refusing to start
 
 
 @pytest.mark.parametrize("place", ["set", "file"])
@@ -143,18 +136,6 @@ def test_a_broker_that_polls_busily_serves_and_then_sleeps(start_minibroker: Sta
     assert broker.terminate() == 0
 
 
-def test_a_port_in_use_is_refused_and_says_what_to_do(start_minibroker: StartMinibroker) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-
-        line = refusal(start_minibroker("--listen", f"127.0.0.1:{port}"))
-
-    assert f"127.0.0.1:{port}" in line
-    assert "in use" in line
-
-
 def test_a_second_broker_on_a_data_directory_is_refused_and_the_first_goes_on(
     start_minibroker: StartMinibroker,
 ) -> None:
@@ -183,9 +164,6 @@ def test_a_data_directory_that_cannot_be_written_is_refused(
     }[kind]
 
     assert str(path) in refusal(start_minibroker("--data-dir", str(path)))
-
-
-# -- stopping
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -242,9 +220,6 @@ def test_a_deleted_topic_stays_deleted_after_a_restart(start_minibroker: StartMi
     second = start_minibroker().wait_until_ready()
 
     assert partitions_of(second, "gone") == -UNKNOWN_TOPIC_OR_PARTITION
-
-
-# -- limits
 
 
 def test_memory_stays_bounded_under_a_quarter_gigabyte_and_readers_that_do_not_read(

@@ -104,9 +104,6 @@ def leave_open(producer: TransactionalProducer, topic: str, value: bytes) -> Non
     producer.flush()
 
 
-# -- the tests --------------------------------------------------------------------------------------------------------
-
-
 def test_only_what_is_committed_is_read(broker: BrokerProcess, new_producer: NewProducer, topic: str) -> None:
     producer = new_producer(topic)
 
@@ -187,9 +184,6 @@ def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
     assert read(broker.bootstrap, topic) == [b"committed", b"after"]
 
 
-# -- killed at any moment ---------------------------------------------------------------------------------------------
-
-
 class Writer(threading.Thread):
     """Transactions one after the other, each with its number in every partition; begins anew when it must."""
 
@@ -252,9 +246,6 @@ def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_m
 def wait_for_acks(writer: Writer, more: int) -> None:
     at_least = len(writer.acked) + more
     wait_until(lambda: len(writer.acked) >= at_least, f"{at_least} transactions")
-
-
-# -- with Apache Kafka ------------------------------------------------------------------------------------------------
 
 
 def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,10 @@ import confluent_kafka
 import pytest
 
 from minibroker import Broker, BrokerError
-from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from tests.integration.librdkafka import consumer_of, value_of
 from tests.integration.members import GroupMember, wait_until, wait_until_shared
 from tests.integration.transactional_producers import LIBRARIES as PRODUCERS
-from tests.integration.wire import RawConnection, connection_to, fetch_body, request_frame
 
 DAY = timedelta(days=1)
 AT_ONCE_SECONDS = 15.0  # of real time, on a busy machine: half of what the clients ask the broker to wait
@@ -39,23 +36,6 @@ def producer(broker: Broker) -> Iterator[KafkaProducer]:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     yield producer
     producer.close()
-
-
-@pytest.fixture
-def long_poll(broker: Broker) -> Iterator[Callable[[float], RawConnection]]:
-    """Fetch at the end of `orders`: on the connection comes the answer. What was sent before a turn, the turn sees."""
-    with contextlib.ExitStack() as connections:
-
-        def ask(max_wait_seconds: float) -> RawConnection:
-            connection = connections.enter_context(connection_to(broker.bootstrap_servers))
-            body = fetch_body("orders")._replace(max_wait_ms=int(max_wait_seconds * 1000), min_bytes=MANY_BYTES)
-            connection.send(request_frame(ApiKey.FETCH, 4, body))
-            return connection
-
-        yield ask
-
-
-# -- long polls -----------------------------------------------------------------------------------------------
 
 
 def kafka_python_reads_one(broker: Broker) -> bytes:
@@ -98,24 +78,6 @@ def test_a_long_poll_of_a_client_ends_when_the_clock_is_turned(
 
     assert values == [b"one"]
     assert time.monotonic() - began < AT_ONCE_SECONDS
-
-
-def test_long_polls_are_answered_as_their_waits_end_and_no_earlier(
-    broker: Broker, long_poll: Callable[[float], RawConnection]
-) -> None:
-    long, short = long_poll(30), long_poll(10)
-
-    broker.clock.advance(9)
-    assert not short.has_answer()
-
-    broker.clock.advance(2)
-    assert short.receive_frame() and not long.has_answer()
-
-    broker.clock.advance(20)
-    assert long.receive_frame()
-
-
-# -- groups and transactions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", ["kafka-python", "confluent-kafka"])
@@ -182,9 +144,6 @@ def committed(broker: Broker, group: str) -> int | None:
     return offset
 
 
-# -- retention and what is written down -----------------------------------------------------------------------
-
-
 def test_records_past_their_retention_are_gone_with_their_files(broker: Broker, producer: KafkaProducer) -> None:
     broker.create_topic("short", partitions=1, configs={"retention.ms": str(DAY // timedelta(milliseconds=1))})
     for _ in range(3):
@@ -204,9 +163,6 @@ def bounds(broker: Broker, topic: str) -> tuple[int, int]:
     first, end = consumer.beginning_offsets([partition])[partition], consumer.end_offsets([partition])[partition]
     consumer.close()
     return first, end
-
-
-# -- what cannot be turned ------------------------------------------------------------------------------------
 
 
 def test_the_clock_of_a_broker_that_was_killed_says_how_it_ended(broker: Broker) -> None:

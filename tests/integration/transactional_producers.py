@@ -1,4 +1,7 @@
-"""A transactional producer of two client libraries, with one small interface."""
+"""A transactional producer of two client libraries, with one small interface.
+
+`fenced` is what it raises when another has taken its place.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -14,20 +16,6 @@ from tests.integration.clients import ClientError, DriverProcess, python_driver
 from tests.integration.drivers.line_protocol import to_text
 
 PATIENCE_SECONDS = 60.0
-
-
-class TransactionalProducer(Protocol):
-    """What the tests need of a client library. `Fenced` is what it raises when another has taken its place."""
-
-    fenced: type[Exception]
-
-    def begin(self) -> None: ...
-    def write(self, topic: str, value: bytes, partition: int = 0) -> None: ...
-    def flush(self) -> None: ...
-    def send_offset(self, topic: str, offset: int, group: str) -> None: ...
-    def commit(self) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class ConfluentProducer:
@@ -82,6 +70,7 @@ class KafkaPythonProducer:
         self._driver.call("send_offset", topic=topic, offset=offset, group=group)
 
 
+TransactionalProducer = ConfluentProducer | KafkaPythonProducer
 LIBRARIES: dict[str, Callable[[str, str], TransactionalProducer]] = {
     "confluent-kafka": ConfluentProducer,
     "kafka-python": KafkaPythonProducer,

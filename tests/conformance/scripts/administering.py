@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.asking import batch, by_name, create, create_all, fetch, produce
+from tests.conformance.asking import batch, by_name, create, create_all, fetch, metadata_of, produce
 from tests.conformance.steps import Script, Step, call
 
 LONG = "x" * 241  # with the prefix, the longest that is allowed
@@ -51,14 +51,7 @@ def created_topics() -> Script:
                 make(version, (f"{tag}only", 2, 1, [], []), (f"{tag}plain", 1, 1, [], []), validate_only=True),
                 make(version, (f"{tag}only", 2, 1, [], [("no.such", "1")]), validate_only=True),
             ]
-        script.append(
-            call(
-                "Metadata",
-                5,
-                topics=by_name(f"{tag}only", f"{tag}plain", f"{tag}assigned"),
-                allow_auto_topic_creation=False,
-            )
-        )
+        script.append(metadata_of(f"{tag}only", f"{tag}plain", f"{tag}assigned", version=5))
     return script
 
 
@@ -147,7 +140,7 @@ def deleted_topics() -> Script:
             produce(names[0], batch()),
             call("DeleteTopics", version, topic_names=[names[1], names[1], ""], timeout_ms=20_000),
             call("DeleteTopics", version, topic_names=[], timeout_ms=20_000),
-            call("Metadata", 4, topics=by_name(*names), allow_auto_topic_creation=False),
+            metadata_of(*names, version=4),
         ]
     return script
 

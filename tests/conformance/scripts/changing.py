@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.asking import batch, by_name, create, create_all, delete_records, fetch, list_offsets, produce
+from tests.conformance.asking import (
+    batch,
+    create,
+    create_all,
+    delete_records,
+    fetch,
+    list_offsets,
+    metadata_of,
+    produce,
+)
 from tests.conformance.steps import Script, Step, call
 
 TOPIC, BROKER = 2, 4
@@ -34,10 +43,6 @@ def describe(*resources: Row, version: int = 2, include_synonyms: bool = True) -
 
 def assigned(*brokers: list[int]) -> list[Row]:
     return [(each,) for each in brokers]
-
-
-def layout(*names: str) -> Step:
-    return call("Metadata", 6, topics=by_name(*names), allow_auto_topic_creation=False)
 
 
 def added_partitions() -> Script:
@@ -66,7 +71,7 @@ def added_partitions() -> Script:
             add(version, (name, 4, assigned())),
             add(version, (name, 5, None), timeout_ms=0),
             *settle(f"{version}"),
-            layout(name, other),
+            metadata_of(name, other),
             *(produce(name, batch(), partition) for partition in range(6)),
             list_offsets(*((name, partition, -1) for partition in range(6))),
         ]
@@ -85,8 +90,8 @@ def replicas_that_are_not_there() -> Script:
         call("CreateTopics", 3, topics=[("@slow", 1, 1, [], [])], timeout_ms=0),
         call("CreateTopics", 3, topics=[("@slower", 1, 1, [], [])], timeout_ms=-1),
         *settle("replicas"),
-        layout("@some", "@none", "@slow", "@slower"),
-        call("Metadata", 6, topics=by_name("@none"), allow_auto_topic_creation=True),
+        metadata_of("@some", "@none", "@slow", "@slower"),
+        metadata_of("@none", may_create=True),
         call("CreateTopics", 3, topics=[("@none", 1, 1, [], [])], timeout_ms=300),
     ]
     for topic, partition in (("@none", 0), ("@some", 0), ("@some", 1), ("@some", 2)):
@@ -104,7 +109,7 @@ def replicas_that_are_not_there() -> Script:
         add(1, ("@some", 5, assigned([0, 0], [0]))),
         add(1, ("@none", 2, None), timeout_ms=300),
         *settle("more-replicas"),
-        layout("@some", "@none"),
+        metadata_of("@some", "@none"),
         describe((TOPIC, "@none", ["retention.ms"])),
         call("DeleteTopics", 2, topic_names=["@late"], timeout_ms=0),
     ]

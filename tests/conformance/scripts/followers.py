@@ -12,13 +12,13 @@ from typing import Any
 from tests.conformance.asking import (
     Row,
     batch,
-    by_name,
     config_rows,
     create_all,
     delete_records,
     fetch,
     in_session,
     list_offsets,
+    metadata_of,
     produce,
     produce_all,
 )
@@ -53,11 +53,6 @@ def produce_for(timeout_ms: int, *topics: str) -> Step:
     return call("Produce", 5, acks=-1, timeout_ms=timeout_ms, topics=rows)
 
 
-def metadata(*names: str, version: int = 5) -> Step:
-    options: dict[str, Any] = {"allow_auto_topic_creation": False} if version >= 4 else {}
-    return call("Metadata", version, topics=by_name(*names), **options)
-
-
 def after(wait_ms: int) -> Step:
     """A consumer's fetch at the end of a log that nobody writes: answered when that time is over."""
     return fetch(("@quiet", 0, 0), max_wait_ms=wait_ms)
@@ -66,7 +61,7 @@ def after(wait_ms: int) -> Step:
 def replicas_that_are_not_up() -> Script:
     script: Script = [
         assigned(("@a", [[0, 1], [1, 0], [2, 0]], {})),
-        *(metadata("@a", version=version) for version in range(7)),
+        *(metadata_of("@a", version=version) for version in range(7)),
         produce_all(("@a", [(number, batch()) for number in range(3)])),
         fetch(("@a", 0, 0), ("@a", 1, 3), ("@a", 2, 3)),
         list_offsets(("@a", 0, -1), ("@a", 1, -2), ("@a", 2, -1)),
@@ -179,8 +174,8 @@ def in_sync_replicas_that_come_and_go() -> Script:
         follow(("@a", 0, 3)),
         after(SETTLED_MS),
         follow(("@a", 0, 3)),
-        metadata("@a"),
-        metadata("@a", version=0),
+        metadata_of("@a", version=5),
+        metadata_of("@a", version=0),
         parked_produce("@a", batch(), timeout_ms=29_000),
         fetch(("@a", 0, 3)),
         after(LAGGING_MS),
@@ -188,14 +183,14 @@ def in_sync_replicas_that_come_and_go() -> Script:
         fetch(("@a", 0, 3)),
         produce("@a", batch()),
         after(SETTLED_MS),
-        metadata("@a"),
+        metadata_of("@a", version=5),
         follow(("@a", 0, 3)),
         follow(("@a", 0, 6)),
         parked_produce("@a", batch()),
         follow(("@a", 0, 9)),
         take("other"),
         after(SETTLED_MS),
-        metadata("@a"),
+        metadata_of("@a", version=5),
     ]
 
 

@@ -71,13 +71,16 @@ def wait(milliseconds: int) -> Step:
     return fetch(("@empty", 0, 0), max_wait_ms=milliseconds)
 
 
+def _a_second_joins() -> Script:
+    """While "one" is the only member, and assigned."""
+    script: Script = [find(), join("one"), sync("one", (Told("one"), b"all"))]
+    return [*script, join("two", connection="two", kind="park")]
+
+
 def _two_members() -> Script:
     """Both in generation 2, assigned; the leader is "one"."""
     return [
-        find(),
-        join("one"),
-        sync("one", (Told("one"), b"all")),
-        join("two", connection="two", kind="park"),
+        *_a_second_joins(),
         heartbeat("one"),
         join("one", Told("one")),
         take("two"),
@@ -208,10 +211,7 @@ def members_that_leave() -> Script:
 
 def a_rebalance_while_syncing() -> Script:
     return [
-        find(),
-        join("one"),
-        sync("one", (Told("one"), b"all")),
-        join("two", connection="two", kind="park"),
+        *_a_second_joins(),
         join("one", Told("one")),
         take("two"),
         sync("two", connection="two", kind="park"),

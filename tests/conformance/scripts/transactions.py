@@ -32,12 +32,8 @@ CONCURRENT = (int(ErrorCode.CONCURRENT_TRANSACTIONS),)
 READ_COMMITTED = 1
 
 
-def find(transactional_id: str = "@t") -> Step:
-    return call("FindCoordinator", 1, key=transactional_id, key_type=1, retry=COORDINATOR_IS_NEW)
-
-
-def find_group(group_id: str = "@g") -> Step:
-    return call("FindCoordinator", 1, key=group_id, key_type=0, retry=COORDINATOR_IS_NEW)
+def find(key: str = "@t", key_type: int = 1) -> Step:
+    return call("FindCoordinator", 1, key=key, key_type=key_type, retry=COORDINATOR_IS_NEW)
 
 
 def init(name: str = "p", transactional_id: str = "@t", *, version: int = 1, timeout_ms: int = 60_000) -> Step:
@@ -239,7 +235,7 @@ def transactional_offsets() -> Script:
     def add_offsets(**who: Any) -> Step:
         return call("AddOffsetsToTxn", 1, group_id="@g", retry=CONCURRENT, **(of() | who))
 
-    script: Script = [create("@a", 2), find(), find_group(), init(), fetched(), add_offsets(), commit(5), fetched()]
+    script: Script = [create("@a", 2), find(), find("@g", 0), init(), fetched(), add_offsets(), commit(5), fetched()]
     script += [*ended(), fetched(), add_offsets(), commit(9), commit(11, metadata=None), *ended(False), fetched()]
     script += [add_offsets(), commit(7, version=0), commit(1, "@nope"), commit(8), *ended(), fetched()]
     script += [commit(20, group_id=""), commit(21, producer_id=12_345), fetched()]

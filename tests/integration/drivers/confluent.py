@@ -51,8 +51,6 @@ class ConfluentDriver(LibraryDriver):
         super().__init__(bootstrap)
         self._statistics: dict[str, Any] = {}
 
-    # producing
-
     def produce(self, topic: str, partition: int | None, records: Records, codec: str, settings: Settings) -> Acks:
         producer = self._producer(codec, settings)
         acked: list[Any] = [None] * len(records)
@@ -82,8 +80,6 @@ class ConfluentDriver(LibraryDriver):
     def _new_producer(self, codec: str, settings: Settings) -> Producer:
         ours = {"bootstrap.servers": self._bootstrap, "compression.type": codec, "message.timeout.ms": 25_000}
         return Producer(ours | translate(settings))
-
-    # consuming
 
     def consume_in_group(self, topic: str, group: str, count: int, seconds: float, settings: Settings) -> Records:
         """Read on from where the group is, or from the beginning, and commit what was read."""
@@ -155,8 +151,6 @@ class ConfluentDriver(LibraryDriver):
                 value=message.value(),
                 headers=headers_of(message),
             )
-
-    # administration
 
     def create_topics(self, topics: dict[str, dict[str, Any]], validate_only: bool) -> dict[str, int]:
         wanted = [

@@ -56,8 +56,6 @@ class KafkaPythonDriver(KafkaPythonLike):
         found: dict[Any, list[Any]] = consumer.poll(**limits)
         return found
 
-    # administration (kafka-python 3.0)
-
     def create_topics(self, topics: dict[str, dict[str, Any]], validate_only: bool) -> dict[str, int]:
         answer = self._admin().create_topics(topics, validate_only=validate_only, raise_errors=False)
         return {topic["name"]: topic["error_code"] for topic in answer["topics"]}

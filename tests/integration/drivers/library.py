@@ -20,6 +20,10 @@ class LibraryDriver:
     (`_assign`) and gives them back (`_unassign`), and what one poll brings (`_polled`).
     """
 
+    _new_producer: Callable[[str, Settings], Any]
+    _new_consumer: Callable[[Settings], Any]
+    _assign: Callable[[Any, str, list[int], Start], None]
+    _polled: Callable[[Any, int, float], Iterable[JsonRecord]]
     _offset_settings: Settings = {}  # noqa: RUF012  # of the consumer that is asked about offsets
 
     def __init__(self, bootstrap: str) -> None:
@@ -59,26 +63,16 @@ class LibraryDriver:
             found += self._polled(consumer, count - len(found), left)
         return found
 
-    def _new_producer(self, codec: str, settings: Settings) -> Any:
-        raise NotImplementedError
-
-    def _new_consumer(self, settings: Settings) -> Any:
-        raise NotImplementedError
-
-    def _assign(self, consumer: Any, topic: str, partitions: list[int], start: Start) -> None:
-        raise NotImplementedError
-
     def _unassign(self, consumer: Any) -> None:
         consumer.unsubscribe()
-
-    def _polled(self, consumer: Any, most: int, seconds: float) -> Iterable[JsonRecord]:
-        raise NotImplementedError
 
 
 class KafkaPythonLike(LibraryDriver):
     """kafka-python and aiokafka, whose names are the same: the library gives its TopicPartition, and `_acked`."""
 
     _partition: Callable[[str, int], Any]
+    _acked: Callable[[Any, list[Any]], list[Any]]
+    _batches: Callable[..., dict[Any, list[Any]]]
 
     def produce(self, topic: str, partition: int | None, records: Records, codec: str, settings: Settings) -> Acks:
         producer = self._producer(codec, settings)
@@ -124,9 +118,6 @@ class KafkaPythonLike(LibraryDriver):
             for tp in assigned:
                 consumer.seek(tp, start)
 
-    def _acked(self, producer: Any, futures: list[Any]) -> list[Any]:
-        raise NotImplementedError
-
     def _polled(self, consumer: Any, most: int, seconds: float) -> Iterable[JsonRecord]:
         for batch in self._batches(consumer, timeout_ms=int(seconds * 1000), max_records=most).values():
             for record in batch:
@@ -138,6 +129,3 @@ class KafkaPythonLike(LibraryDriver):
                     value=record.value,
                     headers=record.headers,
                 )
-
-    def _batches(self, consumer: Any, **limits: int) -> dict[Any, list[Any]]:
-        raise NotImplementedError
