@@ -12,6 +12,7 @@ from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
 from minibroker.storage.compaction.log_cleaner import CleanerConfig
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.cleaning import (
     COMPACTED,
     age_segments,
@@ -23,7 +24,7 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
-from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, refusal_of, segment_bases
+from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, segment_bases
 
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8

@@ -13,6 +13,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
+from tests.refusals import refusal_of
 from tests.storage.logs import (
     NOW_MS,
     SMALL,
@@ -23,7 +24,6 @@ from tests.storage.logs import (
     names_in,
     offsets_of,
     open_log,
-    refusal_of,
     roll_three,
     segment_bases,
     send,
