@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from tests.minibroker.sessions import run
-from tests.minibroker.sessions import session as session
+from minibroker import Broker
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+
+ASK = """
+from minibroker.administration import connected
+from minibroker.protocol.api import ApiKey
+
+def topics(broker):
+    with connected(broker.bootstrap_servers) as connection:
+        return {row.name for row in connection.ask(ApiKey.METADATA, topics=None).topics}
+"""
+
+
+@pytest.fixture
+def session(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder for tests, and in it what they ask a broker."""
+    pytester.makepyfile(topics_of=ASK)
+    return pytester
+
+
+def run(session: pytest.Pytester, *arguments: str, xdist: bool = False) -> pytest.RunResult:
+    plugin = ["-p", "minibroker.pytest_plugin"] if not has_entry_point() else []
+    workers = [] if xdist else ["-p", "no:xdist"]
+    return session.runpytest_subprocess(*plugin, *workers, "-p", "no:cacheprovider", *arguments)
+
+
+def has_entry_point() -> bool:
+    """Whether pytest finds the plugin by itself: not in an installation that is older than it."""
+    return any(each.value == "minibroker.pytest_plugin" for each in entry_points(group="pytest11"))
 
 
 def test_tests_of_a_session_share_a_broker_and_have_topics_of_their_own(session: pytest.Pytester) -> None:
@@ -276,3 +304,35 @@ def test_unittest_has_a_broker_in_a_with(session: pytest.Pytester) -> None:
     """)
 
     run(session).assert_outcomes(passed=2)
+
+
+# -- faults that a test leaves behind
+
+
+def test_the_next_test_of_a_session_has_none(session: pytest.Pytester) -> None:
+    session.makeini("[pytest]\nminibroker_control = true\n")
+    session.makepyfile("""
+        def test_one(minibroker):
+            minibroker.faults.disconnect()
+
+        def test_two(minibroker, minibroker_topic):
+            assert minibroker.faults.active() == []
+    """)
+
+    result = run(session)
+
+    result.assert_outcomes(passed=2)
+
+
+def test_a_reset_ends_them_and_is_not_struck_itself() -> None:
+    with Broker(control=True) as broker:
+        fault = broker.faults.disconnect()
+
+        broker.reset()
+
+        assert (fault.is_active, fault.count) == (False, 0)
+
+
+def test_a_block_ends_well_though_its_broker_was_killed() -> None:
+    with Broker(control=True) as broker, broker.faults.delay(1):
+        broker.kill()

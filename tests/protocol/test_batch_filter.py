@@ -11,6 +11,7 @@ from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch, read_header
+from tests.refusals import refusal_of
 
 BOUND = 1 << 20
 KEYS = (b"", b"k", None, b"x" * 63, b"x" * 64, b"x" * 10_000)
@@ -144,6 +145,4 @@ def test_more_than_may_be_unpacked_is_refused() -> None:
 
 
 def refused_code(batch: bytearray) -> ErrorCode:
-    with pytest.raises(KafkaError) as refusal:
-        opened(batch)
-    return refusal.value.code
+    return refusal_of(lambda: opened(batch))

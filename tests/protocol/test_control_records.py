@@ -11,10 +11,11 @@ from minibroker.protocol.control_records import (
     read_control_type,
     read_end_txn_marker,
 )
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import iter_records, read_header
 from tests.protocol.golden_logs import golden_batches
+from tests.refusals import refusal_of
 
 
 def test_kafkas_markers_are_built_again_to_the_byte() -> None:
@@ -71,9 +72,7 @@ def test_types_of_later_versions_are_unknown(key: bytes, control_type: ControlTy
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
 def test_a_key_without_a_type_is_corrupt(key: bytes | None) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        read_control_type(key)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: read_control_type(key)) is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -86,6 +85,4 @@ def test_a_key_without_a_type_is_corrupt(key: bytes | None) -> None:
     ],
 )
 def test_what_ends_no_transaction_is_no_marker(key: bytes, value: bytes | None) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        read_end_txn_marker(Record(0, 0, key, value))
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: read_end_txn_marker(Record(0, 0, key, value))) is ErrorCode.CORRUPT_MESSAGE

@@ -28,6 +28,7 @@ from minibroker.protocol.record_batch import TimestampType
 from tests.protocol import kafka_python
 from tests.protocol.golden_logs import golden_batches
 from tests.protocol.record_strategies import INT32, INT64, PROPERTY, record_lists
+from tests.refusals import refusal_of
 
 LIMIT = 1 << 20
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -56,9 +57,7 @@ def records_of(messages: bytes | bytearray, limit: int = LIMIT) -> list[Record]:
 
 
 def refused_code(messages: bytes | bytearray, limit: int = LIMIT) -> ErrorCode:
-    with pytest.raises(KafkaError) as refusal:
-        records_of(messages, limit)
-    return refusal.value.code
+    return refusal_of(lambda: records_of(messages, limit))
 
 
 def wrapped(
@@ -312,9 +311,7 @@ def test_sizes_that_do_not_fill_the_message_are_corrupt(magic: int, key_size: in
 def test_what_is_no_message_has_no_header(magic: int, size: int) -> None:
     data = struct.pack(">qiIbb40x", 0, size, 0, magic, 0)
 
-    with pytest.raises(KafkaError) as refusal:
-        read_message_header(data)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: read_message_header(data)) is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(("magic", "codec"), [(magic, codec) for magic in (0, 1) for codec in CODECS])

@@ -17,6 +17,7 @@ from minibroker.protocol.record import (
     write_varint,
 )
 from tests.protocol.record_strategies import FIELDS, HEADERS, INT64, PROPERTY
+from tests.refusals import refusal_of
 
 ORIGIN = RecordOrigin(base_offset=100, last_offset=109, base_timestamp=5000, log_append_time_ms=None, base_sequence=-1)
 
@@ -33,9 +34,7 @@ def encoded(record: Record, origin: RecordOrigin = ORIGIN) -> bytes:
 
 
 def assert_corrupt(data: bytes, origin: RecordOrigin = ORIGIN) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        decode_record(data, 0, origin)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: decode_record(data, 0, origin)) is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -73,9 +72,7 @@ def test_any_number_comes_back(value: int) -> None:
 
 @pytest.mark.parametrize("data", ["", "80", "ffffffffff", "80" * 10 + "00", "ff" * 20, "ffffffffffffffffff02"])
 def test_a_number_that_ends_nowhere_or_is_over_64_bits_is_corrupt(data: str) -> None:
-    with pytest.raises(KafkaError) as refusal:
-        read_varint(bytes.fromhex(data), 0)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: read_varint(bytes.fromhex(data), 0)) is ErrorCode.CORRUPT_MESSAGE
 
 
 @PROPERTY

@@ -1,4 +1,4 @@
-"""The schema language: lives of fields, rows, nulls, flexible versions, spliced records, errors that say where."""
+"""The schema language: lives of fields, rows, nulls, flexible versions, tags, spliced records, errors with a place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from construct import ConstructError
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import (
+    ZERO_UUID,
     Boolean,
     Bytes,
     Int8sb,
@@ -22,6 +23,7 @@ from minibroker.protocol.primitives import (
     Semantic,
     String,
     TopicPartition,
+    Uuid,
 )
 from minibroker.protocol.schema import (
     Message,
@@ -29,13 +31,16 @@ from minibroker.protocol.schema import (
     array_of,
     contains,
     default,
+    null_since,
     nullable_array,
     place_of,
+    row,
     since,
+    tagged,
     until,
     versions,
 )
-from tests.protocol.message_values import interpreted_decode, interpreted_encode, sample
+from tests.protocol.message_values import interpreted_decode, interpreted_encode, interpreted_rejects, sample
 
 LAST = 4
 FIRST_FLEXIBLE = 3
@@ -69,8 +74,25 @@ class Slice:
         self.size_bytes = size_bytes
 
 
-def encoded(message: Message, version: int, value: object) -> bytes:
-    return b"".join(bytes(chunk) for chunk in message.encode(version, value))
+def encoded(message: Message, version: int, value: Any) -> bytes:
+    """What the generated codec makes of a value, which must be what the interpreted one makes."""
+    data = b"".join(bytes(chunk) for chunk in message.encode(version, value))
+    assert data == interpreted_encode(message, version, value)
+    return data
+
+
+def decoded(message: Message, version: int, data: bytes) -> Any:
+    """What both codecs read."""
+    value, position = message.decode(version, bytearray(data))
+    assert position == len(data)
+    assert interpreted_decode(message, version, data) == value
+    return value
+
+
+def assert_refused(message: Message, version: int, data: bytes) -> None:
+    with pytest.raises(KafkaProtocolError):
+        message.decode(version, bytearray(data))
+    assert interpreted_rejects(message, version, data)
 
 
 every_version = pytest.mark.parametrize("version", range(LAST + 1))
@@ -81,11 +103,7 @@ def test_every_kind_of_field_and_null_go_there_and_back(version: int) -> None:
     nulls = Everything(rows=[(1, None, None), (2, [(1, 5)], b"xy")], maybe_names=None, numbers=[])
 
     for value in (sample(Everything, version), nulls):
-        data = encoded(Everything, version, value)
-
-        assert data == interpreted_encode(Everything, version, value)
-        assert Everything.decode(version, data) == (value, len(data))
-        assert interpreted_decode(Everything, version, data) == value
+        assert decoded(Everything, version, encoded(Everything, version, value)) == value
 
 
 def test_call_without_values_has_every_default_also_of_what_is_always_on_the_wire() -> None:
@@ -193,26 +211,22 @@ def test_a_compact_string_is_as_long_as_it_can_be_in_other_versions_and_no_longe
 
     value: Any
     for value in ([longest], "", b""), ([], longest, b""), ([], None, b"x" * 40_000):
-        data = encoded(Strings, 0, value)
-        assert Strings.decode(0, data) == (value, len(data))
-        assert interpreted_decode(Strings, 0, data) == value
+        assert decoded(Strings, 0, encoded(Strings, 0, value)) == value
 
 
 @pytest.mark.parametrize("value", [(["x" * 32_768], "", b""), ([], "x" * 32_768, b""), ([], "x" * 3_000_000, b"")])
 def test_a_compact_string_that_is_longer_is_malformed(value: Any) -> None:
-    data = encoded(Strings, 0, value)
+    data = b"".join(Strings.encode(0, value))
 
     with pytest.raises(KafkaProtocolError, match="string too long"):
         Strings.decode(0, data)
-    with pytest.raises(ConstructError):
-        interpreted_decode(Strings, 0, data)
+    assert interpreted_rejects(Strings, 0, data)
 
 
 def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
     data = bytes.fromhex("02 61 02 00000001 01 05 02 ffff 02 00 00 8101 03 010203")
 
-    assert Flexible.decode(0, data) == (("a", [(1,)]), len(data))
-    assert interpreted_decode(Flexible, 0, data) == ("a", [(1,)])
+    assert decoded(Flexible, 0, data) == ("a", [(1,)])
 
 
 @pytest.mark.parametrize(
@@ -229,8 +243,7 @@ def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
     ids=["size", "count", "many", "large", "too long a varint", "a varint of six bytes", "cut varint"],
 )
 def test_tagged_fields_that_lie_are_refused(tags: str) -> None:
-    with pytest.raises(KafkaProtocolError):
-        Flexible.decode(0, bytes.fromhex("02 61 01" + tags))
+    assert_refused(Flexible, 0, bytes.fromhex("02 61 01" + tags))
 
 
 # -- errors ---------------------------------------------------------------------------------------------------
@@ -316,8 +329,8 @@ def test_a_meaning_changes_nothing_on_the_wire(version: int) -> None:
 
     data = encoded(Meant, version, value)
 
-    assert data == encoded(Plain, version, value) == interpreted_encode(Meant, version, value)
-    assert Meant.decode(version, data)[0] == value == interpreted_decode(Meant, version, data)
+    assert data == encoded(Plain, version, value)
+    assert decoded(Meant, version, data) == value
 
 
 def test_a_field_is_found_by_what_it_means_and_by_its_path() -> None:
@@ -328,3 +341,161 @@ def test_a_field_is_found_by_what_it_means_and_by_its_path() -> None:
     assert not contains(Meant.fields, Meaning.GROUP)
     assert Meant.field("rows.number").name == "number"
     assert not Meant.field("name").is_in(0)
+
+
+# -- tags of every kind, rows with records, rows of one size, nulls from a version on
+
+ID = bytes(range(16))
+
+# Tags of every kind, declared in no order; "late" is of version 2 only.
+Tagged = versions("Tagged", 0, 2,
+    "end" / row("epoch" / Int32sb, "offset" / Int64sb) @ tagged(2, since=1),
+    "number" / Int64sb @ tagged(1, since=1, default=-1),
+    "text" / NullableString @ tagged(0, since=1),
+    "is_true" / Boolean @ tagged(3, since=1),
+    "rows" / array("name" / String, "id" / Uuid) @ tagged(4, since=1),
+    "ids" / array_of(Uuid) @ tagged(130, since=1),
+    "late" / Int16sb @ tagged(131, since=2, default=9),
+    "name" / String,
+    flexible=1,
+)  # fmt: skip
+
+Rows = versions("Rows", 0, 1,
+    "rows" / array(
+        "id" / Int32sb,
+        "before" / nullable_array("a" / Int64sb),
+        "extra" / Int32sb @ since(1, default=-1),
+        "records" / Records,
+        "end" / row("epoch" / Int32sb, "offset" / Int64sb) @ tagged(0, since=1)),
+    flexible=1,
+)  # fmt: skip
+
+OneSize = versions("OneSize", 0, 1, "rows" / array("a" / Int32sb, "b" / Int64sb), "after" / Int16sb, flexible=1)
+
+Young = versions("Young", 0, 2,
+    "names" / array_of(String, is_nullable=True) @ null_since(1),
+    "name" / NullableString @ null_since(2),
+    flexible=2,
+)  # fmt: skip
+
+
+# -- tagged fields --------------------------------------------------------------------------------------------
+
+
+def test_fields_at_their_defaults_are_not_on_the_wire_and_decode_to_them() -> None:
+    assert encoded(Tagged, 1, Tagged(name="n")) == bytes.fromhex("02 6e 00")
+    assert encoded(Tagged, 0, Tagged(name="n")) == bytes.fromhex("0001 6e")
+    assert encoded(Tagged, 1, Tagged(name="n", rows=[], ids=[])) == bytes.fromhex("02 6e 00")
+    assert decoded(Tagged, 2, b"\x01\x00") == (None, -1, None, False, (), (), 9, "")
+
+
+def test_others_follow_in_the_order_of_their_tags_each_with_its_size() -> None:
+    value = Tagged(end=(3, 7), number=5, text="t", name="n")
+
+    assert encoded(Tagged, 1, value) == bytes.fromhex(
+        "02 6e  03  00 02 02 74  01 08 0000000000000005  02 0d 00000003 0000000000000007 00"
+    )
+
+
+def test_every_kind_goes_there_and_back() -> None:
+    value = Tagged(
+        end=Tagged.row("end")(epoch=1, offset=2),
+        number=0,
+        text="text",
+        is_true=True,
+        rows=[Tagged.row("rows")(name="a" * 200, id=ID), Tagged.row("rows")(name="", id=ZERO_UUID)],
+        ids=[ID, ZERO_UUID],
+        late=0,
+        name="n",
+    )
+
+    assert decoded(Tagged, 2, encoded(Tagged, 2, value)) == value
+    assert decoded(Tagged, 1, encoded(Tagged, 1, value)) == value._replace(late=9)
+
+
+def test_unknown_tags_between_known_ones_are_skipped_and_of_one_that_comes_twice_the_last_counts() -> None:
+    data = bytes.fromhex("02 6e  04  01 08 0000000000000005  03 01 01  8301 02 ffff  01 08 0000000000000006")
+
+    value = decoded(Tagged, 1, data)
+
+    assert (value.number, value.is_true, value.name) == (6, True, "n")
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        "01  01 07 00000000000005",
+        "01  01 09 000000000000000500",
+        "01  01 08 00000000000005",
+        "01  00 01 03",
+        "01  00 04 02 7475 76",
+        "01  02 0c 00000003 0000000000000007",
+        "01  04 02 7f 00",
+        "02  01 08 0000000000000005",
+    ],
+    ids=["too short", "too long", "cut", "inner length", "rest", "row without its tags", "count", "one is missing"],
+)
+def test_a_known_tag_must_be_just_as_long_as_it_says(tags: str) -> None:
+    assert_refused(Tagged, 1, bytes.fromhex("02 6e") + bytes.fromhex(tags))
+
+
+def test_rows_with_records_have_their_tags_behind_them() -> None:
+    value = Rows(rows=[(1, None, -1, b"abc", None), (2, None, -1, b"", (5, 6)), (3, [(1,)], 4, None, (7, 8))])
+
+    data = encoded(Rows, 1, value)
+
+    assert decoded(Rows, 1, data) == value
+    assert data.startswith(bytes.fromhex("04  00000001 00 ffffffff 04 616263 00  00000002 00 ffffffff 01 01 00 0d"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 2_097_151, 2_097_152])
+def test_lengths_take_the_bytes_they_need(size: int) -> None:
+    value = Rows(rows=[(1, None, -1, bytes(size), None)] * 2)
+
+    data = encoded(Rows, 1, value)
+
+    assert [len(each.records) for each in Rows.decode(1, data)[0].rows] == [size, size]
+
+
+# -- rows of one size -----------------------------------------------------------------------------------------
+
+
+def test_rows_of_one_size_are_read_whether_or_not_they_have_tags() -> None:
+    rows = [(number, -number) for number in range(5)]
+    data = encoded(OneSize, 1, OneSize(rows=rows, after=3))
+    with_unknown_tag = bytes.fromhex(
+        "03  00000001 0000000000000002 01 05 02 ffff  00000003 0000000000000004 00  0007 00"
+    )
+
+    assert decoded(OneSize, 1, data) == (rows, 3)
+    assert decoded(OneSize, 1, with_unknown_tag) == ([(1, 2), (3, 4)], 7)
+
+
+@pytest.mark.parametrize("cut", range(1, 15))
+def test_rows_of_one_size_that_are_cut_short_are_refused(cut: int) -> None:
+    data = encoded(OneSize, 1, OneSize(rows=[(1, 2)], after=3))
+
+    assert_refused(OneSize, 1, data[:-cut])
+
+
+# -- uuids and nulls ------------------------------------------------------------------------------------------
+
+
+def test_a_uuid_is_its_16_bytes() -> None:
+    message = versions("Id", 0, 0, "id" / Uuid, "number" / Int32sb)
+
+    assert encoded(message, 0, message(id=ID, number=1)) == ID + b"\0\0\0\1"
+    assert decoded(message, 0, ID + b"\0\0\0\1") == (ID, 1)
+    assert message().id == ZERO_UUID
+
+
+def test_null_is_neither_read_nor_written_before_the_version_that_allows_it() -> None:
+    assert_refused(Young, 0, bytes.fromhex("ffffffff 0000"))
+    assert_refused(Young, 1, bytes.fromhex("ffffffff ffff"))
+    assert decoded(Young, 1, bytes.fromhex("ffffffff 0000")) == (None, "")
+    assert decoded(Young, 2, bytes.fromhex("00 00 00")) == (None, None)
+    assert encoded(Young, 2, Young()) == bytes.fromhex("00 00 00")
+    with pytest.raises((TypeError, AttributeError)):
+        Young.encode(1, Young(names=[]))
+    with pytest.raises(ConstructError):
+        interpreted_encode(Young, 1, Young(names=[]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.transaction_records import (
     TransactionRecord,
@@ -15,6 +15,7 @@ from minibroker.protocol.transaction_records import (
     encode_key,
     encode_value,
 )
+from tests.refusals import refusal_of
 
 # From the log of a 2.0.1 broker: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, a timeout.
 RECORDED = {
@@ -74,7 +75,4 @@ VALUE = RECORDED["Ongoing"][0]
     + [(decode_value, value) for value in ("", "0001" + VALUE[4:], VALUE[:-2], VALUE + "00")],
 )
 def test_what_is_of_another_version_or_length_is_corrupt(decode: Callable[[bytes], object], data: str) -> None:
-    with pytest.raises(KafkaError) as caught:
-        decode(bytes.fromhex(data))
-
-    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert refusal_of(lambda: decode(bytes.fromhex(data))) is ErrorCode.CORRUPT_MESSAGE

@@ -212,31 +212,31 @@ def said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
     return found[1]
 
 
-def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
-    job: Job, january: January, cluster: str, jars: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("SPARK_LOCAL_IP", "127.0.0.1"), ("PYSPARK_PYTHON", sys.executable)):
-        monkeypatch.setenv(name, value)
-    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster, "--executor-memory", "512m"]
-    submit += [
-        "--conf",
-        f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}",
-        "--jars",
-        ",".join(str(jar) for jar in jars),
-        str(flight_delays.__file__),
-    ]
+Submit = Callable[..., tuple[str, ...]]
 
-    job.finish(job.start(limit=100_000, command=tuple(submit)))
+
+@pytest.fixture
+def submit(monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """The command that submits the job to a master."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    program = str(SPARK_HOME / "bin" / "spark-submit")
+    return lambda master, *options: (program, "--master", master, *options, str(flight_delays.__file__))
+
+
+def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
+    job: Job, january: January, cluster: str, jars: list[Path], submit: Submit
+) -> None:
+    options = ["--executor-memory", "512m", "--conf", f"spark.executor.extraJavaOptions={' '.join(QUICK_JVM)}"]
+    command = submit(cluster, *options, "--jars", ",".join(str(jar) for jar in jars))
+
+    job.finish(job.start(limit=100_000, command=command))
 
     result.check(result.read(job.output), january.expected)
 
 
-def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("SPARK_LOCAL_IP", "127.0.0.1"), ("PYSPARK_PYTHON", sys.executable)):
-        monkeypatch.setenv(name, value)
-    submit = (str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[1]", str(flight_delays.__file__))
-
-    process = job.start(limit=1, command=submit)
+def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, submit: Submit) -> None:
+    process = job.start(limit=1, command=submit("local[1]"))
     output, _ = process.communicate(timeout=JOB_SECONDS)
 
     assert process.returncode == 1

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-
-import pytest
 
 from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
 from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
-from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import (
@@ -173,13 +170,6 @@ def roll_three(directory: Path, config: LogConfig = SMALL) -> Log:
         if first < 6:
             log.roll(NOW_MS)
     return log
-
-
-def refusal_of(action: Callable[[], object]) -> ErrorCode:
-    """Return the code the action is refused with."""
-    with pytest.raises(KafkaError) as error:
-        action()
-    return error.value.code
 
 
 def with_fields(batch: bytearray, **fields: int) -> bytearray:

@@ -15,6 +15,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.file_limits import no_space_in
 from tests.storage.logs import (
     EPOCH,
@@ -27,7 +28,6 @@ from tests.storage.logs import (
     offsets_of,
     open_log,
     read_bytes,
-    refusal_of,
     send,
     send_transactional,
     values_of,

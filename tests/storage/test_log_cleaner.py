@@ -18,6 +18,7 @@ from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, 
 from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.cleaning import (
     COMPACTED,
     age_segments,
@@ -40,7 +41,6 @@ from tests.storage.logs import (
     open_log,
     read_bytes,
     records_of,
-    refusal_of,
     remove_deleted,
     segment_bases,
     send,

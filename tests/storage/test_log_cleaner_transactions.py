@@ -12,6 +12,7 @@ from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
 from minibroker.storage.compaction.log_cleaner import CleanerConfig
 from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.cleaning import (
     COMPACTED,
     age_segments,
@@ -23,7 +24,7 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
-from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, refusal_of, segment_bases
+from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, segment_bases
 
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8
@@ -199,7 +200,7 @@ class TestAborted:
 
 
 class TestUndecided:
-    def test_nothing_is_compacted_from_the_segment_of_an_open_transaction_on(self, log: Log) -> None:
+    def test_nothing_is_compacted_from_the_segment_of_an_open_transaction_on_until_it_has_ended(self, log: Log) -> None:
         put(log, ("a", "1"), ("a", "2"))
         roll(log)
         put(log, ("a", "3"), ("a", "4"))
@@ -207,23 +208,14 @@ class TestUndecided:
         put(log, ("a", "5"))
         roll(log)
         put(log, ("a", "6"))
-        roll(log)
 
-        clean(log)
-
+        roll_and_clean(log)
         assert log.cleaned_offset == 2
         assert [offset for offset, _, _ in survivors(log)] == [1, 2, 3, 4, 5, 6]
 
-    def test_it_is_once_it_has_ended(self, log: Log) -> None:
-        put_in_transaction(log, PID, 0, ("a", "1"))
-        put(log, ("a", "2"))
-        roll_and_clean(log)
-        assert [offset for offset, _, _ in survivors(log)] == [0, 1]
-
         end(log, PID, is_commit=True)
         roll_and_clean(log)
-
-        assert survivors(log) == [(1, "a", "2")]
+        assert survivors(log) == [(6, "a", "6")]
 
     def test_nothing_is_compacted_that_is_not_committed(self, log: Log) -> None:
         put(log, ("a", "1"))

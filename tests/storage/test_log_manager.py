@@ -17,8 +17,9 @@ from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.storage_errors import LogDirectoryError, LogFlushError, map_storage_errors
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.file_limits import no_file_beyond, no_space_in
-from tests.storage.logs import NOW_MS, append, batch_of, names_in, refusal_of, segment_bases, send, values_of
+from tests.storage.logs import NOW_MS, append, batch_of, names_in, segment_bases, send, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 
 RECOVERY_POINTS, START_OFFSETS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"

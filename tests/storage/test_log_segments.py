@@ -17,6 +17,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.storage_errors import LogFlushError
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,
@@ -27,7 +28,6 @@ from tests.storage.logs import (
     names_in,
     offsets_of,
     open_log,
-    refusal_of,
     remove_deleted,
     roll_three,
     segment_bases,

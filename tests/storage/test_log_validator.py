@@ -15,6 +15,7 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
+from tests.refusals import refusal_of
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,
@@ -23,7 +24,6 @@ from tests.storage.logs import (
     open_log,
     read_bytes,
     records_of,
-    refusal_of,
     send,
     values_of,
     with_fields,
