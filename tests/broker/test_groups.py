@@ -41,6 +41,11 @@ async def test_many_coordinators_are_found_at_once(broker: InMemoryBroker) -> No
     assert [(row.key, row.error_code, row.port) for row in answer.coordinators] == [("a", 0, 9092), ("b", 0, 9092)]
 
 
+async def test_an_unknown_kind_of_coordinator_closes_the_connection(broker: InMemoryBroker) -> None:
+    with pytest.raises(KafkaProtocolError):
+        await broker.call(ApiKey.FIND_COORDINATOR, 1, key="a", key_type=2)
+
+
 async def test_before_there_is_a_topic_nobody_coordinates(broker: InMemoryBroker) -> None:
     answer = await GroupClient(broker).join()
 
