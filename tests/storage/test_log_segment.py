@@ -282,15 +282,6 @@ def test_a_read_of_no_bytes_still_tells_where_it_stands(segment: LogSegment) -> 
         segment.read(4, max_size=-1)
 
 
-def test_an_offset_in_a_gap_is_read_from_the_batch_after_it(segment: LogSegment) -> None:
-    fill(segment, [batch_at(0), batch_at(10)])
-
-    found = read(segment, 5, max_size=1000)
-
-    assert data_of(found) == batch_at(10).data
-    assert found.offset_metadata.message_offset == 5
-
-
 @pytest.mark.parametrize(
     ("max_offset", "read_batches"), [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (99, 3)]
 )
