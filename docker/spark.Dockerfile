@@ -15,7 +15,7 @@ RUN python requirements.py demo > /tmp/requirements.txt \
     && pip install --no-cache-dir -r /tmp/requirements.txt
 COPY spark_jobs/session.py ./
 RUN python session.py && rm -r /opt/connector/ivy/cache
-COPY . .
+COPY --chown=spark:spark . .
 RUN pip install --no-cache-dir --no-deps .
 WORKDIR /tmp
 VOLUME /var/lib/delays
