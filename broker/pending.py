@@ -110,7 +110,7 @@ class Pending(Generic[T]):
         if self.is_known:
             return
         if self._following is None:
-            self._follow = None
+            self._follow = ignore
         if self._source is not None:
             self._source.abandon()
 
@@ -155,6 +155,10 @@ class Pending(Generic[T]):
             self.fail(error)
         else:
             self.resolve(value)
+
+
+def ignore() -> None:
+    """The follower of an abandoned Pending: its value, or its error, concerns no client any more."""
 
 
 def then(outcome: T | Pending[T], follow: Callable[[T], U | Pending[U]]) -> U | Pending[U]:

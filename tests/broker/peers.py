@@ -86,7 +86,7 @@ def echo(frame: bytearray, client: Client) -> list[bytes]:
 
 @pytest.fixture
 def connect(nursery: trio.Nursery) -> Iterator[Connect]:
-    """Connect peers to handlers; each connection runs unless it is told not to."""
+    """Connect peers to handlers; each connection runs unless `runs=False`."""
     peers: list[Peer] = []
 
     def make(dispatch: Dispatch, *, runs: bool = True, **options: Any) -> Peer:

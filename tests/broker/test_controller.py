@@ -1,4 +1,4 @@
-"""The controller by itself: who is told of deletions, what a failing disk leaves behind; and minibroker.json."""
+"""The controller by itself: its deletion listeners, what a failing disk leaves behind; and minibroker.json."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(brok
 
     assert await follow(broker, "t", 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
     assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == -1
-    assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE  # who is no replica
+    assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE  # broker 5 is not a replica
 
 
 async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_until_it_is_cut(

@@ -381,7 +381,7 @@ def test_secrets_are_neither_described_nor_reported() -> None:
 
 ROOT = Path(__file__).parent.parent.parent
 ATTRIBUTES = {attribute: row.name for attribute, row in vars(KafkaSettings).items() if isinstance(row, Setting)}
-# Lists of settings, and rules that hold between them: to stand there is not to be obeyed.
+# Lists of settings, and rules that hold between them: a setting listed there need not have an effect.
 LISTS = {f"broker/config/{name}.py" for name in ("dynamic_config", "dynamic_settings", "rules", "unused_settings")} | {
     "broker/config/profiles.py"
 }

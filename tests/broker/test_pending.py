@@ -107,6 +107,16 @@ def test_an_error_that_nothing_waits_for_is_logged(caplog: pytest.LogCaptureFixt
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_an_error_of_an_abandoned_value_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pending: Pending[int] = Pending()
+    pending.then(lambda value: 1 // value).abandon()
+
+    with caplog.at_level(logging.ERROR):
+        pending.resolve(0)
+
+    assert not caplog.records
+
+
 def test_to_abandon_a_value_is_to_abandon_what_it_comes_from_unless_it_is_known() -> None:
     sources = Source(), Source()
     pending, known = (Pending[int](source) for source in sources)

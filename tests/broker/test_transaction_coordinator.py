@@ -1,4 +1,4 @@
-"""Transactions through a whole broker: what producers are told, markers from outside, offsets, what is described.
+"""Transactions through a whole broker: answers to producers, markers from outside, offsets, descriptions.
 
 What Apache Kafka 2.0.1 answers to producers and consumers is in tests/conformance/scripts/transactions.py.
 """

@@ -154,7 +154,7 @@ async def test_row_42_only_what_has_changed_is_answered(broker: InMemoryBroker, 
     assert await changed() == [1]  # a log start offset
     assert await changed(("t", 2, 99)) == [2]  # an error
     assert await changed() == [2]  # it stays one
-    assert await changed(("t", 2, 0)) == [2]  # its end: the high watermark is told anew
+    assert await changed(("t", 2, 0)) == [2]  # the answer has the high watermark again
     assert await changed() == []
     assert await changed(("t", 3, 0)) == [3]  # a new partition
 
