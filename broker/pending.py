@@ -28,40 +28,32 @@ class Abandonable(Protocol):
 
 
 class Pending(Generic[T]):
-    """A value that one follower takes: a step (`then`), a connection (`when_known`) or a task (`wait`).
+    """A value that steps work on (`then`), and that one follower takes: a connection (`when_known`) or a task (`wait`).
 
     Abandoning a Pending without a `source` does not stop its work: a decided transaction is completed, and an appended
     commit counts, even if the client has hung up.
     """
 
-    __slots__ = ("_error", "_follow", "_following", "_recover", "_source", "_value", "is_known")
+    __slots__ = ("_call", "_error", "_is_ended", "_source", "_steps", "_value", "is_known")
 
     def __init__(self, source: Abandonable | None = None) -> None:
         self.is_known = False
+        self._is_ended = False  # resolved or failed; the value is known after the steps
         self._source = source
-        self._value: T | None = None
+        self._steps: tuple[Any, ...] = ()  # the pairs of `then`, flat: thousands of requests may wait
+        self._call: Callable[[], object] | None = None
+        self._value: Any = None
         self._error: Exception | None = None
-        self._follow: Callable[..., Any] | None = None
-        self._recover: Callable[[Exception], Any] | None = None
-        self._following: Pending[Any] | None = None
 
     def resolve(self, value: T | Pending[T]) -> None:
         """Make the value known, or take over that of another Pending. Only the first call counts."""
-        if isinstance(value, Pending):
-            self._source = value
-            value.when_known(partial(self._take, value))
-        elif not self.is_known:
-            self._value = value
-            self._become_known()
+        if not self._is_ended:
+            self._end(value, None)
 
     def fail(self, error: Exception) -> None:
         """End without a value: `result` and `wait` raise `error`."""
-        if self.is_known:
-            return
-        self._error = error
-        if self._follow is None and self._following is None:
-            logger.error("a Pending without a follower failed: a defect of minibroker", exc_info=error)
-        self._become_known()
+        if not self._is_ended:
+            self._end(None, error)
 
     def result(self) -> T:
         """Return the value, once it is known. Raises the error of a failed Pending."""
@@ -86,33 +78,34 @@ class Pending(Generic[T]):
     def then(
         self, follow: Callable[[T], Any], recover: Callable[[Exception], U | Pending[U]] | None = None
     ) -> Pending[U]:
-        """Return a Pending of the result of `follow` on the value, or of `recover` on an error, else of the error."""
-        assert self._follow is None, "a Pending has one follower"
-        following: Pending[U] = Pending(self)
-        self._follow, self._recover, self._following = follow, recover, following
+        """Become a Pending of the result of `follow` on the value, or of `recover` on an error, else of the error.
+
+        Return this same Pending, by its new type: a wait is one object, however many steps it has.
+        """
+        assert self._call is None, "no step comes after the follower"
+        self._steps += (follow, recover)
         if self.is_known:
-            self._become_known()
-        return following
+            self.is_known = False
+            self._end(self._value, self._error)
+        return cast("Pending[U]", self)
 
     def recovered(self, recover: Callable[[Exception], T | Pending[T]]) -> Pending[T]:
-        """Return a Pending of the value, or of the result of `recover` on an error."""
-        return self.then(lambda value: value, recover)
+        """Become a Pending of the value, or of the result of `recover` on an error; return it as `then`."""
+        return self.then(unchanged, recover)
 
     def when_known(self, call: Callable[[], object]) -> None:
         """Call `call` once, as soon as `result` is available."""
-        assert self._follow is None, "a Pending has one follower"
-        self._follow = call
+        assert self._call is None, "a Pending has one follower"
         if self.is_known:
-            self._become_known()
+            call()
+        else:
+            self._call = call
 
     def abandon(self) -> None:
         """Give up the value, and let the source end the wait; the steps still run if a value comes."""
-        if self.is_known:
-            return
-        if self._following is None:
-            self._follow = ignore
-        if self._source is not None:
-            self._source.abandon()
+        if not self.is_known:
+            self._call = ignore
+            self._abandon_source()
 
     async def wait(self) -> T:
         """Wait for the value in this task; abandon it if the task is cancelled. Raises as `result`."""
@@ -126,35 +119,48 @@ class Pending(Generic[T]):
             await trio.lowlevel.wait_task_rescheduled(leave)
         return self.result()
 
-    def _become_known(self) -> None:
-        self.is_known = True
-        follow, recover, following = self._follow, self._recover, self._following
-        self._follow = self._recover = self._following = None
-        if following is None:
-            if follow is not None:
-                follow()
-            return
-        try:
-            if self._error is None:
-                assert follow is not None
-                value = follow(self._value)
-            elif recover is not None:
-                value = recover(self._error)
-            else:
-                following.fail(self._error)
+    def _end(self, value: Any, error: Exception | None) -> None:
+        """Take the steps, up to one that waits in its turn; without such a step the value is known."""
+        self._is_ended = True
+        self._source = None  # it refers to this Pending: without the cycle both are freed at once
+        while True:
+            if isinstance(value, Pending):
+                self._source = value
+                value.when_known(partial(self._take, value))
                 return
-        except Exception as error:
-            following.fail(error)
-        else:
-            following.resolve(value)
+            if not self._steps:
+                break
+            follow, recover, *_ = self._steps
+            self._steps = self._steps[2:]
+            try:
+                if error is None:
+                    value = follow(value)
+                elif recover is not None:
+                    value = recover(error)
+                    error = None
+            except Exception as raised:
+                value, error = None, raised
+        self._value, self._error, self.is_known = value, error, True
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+        elif error is not None:
+            logger.error("a Pending without a follower failed: a defect of minibroker", exc_info=error)
 
-    def _take(self, other: Pending[T]) -> None:
-        try:
-            value = other.result()
-        except Exception as error:
-            self.fail(error)
-        else:
-            self.resolve(value)
+    def _take(self, other: Pending[Any]) -> None:
+        self._end(other._value, other._error)
+
+    def _abandon_source(self) -> None:
+        """Stop the work of the source; a Pending that a step has returned still brings its value."""
+        source, self._source = self._source, None
+        if isinstance(source, Pending):
+            source._abandon_source()
+        elif source is not None:
+            source.abandon()
+
+
+def unchanged(value: T) -> T:
+    return value
 
 
 def ignore() -> None:

@@ -10,7 +10,7 @@ v10 knows zstd · v11 racks: this broker never sends consumers to another replic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -83,18 +83,18 @@ class FetchApis:
         fetched = self._replica_manager.fetch(params, rows)
         return then(fetched, partial(self._answer, version, context, params, rows, unknown))
 
-    def _split_known(self, requested: Iterable[FetchRow]) -> tuple[list[FetchRow], list[FetchedPartition]]:
+    def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
         known = self._metadata_cache.topics
-        rows, unknown = [], []
+        unknown = {}
         for row in requested:
             name, partition = topic_partition = row.topic_partition
             topic = known.get(name)
-            if topic is not None and partition in topic.partitions:
-                rows.append(row)
-            else:
-                unknown.append(failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        return rows, unknown
+            if topic is None or partition not in topic.partitions:
+                unknown[topic_partition] = failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not unknown:
+            return requested, []
+        return [row for row in requested if row.topic_partition not in unknown], list(unknown.values())
 
     def _answer(
         self,

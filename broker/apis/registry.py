@@ -58,32 +58,14 @@ class ApiRegistry:
         try:
             body = self._handlers[request.api_key](request, client)
         except Exception as error:
-            return self._failed(request, client, error)
+            return failed(request, client, error)
         if type(body) is Pending:
-            return body.recovered(partial(self._failed, request, client))
+            return body.recovered(partial(failed, request, client))
         return body
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
         known = None if body is None else self._known_errors.replaced(request.api_key, body)
         return encoded(request, client, known)
-
-    def _failed(self, request: Request, client: Client, error: Exception) -> Body:
-        """Log the error, and return the answer to a failed request. Raises as `dispatch`."""
-        if isinstance(error, KafkaProtocolError | CloseConnectionError):
-            raise error
-        if isinstance(error, KafkaError):
-            refusal = error
-            logger.info("%s: %s", describe(request, client), error)
-        elif isinstance(error, OSError):
-            refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            logger.error("%s: %s", describe(request, client), error)
-        else:
-            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-            logger.error("%s: a defect of minibroker", describe(request, client), exc_info=error)
-        body = failure_of(request, refusal)
-        if body is None:
-            raise CloseConnectionError(f"{describe(request, client)} failed, and it has no response")
-        return body
 
 
 def offered(profile: Profile) -> dict[int, Api]:
@@ -94,6 +76,25 @@ def offered(profile: Profile) -> dict[int, Api]:
         if last is not None:
             apis[key] = api.until(last)
     return apis
+
+
+def failed(request: Request, client: Client, error: Exception) -> Body:
+    """Log the error, and return the answer to a failed request. Raises as `ApiRegistry.dispatch`."""
+    if isinstance(error, KafkaProtocolError | CloseConnectionError):
+        raise error
+    if isinstance(error, KafkaError):
+        refusal = error
+        logger.info("%s: %s", describe(request, client), error)
+    elif isinstance(error, OSError):
+        refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        logger.error("%s: %s", describe(request, client), error)
+    else:
+        refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        logger.error("%s: a defect of minibroker", describe(request, client), exc_info=error)
+    body = failure_of(request, refusal)
+    if body is None:
+        raise CloseConnectionError(f"{describe(request, client)} failed, and it has no response")
+    return body
 
 
 def encoded(request: Request, client: Client, body: Body) -> Encoded:

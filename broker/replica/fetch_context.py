@@ -51,14 +51,10 @@ class FetchAnswer(NamedTuple):
 class SessionlessContext:
     """A request outside of any session: its answer has all partitions."""
 
-    __slots__ = ("_requested",)
+    __slots__ = ("rows",)
 
     def __init__(self, rows: Mapping[TopicPartition, FetchRow]) -> None:
-        self._requested = rows
-
-    @property
-    def rows(self) -> Iterable[FetchRow]:
-        return self._requested.values()
+        self.rows = list(rows.values())
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
         return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
@@ -67,7 +63,7 @@ class SessionlessContext:
 class FullFetchContext:
     """A request that begins a session, if the cache has room for one: its answer has all partitions."""
 
-    __slots__ = ("_cache", "_is_from_follower", "_requested")
+    __slots__ = ("_cache", "_is_from_follower", "_requested", "rows")
 
     def __init__(
         self, rows: Mapping[TopicPartition, FetchRow], cache: FetchSessionCache, *, is_from_follower: bool
@@ -75,10 +71,7 @@ class FullFetchContext:
         self._requested = rows
         self._cache = cache
         self._is_from_follower = is_from_follower
-
-    @property
-    def rows(self) -> Iterable[FetchRow]:
-        return self._requested.values()
+        self.rows = list(rows.values())
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
         """Create the session, with the partitions in the order of the answer and with the answered offsets."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 
 import pytest
 import trio
@@ -139,6 +141,19 @@ def test_a_value_that_a_step_waits_for_is_abandoned_too() -> None:
     assert source.abandoned == 1
 
 
+def test_the_steps_after_an_abandoned_step_that_waits_run() -> None:
+    first: Pending[int] = Pending()
+    second: Pending[int] = Pending()
+    steps: list[int] = []
+    following = first.then(lambda _: second).then(steps.append)
+    first.resolve(1)
+
+    following.abandon()
+    second.resolve(2)
+
+    assert steps == [2]
+
+
 def test_the_steps_of_an_abandoned_value_run_but_its_follower_does_not() -> None:
     pending: Pending[int] = Pending()
     steps: list[int] = []
@@ -151,12 +166,32 @@ def test_the_steps_of_an_abandoned_value_run_but_its_follower_does_not() -> None
     assert steps == [3]
 
 
-def test_a_pending_has_one_follower() -> None:
+def test_a_pending_has_one_follower_after_its_steps() -> None:
     pending: Pending[int] = Pending()
-    pending.then(str)
+    pending.then(str).when_known(lambda: None)
 
     with pytest.raises(AssertionError, match="one follower"):
+        pending.when_known(lambda: None)
+    with pytest.raises(AssertionError, match="after the follower"):
         pending.then(str)
+
+
+def test_a_wait_leaves_no_cycle_for_the_garbage_collector() -> None:
+    class Operation:
+        def __init__(self) -> None:
+            self.pending: Pending[int] = Pending(self)
+
+        def abandon(self) -> None: ...
+
+    operation = Operation()
+    freed = weakref.ref(operation)
+    operation.pending.then(str).resolve("3")
+    gc.disable()
+    try:
+        del operation
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_task_waits_until_the_value_is_known(nursery: trio.Nursery) -> None:
