@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
-from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
+from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars, free_port
 from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
@@ -188,6 +188,13 @@ def start_minibroker(tmp_path: Path, is_apache_kafka: bool) -> Iterator[StartMin
     yield start
     for broker_process in started:
         broker_process.kill()
+
+
+@pytest.fixture
+def start_in_place(start_minibroker: StartMinibroker) -> StartMinibroker:
+    """Start brokers one after the other, each in the directory and at the address of the one before."""
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    return lambda **options: start_minibroker(*listen, **options).wait_until_ready()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.integration.brokers import BrokerProcess, Minibroker, free_port
+from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import LIBRARIES
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.hostile_batches import valid
@@ -81,10 +81,9 @@ def test_every_acked_record_survives_kill_9_and_offsets_are_dense(start_minibrok
 
 @pytest.mark.parametrize("writer", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
 def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
-    start_minibroker: StartMinibroker, drivers: Drivers, writer: str
+    start_in_place: StartMinibroker, drivers: Drivers, writer: str
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
+    broker = start_in_place()
     create_topic(broker, "t")
     client = drivers.get(writer, broker.bootstrap)
     client.produce("t", numbered(1), enable_idempotence=True)
@@ -93,7 +92,7 @@ def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     with connection_to(broker.bootstrap) as connection:
         wait_until(lambda: read(connection, "t").high_watermark >= 2_000, "records")
     broker.kill()
-    again = start_minibroker(*listen).wait_until_ready()
+    again = start_in_place()
     acked = client.finish_produce()
 
     assert acked == 30_000
@@ -130,10 +129,9 @@ def offset_of(broker: BrokerProcess, batch: bytes) -> int:
 @pytest.mark.parametrize("how", ["in order", "killed"])
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_consumer_and_a_producer_live_on_over_a_restart(
-    start_minibroker: StartMinibroker, drivers: Drivers, name: str, how: str
+    start_in_place: StartMinibroker, drivers: Drivers, name: str, how: str
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
+    broker = start_in_place()
     create_topic(broker, "t")
     consumer = drivers.get(name, broker.bootstrap)
     producer = drivers.get("confluent-kafka" if name != "confluent-kafka" else "aiokafka", broker.bootstrap)
@@ -146,7 +144,7 @@ def test_a_consumer_and_a_producer_live_on_over_a_restart(
         broker.kill()
     else:
         assert broker.terminate() == 0
-    start_minibroker(*listen).wait_until_ready()
+    start_in_place()
 
     consumer.start_next(10)
     acked = producer.produce("t", numbered(10, first=10))

@@ -17,7 +17,7 @@ import pytest
 from minibroker import Broker, BrokerError
 from minibroker.protocol.api import ApiKey
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-from tests.integration.librdkafka import consumer_of, value_of
+from tests.integration.librdkafka import consumer_of, value_of, values_in
 from tests.integration.wire import connection_to, list_offsets_body, request_frame
 
 RECORDS = 200
@@ -79,17 +79,10 @@ WRITERS = {
 }
 
 
-def values_in(broker: Broker, topic: str = "orders") -> list[int]:
-    """All there is in its partition 0."""
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
-    partition = TopicPartition(topic, 0)
-    consumer.assign([partition])
-    end = consumer.end_offsets([partition])[partition]
-    values: list[int] = []
-    while consumer.position(partition) < end:
-        values += [int(record.value) for records in consumer.poll(500).values() for record in records]
-    consumer.close()
-    return values
+def written(broker: Broker) -> list[int]:
+    """All there is in partition 0 of the topic."""
+    (values,) = values_in(broker.bootstrap_servers, "orders")
+    return [int(value) for value in values]
 
 
 def kafka_python_consumer(broker: Broker, **settings: Any) -> KafkaConsumer:
@@ -147,7 +140,7 @@ def test_two_faults_at_once_are_both_met(broker: Broker) -> None:
     assert delay.count > 2
     assert error.count == 2
     assert broker.faults.active() == []
-    assert values_in(broker) == list(range(RECORDS))
+    assert written(broker) == list(range(RECORDS))
 
 
 def test_faults_and_a_release_together() -> None:
@@ -160,7 +153,7 @@ def test_faults_and_a_release_together() -> None:
         WRITERS["confluent-kafka"](broker)
 
         assert fault.count == 2
-        assert values_in(broker) == list(range(RECORDS))
+        assert written(broker) == list(range(RECORDS))
 
 
 def test_faults_go_with_the_process(broker: Broker) -> None:
@@ -225,7 +218,7 @@ def test_an_idempotent_producer_goes_on_after_dropped_connections_without_duplic
     WRITERS[client](broker)
 
     assert fault.count == 3
-    assert values_in(broker) == list(range(RECORDS))
+    assert written(broker) == list(range(RECORDS))
 
 
 @pytest.mark.parametrize("client", WRITERS)
@@ -237,7 +230,7 @@ def test_an_idempotent_producer_that_was_told_an_error_after_the_append_makes_no
     WRITERS[client](broker)
 
     assert fault.count == 2
-    assert values_in(broker) == list(range(RECORDS))
+    assert written(broker) == list(range(RECORDS))
 
 
 def test_a_producer_that_is_not_idempotent_writes_twice_what_it_was_not_told_of(broker: Broker) -> None:
@@ -245,7 +238,7 @@ def test_a_producer_that_is_not_idempotent_writes_twice_what_it_was_not_told_of(
 
     kafka_python_writes(broker, 1, enable_idempotence=False, retries=5)
 
-    assert values_in(broker) == [0, 0]
+    assert written(broker) == [0, 0]
 
 
 @pytest.mark.parametrize("client", WRITERS)
@@ -257,7 +250,7 @@ def test_not_leader_makes_a_producer_look_for_the_leader_and_go_on(broker: Broke
 
     assert fault.count == 1
     assert looked_up.count >= 2, "once at the start, once for the fault"
-    assert values_in(broker) == list(range(RECORDS))
+    assert written(broker) == list(range(RECORDS))
 
 
 def test_a_delay_holds_the_answer_back_until_its_end(broker: Broker) -> None:
@@ -322,7 +315,7 @@ def test_a_wrong_crc_is_kafka_pythons_error_and_right_when_it_is_lifted(broker: 
     consumer.close()
 
     assert fault.count >= 1
-    assert values_in(broker) == list(range(10)), "the log was not touched"
+    assert written(broker) == list(range(10)), "the log was not touched"
 
 
 def test_a_wrong_crc_is_confluents_error(broker: Broker) -> None:

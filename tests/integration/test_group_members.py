@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from minibroker.protocol.errors import ErrorCode
-from tests.integration.brokers import BrokerProcess, apache_kafka_jars, free_port
+from tests.integration.brokers import BrokerProcess, apache_kafka_jars
 from tests.integration.clients import ClientError
 from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
 from tests.integration.librdkafka import consumer_of
@@ -111,17 +111,16 @@ def test_every_record_is_read_whoever_joins_leaves_and_dies(
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
-    library: str, start_minibroker: StartMinibroker, join: Join, write: Write
+    library: str, start_in_place: StartMinibroker, join: Join, write: Write
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen, settings=QUICK_BROKER | {"num.partitions": PARTITIONS}).wait_until_ready()
+    broker = start_in_place(settings=QUICK_BROKER | {"num.partitions": PARTITIONS})
     before = write("t", 5, bootstrap=broker.bootstrap)
     member = join(library, "group", "t", bootstrap=broker.bootstrap)
     wait_until_read(before, member)
     member.commit()
 
     broker.kill()
-    start_minibroker(*listen, settings=QUICK_BROKER).wait_until_ready()
+    start_in_place(settings=QUICK_BROKER)
     after = write("t", 5, bootstrap=broker.bootstrap)
 
     wait_until(lambda: set(after) <= set(member.values()), "what was written after the restart")
@@ -152,9 +151,8 @@ class Committer(threading.Thread):
         self._consumer.close()
 
 
-def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroker: StartMinibroker) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
+def test_every_acked_commit_is_there_after_the_broker_was_killed(start_in_place: StartMinibroker) -> None:
+    broker = start_in_place()
     create_topic(broker, "t")
     committer, reader = Committer(broker.bootstrap), consumer_of(broker.bootstrap, "commits")
     committer.start()
@@ -165,7 +163,7 @@ def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroke
         wait_until(lambda wanted=wanted: committer.acked > wanted, f"{wanted} commits")  # type: ignore[misc]
         broker.kill()
         acked = committer.acked
-        broker = start_minibroker(*listen).wait_until_ready()
+        broker = start_in_place()
         (found,) = reader.committed([TopicPartition("t", 0)], 10)
         assert found.offset >= acked
     committer.is_stopping.set()
