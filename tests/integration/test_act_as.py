@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
-from minibroker import Broker
 from minibroker.broker.config.profiles import RELEASES, profile_of
 from minibroker.protocol.api import API_TABLE, ApiKey
 from tests.conformance.answers import Plain, differences
@@ -94,14 +93,6 @@ def test_it_offers_the_versions_that_the_release_has(pair: Pair) -> None:
 
     assert ours == {key: versions for key, versions in theirs.items() if key in ours}
     assert theirs.keys() - ours.keys() <= NOT_HERE
-
-
-def test_a_broker_of_the_test_api_acts_as_a_release() -> None:
-    with Broker(act_as="0.11") as broker:
-        offered = offer(broker.bootstrap_servers)
-
-    assert offered[ApiKey.FETCH] == (0, 5)
-    assert ApiKey.CREATE_PARTITIONS not in offered
 
 
 def offer(bootstrap: str) -> dict[int, tuple[int, int]]:

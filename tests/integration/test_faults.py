@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -16,7 +15,7 @@ import pytest
 
 from minibroker import Broker, BrokerError
 from minibroker.protocol.api import ApiKey
-from tests.integration.kafka_python import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of, value_of, values_in
 from tests.integration.wire import connection_to, list_offsets_body, request_frame
 
@@ -85,15 +84,24 @@ def written(broker: Broker) -> list[int]:
     return [int(value) for value in values]
 
 
+def read(
+    consumer: KafkaConsumer | confluent_kafka.Consumer, count: int, *, patience_seconds: float = PATIENCE_SECONDS
+) -> list[int]:
+    """So many values, or what came of them in time."""
+    values: list[int] = []
+    deadline = time.monotonic() + patience_seconds
+    while len(values) < count and time.monotonic() < deadline:
+        if isinstance(consumer, KafkaConsumer):
+            values += [int(record.value) for records in consumer.poll(POLL_MS).values() for record in records]
+        else:
+            message = consumer.poll(0.2)
+            values += [] if message is None else [int(value_of(message) or b"")]
+    return values
+
+
 def kafka_python_consumer(broker: Broker, **settings: Any) -> KafkaConsumer:
-    return KafkaConsumer(
-        "orders",
-        bootstrap_servers=broker.bootstrap_servers,
-        auto_offset_reset="earliest",
-        retry_backoff_ms=20,
-        reconnect_backoff_ms=20,
-        **settings,
-    )
+    quick = {"auto_offset_reset": "earliest", "retry_backoff_ms": 20, "reconnect_backoff_ms": 20}
+    return KafkaConsumer("orders", bootstrap_servers=broker.bootstrap_servers, **quick, **settings)
 
 
 def confluent_consumer(broker: Broker, **settings: Any) -> confluent_kafka.Consumer:
@@ -102,45 +110,6 @@ def confluent_consumer(broker: Broker, **settings: Any) -> confluent_kafka.Consu
     consumer = consumer_of(broker.bootstrap_servers, "confluent", **ours, **settings)
     consumer.subscribe(["orders"])
     return consumer
-
-
-def read(consumer: KafkaConsumer, count: int, *, patience_seconds: float = PATIENCE_SECONDS) -> list[int]:
-    def poll() -> list[int]:
-        return [int(record.value) for records in consumer.poll(POLL_MS).values() for record in records]
-
-    return read_by(poll, count, patience_seconds)
-
-
-def confluent_reads(
-    consumer: confluent_kafka.Consumer, count: int, *, patience_seconds: float = PATIENCE_SECONDS
-) -> list[int]:
-    def poll() -> list[int]:
-        message = consumer.poll(0.2)
-        return [] if message is None else [int(value_of(message) or b"")]
-
-    return read_by(poll, count, patience_seconds)
-
-
-def read_by(poll: Callable[[], list[int]], count: int, patience_seconds: float) -> list[int]:
-    values: list[int] = []
-    deadline = time.monotonic() + patience_seconds
-    while len(values) < count and time.monotonic() < deadline:
-        values += poll()
-    return values
-
-
-def test_two_faults_at_once_are_both_met(broker: Broker) -> None:
-    with (
-        broker.faults.delay(0.05, api="produce") as delay,
-        broker.faults.error("NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", times=2) as error,
-    ):
-        assert broker.faults.active() == [delay, error]
-        WRITERS["kafka-python"](broker)
-
-    assert delay.count > 2
-    assert error.count == 2
-    assert broker.faults.active() == []
-    assert written(broker) == list(range(RECORDS))
 
 
 def test_faults_and_a_release_together() -> None:
@@ -292,12 +261,12 @@ def test_a_consumer_goes_on_after_errors_of_its_partition(broker: Broker, error:
 def test_a_consumer_of_confluent_goes_on_when_its_fetch_session_is_struck(broker: Broker) -> None:
     consumer = confluent_consumer(broker)
     confluent_writes(broker, 10)
-    first = confluent_reads(consumer, 10)
+    first = read(consumer, 10)
     fault = broker.faults.error("NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=0, times=2)
     fault.wait(2)
 
     confluent_writes(broker, 10)
-    second = confluent_reads(consumer, 10)
+    second = read(consumer, 10)
     consumer.close()
 
     assert (first, second) == (list(range(10)), list(range(10)))
@@ -341,7 +310,7 @@ def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
 
     kafka_python = kafka_python_consumer(broker)
     confluent = confluent_consumer(broker)
-    values = [read(kafka_python, RECORDS), confluent_reads(confluent, RECORDS)]
+    values = [read(kafka_python, RECORDS), read(confluent, RECORDS)]
     kafka_python.close()
     confluent.close()
 
@@ -361,7 +330,7 @@ def test_a_torn_frame_makes_clients_connect_again(broker: Broker) -> None:
         ("COORDINATOR_LOAD_IN_PROGRESS", ["offset_fetch"]),
     ],
 )
-@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka"])
+@pytest.mark.parametrize("client", WRITERS)
 def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str, apis: list[str], client: str) -> None:
     # A member that is put out while it reads begins again, rightly: heartbeats are struck when it has read.
     while_joining = [api for api in apis if api != "heartbeat"]
@@ -370,36 +339,15 @@ def test_a_member_gets_over_what_its_coordinator_says(broker: Broker, error: str
 
     if client == "kafka-python":
         consumer = kafka_python_consumer(broker, group_id="members", heartbeat_interval_ms=100, session_timeout_ms=1500)
-        reads = partial(read, consumer)
     else:
         consumer = confluent_consumer(broker)
-        reads = partial(confluent_reads, consumer)
-    first = reads(10)
+    first = read(consumer, 10)
     faults += [broker.faults.error(error, api=api, times=1) for api in apis if api not in while_joining]
     while any(fault.is_active for fault in faults):
-        reads(1, patience_seconds=0.1)
+        read(consumer, 1, patience_seconds=0.1)
     kafka_python_writes(broker, 10)
-    second = reads(10)
+    second = read(consumer, 10)
     consumer.close()
 
     assert first == list(range(10))
     assert set(second) == set(range(10)), "some of them twice, if it was put out before it committed"
-
-
-def test_a_commit_that_is_struck_for_one_partition_is_kept_for_the_other(broker: Broker) -> None:
-    broker.create_topic("payments", partitions=2)
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id="g", enable_auto_commit=False, retry_backoff_ms=20
-    )
-    partitions = [TopicPartition("payments", number) for number in (0, 1)]
-    consumer.assign(partitions)
-    fault = broker.faults.error("COORDINATOR_LOAD_IN_PROGRESS", api="offset_commit", topic="payments", partition=0)
-    consumer.commit_async({each: OffsetAndMetadata(7, "", -1) for each in partitions})
-    while not fault.count:
-        consumer.poll(20)
-    fault.lift()
-
-    committed = consumer.committed(partitions[1])
-    consumer.close(autocommit=False)
-
-    assert committed == 7

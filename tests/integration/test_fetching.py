@@ -12,7 +12,6 @@ from tests.integration.records import CODECS, FIRST_TIMESTAMP_MS, LARGE, Record,
 from tests.matrices import pairwise
 
 LONG_WAIT_MS = 20_000
-SHORT_WAIT_MS = 1_500
 PRODUCER = "confluent-kafka"
 OTHER_PRODUCER = "kafka-python-3.0"
 COUNT = 50
@@ -40,39 +39,6 @@ def test_a_waiting_consumer_gets_a_record_long_before_its_wait_is_over(
 
         assert (record.value, acked.offset) == (read.value, read.offset)
         assert time.monotonic() - started < LONG_WAIT_MS / 1000 / 2
-
-
-@pytest.mark.parametrize("reader", CLIENTS)
-def test_a_consumer_that_wants_more_bytes_waits_for_its_whole_wait(
-    client: GetClient, new_topic: NewTopic, reader: str
-) -> None:
-    topic = new_topic("min-bytes")
-    producer, consumer = client(producer_for(reader)), client(reader)
-    producer.watermarks(topic)
-
-    before = time.monotonic()
-    consumer.follow(topic, fetch_max_wait_ms=SHORT_WAIT_MS, fetch_min_bytes=1_000_000)
-    consumer.start_next(1)
-    (acked,) = producer.produce(topic, numbered(1))
-    (read,) = consumer.finish_next()
-
-    assert acked.offset == read.offset
-    assert time.monotonic() - before >= SHORT_WAIT_MS / 1000 * 0.98
-
-
-@pytest.mark.parametrize("reader", CLIENTS)
-def test_enough_bytes_end_the_wait(client: GetClient, new_topic: NewTopic, reader: str) -> None:
-    topic = new_topic("enough-bytes")
-    producer, consumer = client(producer_for(reader)), client(reader)
-    consumer.follow(topic, fetch_max_wait_ms=LONG_WAIT_MS, fetch_min_bytes=50_000)
-    consumer.start_next(60)
-
-    started = time.monotonic()
-    producer.produce(topic, numbered(60, size_bytes=1_000))
-    read = consumer.finish_next()
-
-    assert list(range(60)) == [record.offset for record in read]
-    assert time.monotonic() - started < LONG_WAIT_MS / 1000 / 2
 
 
 @pytest.fixture(scope="module")

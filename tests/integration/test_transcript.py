@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -158,40 +157,3 @@ def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Pat
             assert json.loads(following.stdout.readline())["correlationId"] == 2
         following.send_signal(signal.SIGINT)
         assert following.wait(PATIENCE_SECONDS) == 130
-
-
-def test_a_full_disk_ends_the_transcript_and_nothing_else(small_disk: Path, tmp_path: Path) -> None:
-    path = small_disk / "transcript"
-    with Broker(transcript=path, data_dir=tmp_path / "data") as broker:
-        broker.create_topic("flights")
-        with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
-            while True:
-                ballast.write(bytes(4096))
-        with connection_to(broker.bootstrap_servers) as connection:
-            for _ in range(200):
-                connection.call(ApiKey.FETCH, 4, fetch_at_end())
-
-        log = broker.log_file.read_text()
-        assert log.count("the transcript ") == 1
-        assert f"the transcript {path} ends here: " in log
-        assert "CreateTopics" in {each.api for each in broker.transcript.exchanges()}
-
-
-@pytest.mark.parametrize("name", ["no/such/folder", "."])
-def test_a_transcript_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
-    refused = minibroker(
-        *("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data", "--transcript", tmp_path / name)
-    )
-
-    assert refused.status == 1
-    assert refused.err.splitlines()[-1].startswith("minibroker: cannot write --transcript ")
-
-
-def test_no_file_of_another_kind_is_written_over(tmp_path: Path) -> None:
-    path = tmp_path / "diary"
-    path.write_text("dear diary")
-
-    refused = minibroker("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data", "--transcript", path)
-
-    assert refused.status == 1 and "not a transcript" in refused.err
-    assert path.read_text() == "dear diary"
