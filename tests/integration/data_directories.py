@@ -20,7 +20,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
-from tests.integration.members import wait_until
+from tests.integration.members import answer_of, wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
@@ -120,15 +120,8 @@ def produce(connection: RawConnection, topic: str, records: bytes | bytearray, *
 
 
 def when_led(connection: RawConnection, key: ApiKey, version: int, body: Any) -> Any:
-    """The partition's row of the answer; Apache Kafka needs a moment until it leads."""
-    rows: list[Any] = []
-
-    def is_led() -> bool:
-        rows.append(the_partition(connection.call(key, version, body)))
-        return rows[-1].error_code not in NOT_YET
-
-    wait_until(is_led, f"the leader for {key.name}")
-    return rows[-1]
+    """The partition's row of the answer, once the broker leads it."""
+    return answer_of(lambda: the_partition(connection.call(key, version, body)), NOT_YET, f"the leader for {key.name}")
 
 
 def delete_records(connection: RawConnection, topic: str, before_offset: int) -> None:

@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.primitives import TopicPartition
@@ -27,7 +26,7 @@ from tests.integration.data_directories import EARLIEST, LATEST, fetch_all, offs
 from tests.integration.kafka_tools import dump_log_segments
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import wait_until
-from tests.integration.topics import create_topic, create_topic_over
+from tests.integration.topics import create_topic, create_topic_over, records_in
 from tests.integration.wire import RawConnection
 
 SETTINGS: dict[str, str | int] = {
@@ -132,14 +131,11 @@ def served(broker: BrokerProcess, topic: str) -> Rows:
     """All records, offsets and times included, markers left out."""
     with RawConnection(broker.host, broker.port) as connection:
         start, end = (offset_at(connection, topic, which)[0] for which in (EARLIEST, LATEST))
-        found: Rows = []
-        for answer in fetch_all(connection, topic, start, end):
-            data = bytes(answer.records)
-            for batch in scan_batches(data, 0, len(data)):
-                if not batch.is_control:
-                    for record in iter_all_records(data, batch, max_decompressed_bytes=1 << 20):
-                        found.append((record.offset, record.key, record.value, record.timestamp_ms))
-        return found
+        return [
+            (record.offset, record.key, record.value, record.timestamp_ms)
+            for answer in fetch_all(connection, topic, start, end)
+            for record in records_in(bytes(answer.records))
+        ]
 
 
 @pytest.fixture

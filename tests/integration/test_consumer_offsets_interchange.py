@@ -22,7 +22,7 @@ from tests.integration.conftest import StartMinibroker
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import kafka_tool
 from tests.integration.librdkafka import consumer_of
-from tests.integration.members import wait_until
+from tests.integration.members import answer_of, wait_until
 from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, connection_to
 
@@ -129,15 +129,9 @@ def seen_group(connection: RawConnection, group: str) -> SeenGroup:
 
 def answered(ask: Callable[[], Any]) -> Any:
     """The answer, once the coordinator has loaded its groups."""
-    answers: list[Any] = []
-
-    def is_loaded() -> bool:
-        answers.append(ask())
-        return answers[-1].error_code not in NOT_YET
-
-    wait_until(is_loaded, "the coordinator")
-    assert answers[-1].error_code == ErrorCode.NONE, answers[-1]
-    return answers[-1]
+    answer = answer_of(ask, NOT_YET, "the coordinator")
+    assert answer.error_code == ErrorCode.NONE, answer
+    return answer
 
 
 def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[list[str]]:

@@ -15,7 +15,6 @@ import pytest
 from confluent_kafka import Producer
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import read_checkpoint
@@ -39,11 +38,10 @@ from tests.integration.data_directories import (
 )
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import dump_log_segments
-from tests.integration.topics import create_topic_over
+from tests.integration.topics import create_topic_over, records_in
 from tests.integration.wire import RawConnection
 
 STOPS = ("in order", "killed")
-LIMIT = 1 << 24
 EVERYTHING = (*TOPICS, "transactions")
 COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")
 
@@ -219,11 +217,7 @@ def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_pat
                 found = served(connection, "t")
             end(broker, how)
 
-        records = [
-            record
-            for view in scan_batches(found.records, 0, len(found.records))
-            for record in iter_all_records(found.records, view, max_decompressed_bytes=LIMIT)
-        ]
+        records = records_in(found.records)
         assert [record.offset for record in records] == list(range(len(expected)))
         assert [record.value for record in records] == expected
 

@@ -22,7 +22,7 @@ from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import StartMinibroker
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.librdkafka import consumer_of, values_in
-from tests.integration.members import wait_until
+from tests.integration.members import answer_of, wait_until
 from tests.integration.topics import create_topic_over
 from tests.integration.transactional_producers import (
     LIBRARIES,
@@ -255,7 +255,7 @@ def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     transact(ConfluentProducer(back.bootstrap, "whole"), "t", b"by minibroker")
 
     assert before == [b"committed"]
-    assert ended is ErrorCode.NONE
+    assert ended == ErrorCode.NONE
     assert read(back.bootstrap, "t") == [b"committed", b"open", b"by kafka", b"by minibroker"]
 
 
@@ -268,21 +268,13 @@ def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]
     return row.producer_id, row.producer_epoch
 
 
-def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> ErrorCode:
-    """End the transaction in its producer's name, once the coordinator has loaded it."""
-    producer_id, epoch = identity
-    request = API_TABLE[ApiKey.END_TXN].request(
-        transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit
-    )
-    errors = [ErrorCode.NOT_COORDINATOR]
-
-    def is_loaded() -> bool:
-        with connection_to(broker.bootstrap) as connection:
-            errors.append(ErrorCode(connection.call(ApiKey.END_TXN, 1, request).error_code))
-        return errors[-1] not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-
-    wait_until(is_loaded, "the coordinator")
-    return errors[-1]
+def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> int:
+    """End the transaction in its producer's name, once the coordinator has loaded it; the error code."""
+    request = API_TABLE[ApiKey.END_TXN].request(transactional_id, *identity, is_commit)
+    loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+    with connection_to(broker.bootstrap) as connection:
+        answer = answer_of(lambda: connection.call(ApiKey.END_TXN, 1, request), loading, "the coordinator")
+    return int(answer.error_code)
 
 
 def wait_until_read(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
