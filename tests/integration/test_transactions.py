@@ -270,7 +270,8 @@ def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]
 
 def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> int:
     """End the transaction in its producer's name, once the coordinator has loaded it; the error code."""
-    request = API_TABLE[ApiKey.END_TXN].request(transactional_id, *identity, is_commit)
+    named = {"transactional_id": transactional_id, "producer_id": identity[0], "producer_epoch": identity[1]}
+    request = API_TABLE[ApiKey.END_TXN].request(**named, is_commit=is_commit)
     loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
     with connection_to(broker.bootstrap) as connection:
         answer = answer_of(lambda: connection.call(ApiKey.END_TXN, 1, request), loading, "the coordinator")
