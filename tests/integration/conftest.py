@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -170,6 +171,26 @@ def write(session_drivers: Drivers, broker: BrokerProcess) -> Write:
         return list(itertools.chain.from_iterable(values))
 
     return to
+
+
+class Group(NamedTuple):
+    """A group of its own, and its topic of four partitions."""
+
+    topic: str
+    start: Join
+    write_to: Write
+
+    def join(self, library: str, **settings: object) -> GroupMember:
+        return self.start(library, f"group-{self.topic}", self.topic, **settings)
+
+    def write(self, count: int) -> list[str]:
+        """Write so many records to each partition; their values."""
+        return self.write_to(self.topic, count)
+
+
+@pytest.fixture
+def group(join: Join, new_topic: NewTopic, write: Write) -> Group:
+    return Group(new_topic("grouped", 4), join, write)
 
 
 @pytest.fixture

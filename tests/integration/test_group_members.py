@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess, apache_kafka_jars
 from tests.integration.clients import ClientError
-from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
+from tests.integration.conftest import Group, Join, NewTopic, StartMinibroker, Write
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
 from tests.integration.topics import create_topic
@@ -179,12 +179,11 @@ with_static_members = pytest.mark.skipif(
 @with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
 def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_they_have(
-    library: str, join: Join, new_topic: NewTopic, write: Write
+    library: str, group: Group
 ) -> None:
-    topic = new_topic("static", PARTITIONS)
 
     def start(name: str) -> GroupMember:
-        return join(library, f"group-{topic}", topic, group_instance_id=name, session_timeout_ms=LONG_SESSION_MS)
+        return group.join(library, group_instance_id=name, session_timeout_ms=LONG_SESSION_MS)
 
     one, two = start("one"), start("two")
     wait_until_shared([one, two], PARTITIONS)
@@ -194,21 +193,18 @@ def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_the
     back = start("two")
 
     wait_until(lambda: back.assignment() == had, "the partitions it had")
-    wait_until_read(write(topic, 5), one, back)
+    wait_until_read(group.write(5), one, back)
     assert one.lost() == lost_before
 
 
 @with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
-def test_a_second_member_of_the_same_name_shuts_out_the_first(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("fenced", PARTITIONS)
-    first = join(library, f"group-{topic}", topic, group_instance_id="name")
+def test_a_second_member_of_the_same_name_shuts_out_the_first(library: str, group: Group) -> None:
+    first = group.join(library, group_instance_id="name")
     wait_until_shared([first], PARTITIONS)
-    wait_until_read(write(topic, 1), first)
+    wait_until_read(group.write(1), first)
 
-    second = join(library, f"group-{topic}", topic, group_instance_id="name")
+    second = group.join(library, group_instance_id="name")
 
     wait_until_shared([second], PARTITIONS)
     assert_is_shut_out(first)
@@ -227,18 +223,15 @@ def assert_is_shut_out(member: GroupMember) -> None:
 
 
 @pytest.mark.parametrize("library", WITH_COOPERATIVE_ASSIGNOR)
-def test_a_cooperative_member_loses_no_more_than_another_gets(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("cooperative", PARTITIONS)
+def test_a_cooperative_member_loses_no_more_than_another_gets(library: str, group: Group) -> None:
     settings = {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": LONG_SESSION_MS}
-    one = join(library, f"group-{topic}", topic, **settings)
+    one = group.join(library, **settings)
     wait_until_shared([one], PARTITIONS)
 
-    two = join(library, f"group-{topic}", topic, **settings)
+    two = group.join(library, **settings)
     wait_until_shared([one, two], PARTITIONS)
 
-    wait_until_read(write(topic, 5), one, two)
+    wait_until_read(group.write(5), one, two)
     assert one.lost() == two.assignment()
     assert two.lost() == []
 
@@ -257,19 +250,16 @@ def test_a_pattern_is_subscribed_to(library: str, join: Join, new_topic: NewTopi
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_new_group_begins_at_the_end_where_it_says_latest(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("latest", PARTITIONS)
-    write(topic, 3)
-    member = join(library, f"group-{topic}", topic, auto_offset_reset="latest")
+def test_a_new_group_begins_at_the_end_where_it_says_latest(library: str, group: Group) -> None:
+    group.write(3)
+    member = group.join(library, auto_offset_reset="latest")
     wait_until_shared([member], PARTITIONS)
 
     written: list[str] = []
 
     def has_read_one() -> bool:
         """A member has positions some time after it has partitions: what comes before them is not read."""
-        written.extend(write(topic, 1))
+        written.extend(group.write(1))
         return bool(member.values())
 
     wait_until(has_read_one, "a record")
@@ -277,11 +267,10 @@ def test_a_new_group_begins_at_the_end_where_it_says_latest(
 
 
 @pytest.mark.parametrize("library", [each for each in LIBRARIES if each != "kafkajs"])
-def test_a_new_group_fails_where_it_says_none(library: str, join: Join, new_topic: NewTopic, write: Write) -> None:
-    topic = new_topic("none", PARTITIONS)
-    write(topic, 1)
+def test_a_new_group_fails_where_it_says_none(library: str, group: Group) -> None:
+    group.write(1)
 
-    member = join(library, f"group-{topic}", topic, auto_offset_reset="none")
+    member = group.join(library, auto_offset_reset="none")
 
     wait_until(lambda: member.failure() is not None, "the failure")
     assert member.values() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -157,13 +158,20 @@ def test_a_signal_stops_the_broker_in_order(start_minibroker: StartMinibroker, n
 
 
 def test_a_stop_does_not_wait_for_idle_or_waiting_clients(start_minibroker: StartMinibroker) -> None:
-    broker = start_minibroker().wait_until_ready()
+    settings = {"group.initial.rebalance.delay.ms": 60_000}
+    broker = start_minibroker(settings=settings).wait_until_ready()
     create_topic(broker, "quiet")
-    waiting = fetch_body("quiet")._replace(max_wait_ms=60_000, min_bytes=1)
+    fetch = fetch_body("quiet")._replace(max_wait_ms=60_000, min_bytes=1)
+    member = {"group_id": "group", "session_timeout_ms": 30_000, "protocol_type": "consumer"}
+    join = API_TABLE[ApiKey.JOIN_GROUP].request(**member, protocols=[("range", b"")])
 
-    with connection_to(broker.bootstrap) as idle, connection_to(broker.bootstrap) as parked:
+    with ExitStack() as stack:
+        idle, fetching, joining = (stack.enter_context(connection_to(broker.bootstrap)) for _ in range(3))
         idle.ask_for_versions()
-        parked.send(request_frame(ApiKey.FETCH, 4, waiting))
+        fetching.send(request_frame(ApiKey.FETCH, 4, fetch))
+        joining.call(ApiKey.FIND_COORDINATOR, 1, API_TABLE[ApiKey.FIND_COORDINATOR].request(key="group"))
+        joining.send(request_frame(ApiKey.JOIN_GROUP, 0, join))
+        broker.wait_for_log("group group: rebalance after generation 0")
         started = time.monotonic()
         status = broker.terminate()
 
