@@ -164,15 +164,6 @@ def test_configs_of_the_broker_are_described(admin: Client) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["confluent-kafka", "java-3.9"])
-def test_configs_of_an_unknown_topic_are_an_error(client: GetClient, name: str) -> None:
-    """kafka-python drops the error code."""
-    with pytest.raises(ClientError) as raised:
-        client(name).call("describe_configs", kind="topic", name="absent", keys=[])
-
-    assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_the_cluster_is_one_node_that_is_its_own_controller(admin: Client) -> None:
     cluster = admin.call("cluster")
 
@@ -215,18 +206,6 @@ def test_producing_to_an_unknown_topic_creates_it(client: GetClient, writer: str
     assert [record.offset for record in acked] == [0, 1, 2]
     described = client("kafka-python-3.0").call("describe_topic", topic=topic)
     assert [row["partition"] for row in described["partitions"]] == [0, 1]
-
-
-@pytest.mark.parametrize("reader", ["kafka-python-3.0", "kafka-python-2.3", "aiokafka", "java-3.9"])
-def test_asking_for_the_metadata_of_an_unknown_topic_creates_it(client: GetClient, reader: str) -> None:
-    """librdkafka's consumers ask not to."""
-    topic = f"created-by-reading-{reader}"
-    consumer = client(reader)
-
-    with pytest.raises(ClientError):
-        consumer.consume(topic, 1, start=0, seconds=1)
-
-    assert topic in client("kafka-python-3.0").call("list_topics")
 
 
 def test_partitions_are_added_and_written_to(admin: Client, new_topic: NewTopic) -> None:

@@ -151,18 +151,6 @@ def test_this_machine_reads_what_a_container_wrote(stack: Stack) -> None:
     assert values_in(stack.bootstrap, "inside") == [[b"hello from inside"]]
 
 
-def test_clients_are_told_the_address_that_they_can_reach(stack: Stack) -> None:
-    told = """
-        from confluent_kafka.admin import AdminClient
-        (broker,) = AdminClient({"bootstrap.servers": "BOOTSTRAP"}).list_topics(timeout=30).brokers.values()
-        print(f"{broker.host}:{broker.port}")
-    """
-
-    assert stack.in_container(told.replace("BOOTSTRAP", "broker:9092")).strip() == "broker:9092"
-    outside = textwrap.dedent(told.replace("BOOTSTRAP", stack.bootstrap))
-    assert stack.run(sys.executable, "-c", outside).strip() == stack.bootstrap
-
-
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(stack: Stack) -> None:
     acknowledged: list[bytes] = []
 

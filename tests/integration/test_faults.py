@@ -170,11 +170,11 @@ def test_a_fault_that_does_not_strike_is_an_error_for_who_waits(broker: Broker) 
         fault.wait(timeout_seconds=0.05)
 
 
-def test_a_broker_without_control_says_how_to_have_faults() -> None:
-    broker = Broker()
-    with pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
-        _ = broker.faults
-    broker.close()
+def test_a_broker_without_control_says_how_to_have_it() -> None:
+    with Broker() as broker:
+        for ask in (lambda: broker.faults, lambda: broker.clock.advance(1)):
+            with pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
+                ask()
 
 
 @pytest.mark.parametrize("client", WRITERS)

@@ -184,8 +184,3 @@ def test_a_broker_killed_during_a_turn_ends_the_turn(broker: Broker) -> None:
         while True:
             broker.clock.advance(300)
     killer.join()
-
-
-def test_without_control_there_is_no_clock_to_turn() -> None:
-    with Broker() as broker, pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
-        broker.clock.advance(1)
