@@ -8,13 +8,11 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import threading
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess, apache_kafka_jars
@@ -22,7 +20,6 @@ from tests.integration.clients import ClientError
 from tests.integration.conftest import Group, Join, NewTopic, StartMinibroker, Write
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
-from tests.integration.topics import create_topic
 
 PARTITIONS = 4
 EVENTS = 8
@@ -131,46 +128,6 @@ def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
     wait_until_read(write("t", 1, bootstrap=broker.bootstrap), next_member)
 
 
-class Committer(threading.Thread):
-    """Commits 1, 2, 3 ... of one partition and waits for each answer; `acked` is the last that was."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(daemon=True)
-        self.acked = 0
-        self.is_stopping = threading.Event()
-        self._consumer = consumer_of(bootstrap, "commits", reconnect_backoff_max_ms=100)
-
-    def run(self) -> None:
-        while not self.is_stopping.is_set():
-            try:
-                self._consumer.commit(offsets=[TopicPartition("t", 0, self.acked + 1)], asynchronous=False)
-            except KafkaException:
-                self.is_stopping.wait(0.01)
-            else:
-                self.acked += 1
-        self._consumer.close()
-
-
-def test_every_acked_commit_is_there_after_the_broker_was_killed(start_in_place: StartMinibroker) -> None:
-    broker = start_in_place()
-    create_topic(broker, "t")
-    committer, reader = Committer(broker.bootstrap), consumer_of(broker.bootstrap, "commits")
-    committer.start()
-    rng = random.Random(11)
-
-    for _ in range(3):
-        wanted = committer.acked + rng.randrange(20, 2000)
-        wait_until(lambda wanted=wanted: committer.acked > wanted, f"{wanted} commits")  # type: ignore[misc]
-        broker.kill()
-        acked = committer.acked
-        broker = start_in_place()
-        (found,) = reader.committed([TopicPartition("t", 0)], 10)
-        assert found.offset >= acked
-    committer.is_stopping.set()
-    committer.join(10)
-    reader.close()
-
-
 with_static_members = pytest.mark.skipif(
     apache_kafka_jars() is not None, reason="Apache Kafka 2.0.1 has no static members (2.3 has)"
 )
@@ -276,41 +233,6 @@ def test_a_new_group_fails_where_it_says_none(library: str, group: Group) -> Non
     assert member.values() == []
 
 
-def assigned_reader(broker: BrokerProcess, topic: str, **settings: Any) -> Consumer:
-    """It goes on where its group was; `on_commit` is called with what comes of a commit that nobody waits for."""
-    reader = consumer_of(broker.bootstrap, topic, auto_offset_reset="earliest", **settings)
-    reader.assign([TopicPartition(topic, 0)])
-    return reader
-
-
-def read(reader: Consumer, count: int) -> list[str]:
-    messages = reader.consume(count, 20)
-    return [(message.value() or b"").decode() for message in messages]
-
-
-def test_assigned_partitions_are_read_on_from_what_the_group_committed(
-    broker: BrokerProcess, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("assigned")
-    values = write(topic, 6, partitions=1)
-    first = assigned_reader(broker, topic)
-    assert read(first, 4) == values[:4]
-    answers: list[Any] = []
-    first.commit(asynchronous=False)
-    first.close()
-
-    asynchronous = assigned_reader(broker, topic, on_commit=lambda *answer: answers.append(answer))
-    assert read(asynchronous, 1) == values[4:5]
-    asynchronous.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=True)
-    wait_until(lambda: asynchronous.poll(0.01) is None and bool(answers), "the answer to the commit")
-    asynchronous.close()
-
-    third = assigned_reader(broker, topic)
-    assert [(error, [each.offset for each in partitions]) for error, partitions in answers] == [(None, [5])]
-    assert read(third, 1) == values[5:]
-    third.close()
-
-
 @pytest.mark.parametrize("is_subscribed", [True, False], ids=["subscribed", "assigned"])
 def test_librdkafka_with_automatic_commits_closes_at_once(
     is_subscribed: bool, broker: BrokerProcess, new_topic: NewTopic, write: Write
@@ -322,7 +244,7 @@ def test_librdkafka_with_automatic_commits_closes_at_once(
         reader.subscribe([topic])
     else:
         reader.assign([TopicPartition(topic, 0)])
-    assert read(reader, 3) == values
+    assert [(message.value() or b"").decode() for message in reader.consume(3, 20)] == values
 
     begun = time.monotonic()
     reader.close()

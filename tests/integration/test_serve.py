@@ -59,14 +59,6 @@ def refusal(broker: Minibroker) -> str:
     return line
 
 
-def test_the_ready_file_has_the_address_and_requests_are_answered_then(start_minibroker: StartMinibroker) -> None:
-    broker = start_minibroker().wait_until_ready()
-
-    assert broker.ready_file.read_text() == f"127.0.0.1:{broker.port}\n"
-    with connection_to(broker.bootstrap) as connection:
-        assert connection.ask_for_versions().error_code == 0
-
-
 def test_a_server_properties_as_kafka_ships_it_is_accepted(start_minibroker: StartMinibroker, tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text(STOCK_SERVER_PROPERTIES + f"log.dirs={tmp_path}/from-the-file\n")

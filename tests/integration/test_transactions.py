@@ -5,16 +5,13 @@ Also while the broker is killed, and when the data directory changes hands with 
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -169,68 +166,6 @@ def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
 
     assert while_open == [b"committed"]
     assert read(broker.bootstrap, topic) == [b"committed", b"after"]
-
-
-class Writer(threading.Thread):
-    """Transactions one after the other, each with its number in every partition; begins anew when it must."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self.acked: list[int] = []
-        self.tried = 0
-        self.is_stopping = threading.Event()
-        self._broker = bootstrap
-        self._topic = topic
-
-    def run(self) -> None:
-        producer: ConfluentProducer | None = None
-        while not self.is_stopping.is_set():
-            try:
-                producer = producer or ConfluentProducer(self._broker, "writer")
-                self._transaction(producer)
-            except KafkaException:
-                producer = None  # whether the last one counts is not known: it is the next producer's to find out
-
-    def _transaction(self, producer: ConfluentProducer) -> None:
-        number, self.tried = self.tried, self.tried + 1
-        producer.begin()
-        for partition in range(PARTITIONS):
-            producer.write(self._topic, b"%d" % number, partition)
-        if number % 5 == 4:
-            producer.abort()
-        else:
-            producer.commit()
-            self.acked.append(number)
-
-
-def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_in_place: StartMinibroker) -> None:
-    broker = start_in_place(settings=SETTINGS)
-    bootstrap = broker.bootstrap
-    created(bootstrap, "whole", PARTITIONS)
-    writer = Writer(bootstrap, "whole")
-    writer.start()
-    rng = random.Random(7)
-
-    for _ in range(ROUNDS):
-        wait_for_acks(writer, 20)
-        time.sleep(rng.random() / 20)
-        broker.kill()
-        broker = start_in_place(settings=SETTINGS)
-    wait_for_acks(writer, 20)
-    writer.is_stopping.set()
-    writer.join(PATIENCE_SECONDS)
-    ConfluentProducer(bootstrap, "writer")  # ends what may be open
-
-    seen = [[int(value) for value in partition] for partition in values_in(bootstrap, "whole", PARTITIONS)]
-    assert seen[0] == seen[1] == seen[2]
-    assert seen[0] == sorted(set(seen[0]))
-    assert set(writer.acked) <= set(seen[0])
-    assert not [number for number in seen[0] if number % 5 == 4]
-
-
-def wait_for_acks(writer: Writer, more: int) -> None:
-    at_least = len(writer.acked) + more
-    wait_until(lambda: len(writer.acked) >= at_least, f"{at_least} transactions")
 
 
 def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(

@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from minibroker import Broker
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.fetch import FetchRequest
-from minibroker.transcript.exchanges import read_transcript
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of
 from tests.integration.wire import connection_to
@@ -129,21 +128,6 @@ def test_a_test_can_assert_what_a_client_has_done(broker: Broker, session: Calla
         each.request.topics[0].partitions[0].committed_offset for each in exchanges if each.api == "OffsetCommit"
     ]
     assert commits[-1] == RECORDS
-
-
-def test_a_broker_that_is_killed_leaves_all_of_it_and_the_next_one_writes_on(broker: Broker, transcript: Path) -> None:
-    with connection_to(broker.bootstrap_servers) as connection:
-        connection.call(ApiKey.FETCH, 4, fetch_at_end())
-        broker.kill()
-    before = [each.api for each in read_transcript(transcript)]
-    assert before[-1] == "Fetch"
-
-    broker.start()
-    broker.create_topic("more")
-
-    exchanges = list(read_transcript(transcript))
-    assert [each.api for each in exchanges][: len(before)] == before
-    assert exchanges[-1].connection > exchanges[len(before) - 1].connection
 
 
 def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Path) -> None:
