@@ -90,10 +90,7 @@ def commit_in_transactions(bootstrap: str) -> None:
 def commit_until(bootstrap: str, group: str) -> None:
     """Commit with a retention time, as clients up to OffsetCommit v4 may ask for."""
     request = API_TABLE[ApiKey.OFFSET_COMMIT].request(
-        group_id=group,
-        generation_id=-1,
-        retention_time_ms=3_600_000,
-        topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])],
+        group_id=group, generation_id=-1, retention_time_ms=3_600_000, topics=[(TOPIC, [(0, 9, -1, -1, "for an hour")])]
     )
     with connection_to(bootstrap) as connection:
         answer = connection.call(ApiKey.OFFSET_COMMIT, 2, request)

@@ -29,8 +29,6 @@ from tests.integration.transactional_producers import (
 )
 from tests.integration.wire import connection_to
 
-PARTITIONS = 3
-ROUNDS = 4
 SETTINGS: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
 NAMES = count()
 

@@ -178,11 +178,7 @@ class ConfluentConsumer:
         return None if found.offset < 0 else int(found.offset)
 
 
-CONSUMERS = {
-    "kafka-python": KafkaPythonConsumer,
-    "confluent-kafka": ConfluentConsumer,
-    "aiokafka": AiokafkaConsumer,
-}
+CONSUMERS = {"kafka-python": KafkaPythonConsumer, "confluent-kafka": ConfluentConsumer, "aiokafka": AiokafkaConsumer}
 
 
 def with_assignor(settings: Settings, library: str) -> Settings:
