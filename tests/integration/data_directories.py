@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import Producer
+
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.compression import Codec
@@ -85,6 +87,19 @@ def fill(broker: BrokerProcess) -> None:
             for producer_id in PRODUCERS:
                 produce(connection, "producers", sequenced_batch(producer_id, number))
         delete_records(connection, "trimmed", TRIMMED_BELOW)
+
+
+def write_transactions(broker: BrokerProcess, topic: str, transactions: Iterable[list[Any]], **settings: Any) -> None:
+    """Transactions of rows, a row as `Producer.produce` takes it; the second of every three is aborted."""
+    config = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{topic}"}
+    producer = Producer(config | {name.replace("_", "."): value for name, value in settings.items()})
+    producer.init_transactions(30)
+    for number, rows in enumerate(transactions):
+        producer.begin_transaction()
+        for row in rows:
+            producer.produce(topic, partition=0, **row)
+        producer.flush(20)
+        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
 
 
 def wait_for_checkpoint(data_dir: Path) -> None:

@@ -1,15 +1,7 @@
 """Apache Kafka 2.0.1 on a data directory that another broker wrote.
 
 Kafka knows a topic by ZooKeeper alone: a log that ZooKeeper does not know is left lying. So the topics of the
-directory are registered there before the broker starts, with the partitions, configs and leader epochs they have:
-
-    /brokers/topics/<topic>                         partitions and their replicas
-    /brokers/topics/<topic>/partitions/<n>/state    leader, leader epoch, in-sync replicas
-    /config/topics/<topic>                          configs
-
-    with apache_kafka_on(broker.data_dir, tmp_path / "kafka") as kafka:
-        Consumer({"bootstrap.servers": kafka.bootstrap, ...})
-
+directory are registered there before the broker starts, with the partitions, configs and leader epochs they have.
 The other way round needs nothing: minibroker reads topics off the folders.
 """
 

@@ -6,17 +6,16 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
+from tests.integration.drivers.librdkafka import translate
 from tests.integration.drivers.line_protocol import Deadline
 
-AS_THEY_ARE = {"log_level", "on_commit"}
 PATIENCE_SECONDS = 60.0
 
 
 def consumer_of(bootstrap: str, group: str = "nobody", **settings: Any) -> Consumer:
-    """Commits nothing by itself unless it is asked to; `_` in the names of settings stands for `.`."""
-    given = {name if name in AS_THEY_ARE else name.replace("_", "."): value for name, value in settings.items()}
+    """Commits nothing by itself unless it is asked to."""
     ours = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 0}
-    return Consumer(ours | given)
+    return Consumer(ours | translate(settings))
 
 
 def value_of(message: Message) -> bytes | None:

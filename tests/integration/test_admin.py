@@ -52,6 +52,13 @@ def values_of(admin: Client, kind: str, name: str, *keys: str) -> dict[str, tupl
     return {key: (row["value"], row["source"]) for key, row in described.items()}
 
 
+def assert_too_large(producer: Client, topic: str) -> None:
+    """A record of 20,000 bytes is refused."""
+    with pytest.raises(ClientError) as raised:
+        producer.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
+    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def wait_until_absent(admin: Client, topic: str) -> None:
     wait_until(lambda: topic not in admin.call("list_topics"), f"the end of {topic}")
 
@@ -177,10 +184,7 @@ def test_a_record_over_the_topics_limit_is_refused(client: GetClient, new_topic:
     topic = new_topic("small-records", configs={"max.message.bytes": "10000"})
     producer = client(writer)
 
-    with pytest.raises(ClientError) as raised:
-        producer.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
-
-    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert_too_large(producer, topic)
     acked = producer.produce(topic, [Record(b"key", b"small")], enable_idempotence=False)
     assert [record.offset for record in acked] == [0]
 
@@ -228,9 +232,7 @@ def test_a_topics_configs_are_replaced(admin: Client, new_topic: NewTopic) -> No
         "max.message.bytes": ("5000", "DYNAMIC_TOPIC_CONFIG"),
         "segment.ms": ("60000", "DYNAMIC_TOPIC_CONFIG") if kept else ("604800000", "DEFAULT_CONFIG"),
     }
-    with pytest.raises(ClientError) as raised:
-        admin.produce(topic, [Record(b"key", incompressible(20_000))], linger_ms=1)
-    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert_too_large(admin, topic)
 
 
 def test_single_configs_of_a_topic_are_changed(admin: Client, new_topic: NewTopic, is_apache_kafka: bool) -> None:
@@ -269,10 +271,8 @@ def test_a_brokers_settings_change_at_once_and_stay_after_a_kill(
 
     admin.call("alter_configs", kind="broker", name="0", configs={"message.max.bytes": "5000"})
     admin.call("change_configs", kind="broker", name="0", changes={"log.retention.bytes": "77"})
-    with pytest.raises(ClientError) as raised:
-        admin.produce("t", [Record(b"key", incompressible(20_000))], linger_ms=1)
 
-    assert raised.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert_too_large(admin, "t")
     broker.kill()
     again = start_minibroker("--set", "broker.id=0").wait_until_ready()
     assert values_of(drivers.get(name, again.bootstrap), "topic", "t", "max.message.bytes", "retention.bytes") == {

@@ -209,10 +209,5 @@ def check_what_was_written(groups: dict[str, SeenGroup]) -> None:
         TRANSACTIONAL: {(TOPIC, 0): (100, "")},
         EXPIRING: {(TOPIC, 0): (9, "for an hour")},
     }
-    assert {name: group.state for name, group in groups.items()} == {
-        MEMBER: "Stable",
-        STATIC: "Stable",
-        SIMPLE: "Empty",
-        TRANSACTIONAL: "Empty",
-        EXPIRING: "Empty",
-    }
+    assert {name for name, group in groups.items() if group.state == "Stable"} == {MEMBER, STATIC}
+    assert {name for name, group in groups.items() if group.state == "Empty"} == {SIMPLE, TRANSACTIONAL, EXPIRING}

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.protocol.record import Record
@@ -35,6 +34,7 @@ from tests.integration.data_directories import (
     sequenced_batch,
     served,
     wait_for_checkpoint,
+    write_transactions,
 )
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import dump_log_segments
@@ -105,16 +105,8 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
     with RawConnection(broker.host, broker.port) as connection:
         create_topic_over(connection, "transactions", configs=SMALL_SEGMENTS)
     for codec in ("none", "gzip"):
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{codec}", "compression.type": codec}
-        )
-        producer.init_transactions(20)
-        for number in range(8):
-            producer.begin_transaction()
-            for i in range(3):
-                producer.produce("transactions", b"%d.%d " % (number, i) * 50, partition=0)
-            producer.flush(20)
-            (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
+        values = ([{"value": b"%d.%d " % (number, i) * 50} for i in range(3)] for number in range(8))
+        write_transactions(broker, "transactions", values, compression_type=codec)
 
 
 @pytest.mark.parametrize("how", STOPS)

@@ -59,28 +59,20 @@ def refusal(broker: Minibroker) -> str:
     return line
 
 
-def test_a_server_properties_as_kafka_ships_it_is_accepted(start_minibroker: StartMinibroker, tmp_path: Path) -> None:
-    config = tmp_path / "server.properties"
-    config.write_text(STOCK_SERVER_PROPERTIES + f"log.dirs={tmp_path}/from-the-file\n")
-
-    broker = start_minibroker("--config", str(config)).wait_until_ready()
-
-    create_topic(broker, "accepted")
-    assert "ERROR" not in broker.log_text
-
-
-def test_a_file_alone_says_where_to_listen_and_where_the_data_is(
+def test_a_server_properties_as_kafka_ships_it_says_where_to_listen_and_where_the_data_is(
     start_minibroker: StartMinibroker, tmp_path: Path
 ) -> None:
     config = tmp_path / "server.properties"
     port = free_port()
-    config.write_text(f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/logs\n")
+    places = f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/logs\n"
+    config.write_text(STOCK_SERVER_PROPERTIES + places)
 
     broker = start_minibroker("--config", str(config), flags=False).wait_until_ready()
 
     create_topic(broker, "made")
     assert broker.port == port
     assert (tmp_path / "logs" / "made-0").is_dir()
+    assert "ERROR" not in broker.log_text
 
 
 @pytest.mark.parametrize(

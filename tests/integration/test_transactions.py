@@ -148,24 +148,6 @@ def test_offsets_are_committed_with_what_was_made_of_them(
     wait_until_read(broker.bootstrap, topic, [b"made of %d" % number for number in range(30)])
 
 
-def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
-    start_in_place: StartMinibroker, new_producer: NewProducer
-) -> None:
-    broker = start_in_place()
-    topic = created(broker.bootstrap, "killed")
-    producer = new_producer("t", broker.bootstrap)
-    transact(producer, topic, b"committed")
-    leave_open(producer, topic, b"open")
-
-    broker.kill()
-    start_in_place()
-    while_open = read(broker.bootstrap, topic)
-    transact(new_producer("t", broker.bootstrap), topic, b"after")
-
-    assert while_open == [b"committed"]
-    assert read(broker.bootstrap, topic) == [b"committed", b"after"]
-
-
 def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     start_minibroker: StartMinibroker, tmp_path: Path
 ) -> None:
