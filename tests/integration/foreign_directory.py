@@ -154,15 +154,17 @@ class ZooKeeper:
 
     def create(self, path: str, document: Any) -> None:
         """Create a node that stays, with a JSON document in it, and the nodes above it."""
-        self._create(path, json.dumps(document).encode())
-
-    def _create(self, path: str, data: bytes) -> None:
         above = path.rpartition("/")[0]
         if above and above not in self._known:
-            self._create(above, b"null")
+            self.create(above, None)
         self._transaction_id += 1
         world = struct.pack(">ii", 1, ALL_PERMISSIONS) + framed(b"world") + framed(b"anyone")
-        request = struct.pack(">ii", self._transaction_id, CREATE) + framed(path.encode()) + framed(data) + world
+        request = (
+            struct.pack(">ii", self._transaction_id, CREATE)
+            + framed(path.encode())
+            + framed(json.dumps(document).encode())
+            + world
+        )
         answer = self._connection.exchange(framed(request + struct.pack(">i", 0)))
         assert answer is not None, "ZooKeeper hung up"
         _, _, error = struct.unpack_from(">iqi", answer)

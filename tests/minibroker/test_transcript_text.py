@@ -117,14 +117,11 @@ def test_metadata_is_printed_with_its_brokers_and_partitions(conversation: Conve
     brokers = [(0, "127.0.0.1", 9092, None)]
     conversation.answer(asked, MetadataResponse(brokers=brokers, cluster_id="c", controller_id=0, topics=topics))
 
-    assert screen.exchanges(conversation) == page(
+    printed = screen.exchanges(conversation)
+
+    assert "topics: null\n    allow_auto_topic_creation: true\n" in printed
+    assert printed[printed.index("    brokers:") :] == page(
         """
-            0.002 s  #1 127.0.0.1:50000  Metadata v5  "tower"  correlation 1  20 -> 94 bytes  1.0 ms
-          request
-            topics: null
-            allow_auto_topic_creation: true
-          response
-            throttle_time_ms: 0
             brokers:
               - node_id: 0  host: "127.0.0.1"  port: 9092  rack: null
             cluster_id: "c"
