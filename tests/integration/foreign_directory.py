@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,15 +17,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.apache_kafka import START_SECONDS, ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
+from tests.integration.members import wait_until
 from tests.integration.wire import RawConnection, framed
 
 TOPIC_STORE = "minibroker.json"
-READY_POLL_SECONDS = 0.05
 ANSWER_SECONDS = 2.0
 CREATE = 1  # ZooKeeper's operation
 NODE_EXISTS = -110
@@ -107,19 +106,13 @@ def register_topics(zookeeper_port: int, broker_id: int, topics: Mapping[str, Fo
 def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> None:
     """Return once every partition of the topics has a leader: only then are they in Kafka's metadata."""
     request = MetadataRequest(topics=[MetadataRequest.row("topics")(name=name) for name in topics])
-    deadline = time.monotonic() + START_SECONDS
     with RawConnection(kafka.host, kafka.port) as connection:
-        while True:
-            answer = connection.call(ApiKey.METADATA, 1, request)
-            codes = [code for topic in answer.topics for code in (topic.error_code, *partition_errors(topic))]
-            if not any(codes):
-                return
-            assert time.monotonic() < deadline, f"Apache Kafka does not lead all topics: {answer}\n{kafka.log_text}"
-            time.sleep(READY_POLL_SECONDS)
 
+        def is_led() -> bool:
+            found = connection.call(ApiKey.METADATA, 1, request).topics
+            return not any(row.error_code for topic in found for row in (topic, *topic.partitions))
 
-def partition_errors(topic: Any) -> list[int]:
-    return [partition.error_code for partition in topic.partitions]
+        wait_until(is_led, "the leaders of all topics")
 
 
 class ZooKeeper:
@@ -128,10 +121,7 @@ class ZooKeeper:
     def __init__(self, port: int) -> None:
         self._transaction_id = 0
         self._known: set[str] = set()
-        deadline = time.monotonic() + START_SECONDS
-        while not self._connect(port):
-            assert time.monotonic() < deadline, "ZooKeeper accepts no session"
-            time.sleep(READY_POLL_SECONDS)
+        wait_until(lambda: self._connect(port), "a session with ZooKeeper")
 
     def _connect(self, port: int) -> bool:
         """Open a session; False while ZooKeeper hangs up or is silent, as it is until it runs."""

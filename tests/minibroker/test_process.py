@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,9 @@ from minibroker.administration import connected
 from minibroker.cli.address import parse_address
 from minibroker.cli.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
+from tests.integration.members import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-GONE_SECONDS = 60.0
-POLL_SECONDS = 0.01
 
 
 @pytest.fixture
@@ -55,10 +52,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} still runs"
-        time.sleep(POLL_SECONDS)
+    wait_until(lambda: not is_alive(pid), f"the end of process {pid}")
 
 
 def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) -> None:
