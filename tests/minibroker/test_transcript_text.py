@@ -120,8 +120,10 @@ def test_metadata_is_printed_with_its_brokers_and_partitions(conversation: Conve
     printed = screen.exchanges(conversation)
 
     assert "topics: null\n    allow_auto_topic_creation: true\n" in printed
-    assert printed[printed.index("    brokers:") :] == page(
+    assert printed[printed.index("  response") :] == page(
         """
+          response
+            throttle_time_ms: 0
             brokers:
               - node_id: 0  host: "127.0.0.1"  port: 9092  rack: null
             cluster_id: "c"
