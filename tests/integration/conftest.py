@@ -9,11 +9,12 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
-from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars
+from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_jars, free_port
 from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
@@ -172,6 +173,26 @@ def write(session_drivers: Drivers, broker: BrokerProcess) -> Write:
     return to
 
 
+class Group(NamedTuple):
+    """A group of its own, and its topic of four partitions."""
+
+    topic: str
+    start: Join
+    write_to: Write
+
+    def join(self, library: str, **settings: object) -> GroupMember:
+        return self.start(library, f"group-{self.topic}", self.topic, **settings)
+
+    def write(self, count: int) -> list[str]:
+        """Write so many records to each partition; their values."""
+        return self.write_to(self.topic, count)
+
+
+@pytest.fixture
+def group(join: Join, new_topic: NewTopic, write: Write) -> Group:
+    return Group(new_topic("grouped", 4), join, write)
+
+
 @pytest.fixture
 def start_minibroker(tmp_path: Path, is_apache_kafka: bool) -> Iterator[StartMinibroker]:
     """Start brokers for one test, each in a folder under tmp_path; they are killed when it ends."""
@@ -188,6 +209,13 @@ def start_minibroker(tmp_path: Path, is_apache_kafka: bool) -> Iterator[StartMin
     yield start
     for broker_process in started:
         broker_process.kill()
+
+
+@pytest.fixture
+def start_in_place(start_minibroker: StartMinibroker) -> StartMinibroker:
+    """Start brokers one after the other, each in the directory and at the address of the one before."""
+    listen = ("--listen", f"127.0.0.1:{free_port()}")
+    return lambda **options: start_minibroker(*listen, **options).wait_until_ready()
 
 
 @pytest.fixture

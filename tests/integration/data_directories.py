@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import Producer
+
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.compression import Codec
@@ -20,7 +22,7 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import LOG_START_OFFSET_CHECKPOINT
 from tests.integration.brokers import BrokerProcess
-from tests.integration.members import wait_until
+from tests.integration.members import answer_of, wait_until
 from tests.integration.records import ALL_BYTES, FIRST_TIMESTAMP_MS, incompressible
 from tests.integration.topics import create_topic_over
 from tests.integration.wire import RawConnection, fetch_body, list_offsets_body, produce_body, the_partition
@@ -87,6 +89,19 @@ def fill(broker: BrokerProcess) -> None:
         delete_records(connection, "trimmed", TRIMMED_BELOW)
 
 
+def write_transactions(broker: BrokerProcess, topic: str, transactions: Iterable[list[Any]], **settings: Any) -> None:
+    """Transactions of rows, a row as `Producer.produce` takes it; the second of every three is aborted."""
+    config = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{topic}"}
+    producer = Producer(config | {name.replace("_", "."): value for name, value in settings.items()})
+    producer.init_transactions(30)
+    for number, rows in enumerate(transactions):
+        producer.begin_transaction()
+        for row in rows:
+            producer.produce(topic, partition=0, **row)
+        producer.flush(20)
+        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
+
+
 def wait_for_checkpoint(data_dir: Path) -> None:
     """Return once a crash would not undo what `fill` deleted: that is written down from time to time only."""
     checkpoint = OffsetCheckpointFile(data_dir / LOG_START_OFFSET_CHECKPOINT)
@@ -120,15 +135,8 @@ def produce(connection: RawConnection, topic: str, records: bytes | bytearray, *
 
 
 def when_led(connection: RawConnection, key: ApiKey, version: int, body: Any) -> Any:
-    """The partition's row of the answer; Apache Kafka needs a moment until it leads."""
-    rows: list[Any] = []
-
-    def is_led() -> bool:
-        rows.append(the_partition(connection.call(key, version, body)))
-        return rows[-1].error_code not in NOT_YET
-
-    wait_until(is_led, f"the leader for {key.name}")
-    return rows[-1]
+    """The partition's row of the answer, once the broker leads it."""
+    return answer_of(lambda: the_partition(connection.call(key, version, body)), NOT_YET, f"the leader for {key.name}")
 
 
 def delete_records(connection: RawConnection, topic: str, before_offset: int) -> None:

@@ -1,15 +1,7 @@
 """Apache Kafka 2.0.1 on a data directory that another broker wrote.
 
 Kafka knows a topic by ZooKeeper alone: a log that ZooKeeper does not know is left lying. So the topics of the
-directory are registered there before the broker starts, with the partitions, configs and leader epochs they have:
-
-    /brokers/topics/<topic>                         partitions and their replicas
-    /brokers/topics/<topic>/partitions/<n>/state    leader, leader epoch, in-sync replicas
-    /config/topics/<topic>                          configs
-
-    with apache_kafka_on(broker.data_dir, tmp_path / "kafka") as kafka:
-        Consumer({"bootstrap.servers": kafka.bootstrap, ...})
-
+directory are registered there before the broker starts, with the partitions, configs and leader epochs they have.
 The other way round needs nothing: minibroker reads topics off the folders.
 """
 
@@ -17,7 +9,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,15 +17,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from benchmarks.apache_kafka import START_SECONDS, ApacheKafka, KafkaUnavailable, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.storage.files.checkpoints import read_checkpoint
 from minibroker.storage.files.file_names import LEADER_EPOCH_CHECKPOINT, parse_partition_directory
+from tests.integration.members import wait_until
 from tests.integration.wire import RawConnection, framed
 
 TOPIC_STORE = "minibroker.json"
-READY_POLL_SECONDS = 0.05
 ANSWER_SECONDS = 2.0
 CREATE = 1  # ZooKeeper's operation
 NODE_EXISTS = -110
@@ -115,19 +106,13 @@ def register_topics(zookeeper_port: int, broker_id: int, topics: Mapping[str, Fo
 def wait_until_led(kafka: ApacheKafka, topics: Mapping[str, ForeignTopic]) -> None:
     """Return once every partition of the topics has a leader: only then are they in Kafka's metadata."""
     request = MetadataRequest(topics=[MetadataRequest.row("topics")(name=name) for name in topics])
-    deadline = time.monotonic() + START_SECONDS
     with RawConnection(kafka.host, kafka.port) as connection:
-        while True:
-            answer = connection.call(ApiKey.METADATA, 1, request)
-            codes = [code for topic in answer.topics for code in (topic.error_code, *partition_errors(topic))]
-            if not any(codes):
-                return
-            assert time.monotonic() < deadline, f"Apache Kafka does not lead all topics: {answer}\n{kafka.log_text}"
-            time.sleep(READY_POLL_SECONDS)
 
+        def is_led() -> bool:
+            found = connection.call(ApiKey.METADATA, 1, request).topics
+            return not any(row.error_code for topic in found for row in (topic, *topic.partitions))
 
-def partition_errors(topic: Any) -> list[int]:
-    return [partition.error_code for partition in topic.partitions]
+        wait_until(is_led, "the leaders of all topics")
 
 
 class ZooKeeper:
@@ -136,10 +121,7 @@ class ZooKeeper:
     def __init__(self, port: int) -> None:
         self._transaction_id = 0
         self._known: set[str] = set()
-        deadline = time.monotonic() + START_SECONDS
-        while not self._connect(port):
-            assert time.monotonic() < deadline, "ZooKeeper accepts no session"
-            time.sleep(READY_POLL_SECONDS)
+        wait_until(lambda: self._connect(port), "a session with ZooKeeper")
 
     def _connect(self, port: int) -> bool:
         """Open a session; False while ZooKeeper hangs up or is silent, as it is until it runs."""
@@ -162,15 +144,17 @@ class ZooKeeper:
 
     def create(self, path: str, document: Any) -> None:
         """Create a node that stays, with a JSON document in it, and the nodes above it."""
-        self._create(path, json.dumps(document).encode())
-
-    def _create(self, path: str, data: bytes) -> None:
         above = path.rpartition("/")[0]
         if above and above not in self._known:
-            self._create(above, b"null")
+            self.create(above, None)
         self._transaction_id += 1
         world = struct.pack(">ii", 1, ALL_PERMISSIONS) + framed(b"world") + framed(b"anyone")
-        request = struct.pack(">ii", self._transaction_id, CREATE) + framed(path.encode()) + framed(data) + world
+        request = (
+            struct.pack(">ii", self._transaction_id, CREATE)
+            + framed(path.encode())
+            + framed(json.dumps(document).encode())
+            + world
+        )
         answer = self._connection.exchange(framed(request + struct.pack(">i", 0)))
         assert answer is not None, "ZooKeeper hung up"
         _, _, error = struct.unpack_from(">iqi", answer)

@@ -11,10 +11,8 @@ from tests.jvm import QUICK_JVM
 TOOL_SECONDS = 120.0
 
 
-def kafka_tool(
-    jars: Path, main: str, *arguments: object, text: str = "", shows_errors: bool = False, may_fail: bool = False
-) -> str:
-    """Run one of Kafka's main classes to its end, which must be a good one unless it may fail; what it prints."""
+def kafka_tool(jars: Path, main: str, *arguments: object, text: str = "", shows_errors: bool = False) -> str:
+    """Run one of Kafka's main classes to its end, which must be a good one; what it prints."""
     done = subprocess.run(
         ["java", *QUICK_JVM, "-Xmx256m", "-cp", class_path(jars), main, *map(str, arguments)],
         input=text,
@@ -24,7 +22,7 @@ def kafka_tool(
         timeout=TOOL_SECONDS,
         check=False,
     )
-    assert may_fail or done.returncode == 0, done.stdout[-2000:] + (done.stderr or "")
+    assert done.returncode == 0, done.stdout[-2000:] + (done.stderr or "")
     return done.stdout
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain
 from typing import IO, Any, cast
@@ -64,6 +64,18 @@ def wait_until(claim: Callable[[], bool], waiting_for: str, *, seconds: float = 
     while not claim():
         deadline.seconds_left(waiting_for)
         time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def answer_of(ask: Callable[[], Any], not_yet: Collection[int], waiting_for: str) -> Any:
+    """The first answer whose error code is none of those; Apache Kafka, once started, needs a moment until it leads."""
+    answers: list[Any] = []
+
+    def is_ready() -> bool:
+        answers.append(ask())
+        return answers[-1].error_code not in not_yet
+
+    wait_until(is_ready, waiting_for)
+    return answers[-1]
 
 
 def wait_until_shared(members: Iterable[GroupMember], partitions: int) -> None:

@@ -8,13 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.clients import CLIENTS, LIBRARIES
+from tests.integration.clients import CLIENTS, LIBRARIES, Client
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODECS_OF_TODAY, Record, numbered
 from tests.matrices import pairwise
 
-Write = Callable[[str, str], tuple[str, int, list[Record]]]
+Write = Callable[[Client, str], tuple[str, int, list[Record]]]
 REFERENCE_READER = "kafka-python-3.0"
+
+
+@pytest.fixture(params=CLIENTS)
+def writer(client: GetClient, request: pytest.FixtureRequest) -> Client:
+    return client(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +28,15 @@ def write(client: GetClient, new_topic: NewTopic) -> Write:
     topics: dict[str, str] = {}
     written: dict[tuple[str, str], list[Record]] = {}
 
-    def get(writer: str, codec: str) -> tuple[str, int, list[Record]]:
-        partition = CODECS_OF_TODAY.index(codec)
-        producer = client(writer)
-        if writer not in topics:
-            topics[writer] = new_topic(f"matrix-{writer}", partitions=len(CODECS_OF_TODAY))
-        if (writer, codec) not in written:
+    def get(writer: Client, codec: str) -> tuple[str, int, list[Record]]:
+        partition, name = CODECS_OF_TODAY.index(codec), writer.name
+        if name not in topics:
+            topics[name] = new_topic(f"matrix-{name}", partitions=len(CODECS_OF_TODAY))
+        if (name, codec) not in written:
             before_ms = time.time_ns() // 1_000_000
-            acked = producer.produce(topics[writer], producer.kind.shapes(), partition=partition, codec=codec)
-            written[writer, codec] = with_timestamps(client, topics[writer], partition, acked, before_ms)
-        return topics[writer], partition, written[writer, codec]
+            acked = writer.produce(topics[name], writer.kind.shapes(), partition=partition, codec=codec)
+            written[name, codec] = with_timestamps(client, topics[name], partition, acked, before_ms)
+        return topics[name], partition, written[name, codec]
 
     return get
 
@@ -48,16 +52,17 @@ def with_timestamps(client: GetClient, topic: str, partition: int, acked: list[R
 
 
 @pytest.mark.parametrize("codec", CODECS_OF_TODAY)
-@pytest.mark.parametrize("writer", CLIENTS)
-def test_acked_offsets_are_dense_from_zero(write: Write, writer: str, codec: str) -> None:
+def test_acked_offsets_are_dense_from_zero(write: Write, writer: Client, codec: str) -> None:
     _, partition, records = write(writer, codec)
 
     assert [(partition, i) for i in range(len(records))] == [(row.partition, row.offset) for row in records]
 
 
-@pytest.mark.parametrize(("writer", "reader", "codec"), pairwise(CLIENTS, CLIENTS, CODECS_OF_TODAY))
+@pytest.mark.parametrize(
+    ("writer", "reader", "codec"), pairwise(CLIENTS, CLIENTS, CODECS_OF_TODAY), indirect=["writer"]
+)
 def test_records_of_one_client_are_read_by_another(
-    client: GetClient, write: Write, writer: str, reader: str, codec: str
+    client: GetClient, write: Write, writer: Client, reader: str, codec: str
 ) -> None:
     topic, partition, written = write(writer, codec)
     consumer = client(reader)
@@ -68,46 +73,41 @@ def test_records_of_one_client_are_read_by_another(
 
 
 @pytest.mark.parametrize("idempotence", [True, False])
-@pytest.mark.parametrize("writer", LIBRARIES)
+@pytest.mark.parametrize("writer", LIBRARIES, indirect=True)
 def test_many_batches_keep_their_order_with_and_without_idempotence(
-    client: GetClient, new_topic: NewTopic, writer: str, idempotence: bool
+    new_topic: NewTopic, writer: Client, idempotence: bool
 ) -> None:
     topic = new_topic("ordered")
     records = numbered(2000, size_bytes=200)
 
-    acked = client(writer).produce(topic, records, enable_idempotence=idempotence)
+    acked = writer.produce(topic, records, enable_idempotence=idempotence)
 
     assert list(range(2000)) == [record.offset for record in acked]
-    read = client(writer).consume(topic, 2000)
-    assert [record.value for record in records] == [record.value for record in read]
+    assert [record.value for record in records] == [record.value for record in writer.consume(topic, 2000)]
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-@pytest.mark.parametrize("writer", LIBRARIES)
-def test_records_arrive_whatever_acks_were_asked_for(
-    client: GetClient, new_topic: NewTopic, writer: str, acks: int | str
-) -> None:
-    if (writer, acks) == ("kafka-python-2.3", 0):
+@pytest.mark.parametrize("writer", LIBRARIES, indirect=True)
+def test_records_arrive_whatever_acks_were_asked_for(new_topic: NewTopic, writer: Client, acks: int | str) -> None:
+    if (writer.name, acks) == ("kafka-python-2.3", 0):
         pytest.skip("kafka-python 2.3 keeps a last request with acks=0 in its buffer, with Apache Kafka too")
     topic = new_topic("acks")
     records = numbered(20)
 
-    client(writer).produce(topic, records, enable_idempotence=False, acks=acks)
+    writer.produce(topic, records, enable_idempotence=False, acks=acks)
 
-    read = client(writer).consume(topic, 20)
-    assert [record.value for record in records] == [record.value for record in read]
+    assert [record.value for record in records] == [record.value for record in writer.consume(topic, 20)]
 
 
-@pytest.mark.parametrize("writer", CLIENTS)
-def test_a_key_chooses_the_same_partition_each_time(client: GetClient, new_topic: NewTopic, writer: str) -> None:
+def test_a_key_chooses_the_same_partition_each_time(new_topic: NewTopic, writer: Client) -> None:
     topic = new_topic("keyed", partitions=4)
     records = [Record(key=f"key {i % 5}".encode(), value=b"%d" % i) for i in range(15)]
 
-    acked = client(writer).produce(topic, records, partition=None)
+    acked = writer.produce(topic, records, partition=None)
 
     for key in {record.key for record in acked}:
         assert len({record.partition for record in acked if record.key == key}) == 1
-    read = client(writer).consume(topic, 15, partitions=range(4))
+    read = writer.consume(topic, 15, partitions=range(4))
     assert sorted((row.partition, row.offset, row.value) for row in acked) == sorted(
         (row.partition, row.offset, row.value) for row in read
     )

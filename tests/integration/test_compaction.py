@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.primitives import TopicPartition
@@ -23,11 +22,11 @@ from minibroker.storage.files.file_names import CLEANER_OFFSET_CHECKPOINT
 from minibroker.storage.producers.producer_state import GROUP_METADATA_TOPIC
 from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.conftest import StartMinibroker
-from tests.integration.data_directories import EARLIEST, LATEST, fetch_all, offset_at, produce
+from tests.integration.data_directories import EARLIEST, LATEST, fetch_all, offset_at, produce, write_transactions
 from tests.integration.kafka_tools import dump_log_segments
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import wait_until
-from tests.integration.topics import create_topic, create_topic_over
+from tests.integration.topics import create_topic, create_topic_over, records_in
 from tests.integration.wire import RawConnection
 
 SETTINGS: dict[str, str | int] = {
@@ -75,7 +74,8 @@ def fill(broker: BrokerProcess) -> None:
                 for batch in batches_of(topic, number, magic, codec):
                     produce(connection, topic, batch, magic=magic)
         create_topic_over(connection, TRANSACTIONS, configs=COMPACTED)
-    fill_with_transactions(broker)
+    rows = ([row_of(number) for number in range(first, first + 10)] for first in range(0, 400, 10))
+    write_transactions(broker, TRANSACTIONS, rows, linger_ms=50)
 
 
 def batches_of(topic: str, number: int, magic: int, codec: Codec) -> Iterator[bytearray]:
@@ -97,19 +97,9 @@ def pair_of(number: int) -> tuple[bytes, bytes | None]:
     return key, None if number % 7 == 0 else b"value %d " % number * 3
 
 
-def fill_with_transactions(broker: BrokerProcess) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "writes", "linger.ms": 50})
-    producer.init_transactions(30)
-    for number in range(40):
-        producer.begin_transaction()
-        for i in range(number * 10, number * 10 + 10):
-            key, value = pair_of(i)
-            producer.produce(TRANSACTIONS, key=key, value=value, partition=0, timestamp=FIRST_MS + i)
-        if number % 3 == 1:
-            producer.flush(20)
-            producer.abort_transaction(20)
-        else:
-            producer.commit_transaction(20)
+def row_of(number: int) -> dict[str, Any]:
+    key, value = pair_of(number)
+    return {"key": key, "value": value, "timestamp": FIRST_MS + number}
 
 
 def wait_until_compacted(data_dir: Path, topics: list[str], *, least_offset: int | None = None) -> None:
@@ -132,14 +122,11 @@ def served(broker: BrokerProcess, topic: str) -> Rows:
     """All records, offsets and times included, markers left out."""
     with RawConnection(broker.host, broker.port) as connection:
         start, end = (offset_at(connection, topic, which)[0] for which in (EARLIEST, LATEST))
-        found: Rows = []
-        for answer in fetch_all(connection, topic, start, end):
-            data = bytes(answer.records)
-            for batch in scan_batches(data, 0, len(data)):
-                if not batch.is_control:
-                    for record in iter_all_records(data, batch, max_decompressed_bytes=1 << 20):
-                        found.append((record.offset, record.key, record.value, record.timestamp_ms))
-        return found
+        return [
+            (record.offset, record.key, record.value, record.timestamp_ms)
+            for answer in fetch_all(connection, topic, start, end)
+            for record in records_in(bytes(answer.records))
+        ]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.integration.brokers import BrokerProcess, Minibroker, free_port
+from tests.integration.brokers import BrokerProcess, Minibroker
 from tests.integration.clients import LIBRARIES
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.hostile_batches import valid
@@ -81,10 +81,9 @@ def test_every_acked_record_survives_kill_9_and_offsets_are_dense(start_minibrok
 
 @pytest.mark.parametrize("writer", ["confluent-kafka", "java-3.9", "kafka-python-3.0"])
 def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
-    start_minibroker: StartMinibroker, drivers: Drivers, writer: str
+    start_in_place: StartMinibroker, drivers: Drivers, writer: str
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
+    broker = start_in_place()
     create_topic(broker, "t")
     client = drivers.get(writer, broker.bootstrap)
     client.produce("t", numbered(1), enable_idempotence=True)
@@ -93,7 +92,7 @@ def test_an_idempotent_producer_rides_over_a_crash_without_loss_or_duplicate(
     with connection_to(broker.bootstrap) as connection:
         wait_until(lambda: read(connection, "t").high_watermark >= 2_000, "records")
     broker.kill()
-    again = start_minibroker(*listen).wait_until_ready()
+    again = start_in_place()
     acked = client.finish_produce()
 
     assert acked == 30_000
@@ -130,10 +129,9 @@ def offset_of(broker: BrokerProcess, batch: bytes) -> int:
 @pytest.mark.parametrize("how", ["in order", "killed"])
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_consumer_and_a_producer_live_on_over_a_restart(
-    start_minibroker: StartMinibroker, drivers: Drivers, name: str, how: str
+    start_in_place: StartMinibroker, drivers: Drivers, name: str, how: str
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
+    broker = start_in_place()
     create_topic(broker, "t")
     consumer = drivers.get(name, broker.bootstrap)
     producer = drivers.get("confluent-kafka" if name != "confluent-kafka" else "aiokafka", broker.bootstrap)
@@ -146,7 +144,7 @@ def test_a_consumer_and_a_producer_live_on_over_a_restart(
         broker.kill()
     else:
         assert broker.terminate() == 0
-    start_minibroker(*listen).wait_until_ready()
+    start_in_place()
 
     consumer.start_next(10)
     acked = producer.produce("t", numbered(10, first=10))
@@ -176,7 +174,8 @@ def produce_until_refused(broker: BrokerProcess) -> tuple[int, int]:
             acked += 3
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_recovers(start: Start, small_disk: Path) -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["at once", "after a crash"])
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(start: Start, small_disk: Path, is_killed: bool) -> None:
     ballast = small_disk / "ballast"
     broker = start()
     create_topic(broker, "t")
@@ -189,26 +188,15 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(start: Start, smal
     assert [record.offset for record in read_everything(broker, 0)] == list(range(acked))
     broker.wait_for_log(r"(?i)no space left")
 
+    if is_killed:
+        broker.kill()
     ballast.unlink()
+    broker = start() if is_killed else broker
     with connection_to(broker.bootstrap) as connection:
         row = write(connection, "t", valid())
     assert (row.error_code, row.base_offset) == (0, acked)
     assert [record.offset for record in read_everything(broker, 0)] == list(range(acked + 3))
     assert broker.terminate() == 0
-
-
-def test_what_was_acked_before_the_disk_was_full_survives_a_crash(start: Start, small_disk: Path) -> None:
-    first = start()
-    create_topic(first, "t")
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(BALLAST_BYTES))
-    acked, _ = produce_until_refused(first)
-    first.kill()
-
-    ballast.unlink()
-    second = start()
-
-    assert [record.offset for record in read_everything(second, 0)] == list(range(acked))
 
 
 def test_a_topic_that_does_not_fit_is_refused_and_the_broker_goes_on(start: Start) -> None:

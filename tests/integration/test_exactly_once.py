@@ -19,16 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from tests.integration.brokers import Minibroker, free_port
 from tests.integration.clients import UnavailableError, go_program, java_driver, node_program, python_driver
 from tests.integration.conftest import StartMinibroker
 from tests.integration.drivers.line_protocol import Deadline
-from tests.integration.librdkafka import consumer_of
+from tests.integration.librdkafka import read_from_beginning, take, values_in
 from tests.integration.topics import create_topic
 from tests.setup_clients import ROOT
 
@@ -63,7 +62,8 @@ class Reader(threading.Thread):
         super().__init__(daemon=True)
         self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.is_stopping = threading.Event()
-        self._consumer = committed_reader(bootstrap)
+        settings = {"isolation_level": "read_committed", "reconnect_backoff_max_ms": 200}
+        self._consumer = read_from_beginning(bootstrap, TARGET, PARTITIONS, **settings)
 
     @property
     def count(self) -> int:
@@ -73,21 +73,6 @@ class Reader(threading.Thread):
         while not self.is_stopping.is_set():
             take(self._consumer, self.values)
         self._consumer.close()
-
-
-def take(consumer: Consumer, values: list[list[bytes]]) -> set[int]:
-    """Add what one poll brings to the values, by partition; the partitions that were read to their ends."""
-    at_end: set[int] = set()
-    for message in consumer.consume(1000, 0.1):
-        partition = message.partition()
-        error = message.error()
-        if error is None:
-            assert partition is not None
-            values[partition].append(message.value() or b"")
-        elif error.code() == KafkaError._PARTITION_EOF:
-            assert partition is not None
-            at_end.add(partition)
-    return at_end
 
 
 class Transformers:
@@ -126,31 +111,6 @@ class Transformers:
             self.kill(number)
 
 
-class RestartedBroker:
-    """A broker that is killed and started again in its directory, on its port."""
-
-    def __init__(self, start: StartMinibroker) -> None:
-        self._start = start
-        self._listen = ("--listen", f"127.0.0.1:{free_port()}")
-        self._process: Minibroker = start(*self._listen, settings=SETTINGS).wait_until_ready()
-        self.bootstrap = self._process.bootstrap
-        self.kills = 0
-        for topic in (SOURCE, TARGET):
-            create_topic(self._process, topic, partitions=PARTITIONS)
-
-    def kill_and_start(self) -> None:
-        self._process.kill()
-        self.kills += 1
-        self._process = self._start(*self._listen, settings=SETTINGS).wait_until_ready()
-
-
-def committed_reader(bootstrap: str, **settings: Any) -> Consumer:
-    """A consumer of what is committed, assigned to every partition of the target from its beginning."""
-    consumer = consumer_of(bootstrap, isolation_level="read_committed", reconnect_backoff_max_ms=200, **settings)
-    consumer.assign([TopicPartition(TARGET, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    return consumer
-
-
 class Source:
     """Numbered records are written to the source; `values` are what it has, by partition."""
 
@@ -167,19 +127,6 @@ class Source:
             producer.produce(SOURCE, b"%d" % number, b"key-%d" % (number % 97), partition=partition)
         self.count += count
         assert producer.flush(READ_SECONDS) == 0
-
-
-def read_all(bootstrap: str) -> list[list[bytes]]:
-    """The values of the target from the first to the present end, by partition."""
-    consumer = committed_reader(bootstrap, enable_partition_eof=True)
-    values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
-    at_end: set[int] = set()
-    deadline = Deadline(READ_SECONDS)
-    while len(at_end) < PARTITIONS:
-        deadline.seconds_left("the ends of the partitions")
-        at_end |= take(consumer, values)
-    consumer.close()
-    return values
 
 
 @contextmanager
@@ -206,13 +153,16 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
     ],
 )
 def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
-    libraries: tuple[str, ...], share: int, start_minibroker: StartMinibroker, tmp_path: Path
+    libraries: tuple[str, ...], share: int, start_in_place: StartMinibroker, tmp_path: Path
 ) -> None:
     """`share` is the part of the records that these libraries get: one in so many."""
     rng = random.Random(len(libraries[0]))
     count = RECORDS // share
     kills = count // RECORDS_PER_KILL
-    broker = RestartedBroker(start_minibroker)
+    assert kills >= 2, "one of a transformer, and one of the broker"
+    broker = start_in_place(settings=SETTINGS)
+    for topic in (SOURCE, TARGET):
+        create_topic(broker, topic, partitions=PARTITIONS)
     source = Source(broker.bootstrap)
     deadline = Deadline(60 + count / SLOWEST_RECORDS_A_SECOND)
 
@@ -229,12 +179,12 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
             wait_for(source.count - 2 * RECORDS_PER_KILL)
             time.sleep(rng.random() * LONGEST_BEFORE_A_KILL_SECONDS)
             if number % 2:
-                broker.kill_and_start()
+                broker.kill()
+                broker = start_in_place(settings=SETTINGS)
             else:
                 transformers.kill(rng.randrange(len(libraries)))
         wait_for(source.count)
-        found = read_all(broker.bootstrap)
+        found = values_in(broker.bootstrap, TARGET, PARTITIONS)
 
     assert found == source.values
     assert reader.values == source.values
-    assert broker.kills == kills // 2 > 0

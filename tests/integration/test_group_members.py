@@ -8,21 +8,18 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import threading
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from minibroker.protocol.errors import ErrorCode
-from tests.integration.brokers import BrokerProcess, apache_kafka_jars, free_port
+from tests.integration.brokers import BrokerProcess, apache_kafka_jars
 from tests.integration.clients import ClientError
-from tests.integration.conftest import Join, NewTopic, StartMinibroker, Write
+from tests.integration.conftest import Group, Join, NewTopic, StartMinibroker, Write
 from tests.integration.librdkafka import consumer_of
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
-from tests.integration.topics import create_topic
 
 PARTITIONS = 4
 EVENTS = 8
@@ -111,17 +108,16 @@ def test_every_record_is_read_whoever_joins_leaves_and_dies(
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
-    library: str, start_minibroker: StartMinibroker, join: Join, write: Write
+    library: str, start_in_place: StartMinibroker, join: Join, write: Write
 ) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen, settings=QUICK_BROKER | {"num.partitions": PARTITIONS}).wait_until_ready()
+    broker = start_in_place(settings=QUICK_BROKER | {"num.partitions": PARTITIONS})
     before = write("t", 5, bootstrap=broker.bootstrap)
     member = join(library, "group", "t", bootstrap=broker.bootstrap)
     wait_until_read(before, member)
     member.commit()
 
     broker.kill()
-    start_minibroker(*listen, settings=QUICK_BROKER).wait_until_ready()
+    start_in_place(settings=QUICK_BROKER)
     after = write("t", 5, bootstrap=broker.bootstrap)
 
     wait_until(lambda: set(after) <= set(member.values()), "what was written after the restart")
@@ -132,47 +128,6 @@ def test_a_member_goes_on_where_it_committed_after_the_broker_was_killed(
     wait_until_read(write("t", 1, bootstrap=broker.bootstrap), next_member)
 
 
-class Committer(threading.Thread):
-    """Commits 1, 2, 3 ... of one partition and waits for each answer; `acked` is the last that was."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(daemon=True)
-        self.acked = 0
-        self.is_stopping = threading.Event()
-        self._consumer = consumer_of(bootstrap, "commits", reconnect_backoff_max_ms=100)
-
-    def run(self) -> None:
-        while not self.is_stopping.is_set():
-            try:
-                self._consumer.commit(offsets=[TopicPartition("t", 0, self.acked + 1)], asynchronous=False)
-            except KafkaException:
-                self.is_stopping.wait(0.01)
-            else:
-                self.acked += 1
-        self._consumer.close()
-
-
-def test_every_acked_commit_is_there_after_the_broker_was_killed(start_minibroker: StartMinibroker) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
-    create_topic(broker, "t")
-    committer, reader = Committer(broker.bootstrap), consumer_of(broker.bootstrap, "commits")
-    committer.start()
-    rng = random.Random(11)
-
-    for _ in range(3):
-        wanted = committer.acked + rng.randrange(20, 2000)
-        wait_until(lambda wanted=wanted: committer.acked > wanted, f"{wanted} commits")  # type: ignore[misc]
-        broker.kill()
-        acked = committer.acked
-        broker = start_minibroker(*listen).wait_until_ready()
-        (found,) = reader.committed([TopicPartition("t", 0)], 10)
-        assert found.offset >= acked
-    committer.is_stopping.set()
-    committer.join(10)
-    reader.close()
-
-
 with_static_members = pytest.mark.skipif(
     apache_kafka_jars() is not None, reason="Apache Kafka 2.0.1 has no static members (2.3 has)"
 )
@@ -181,12 +136,11 @@ with_static_members = pytest.mark.skipif(
 @with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS)
 def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_they_have(
-    library: str, join: Join, new_topic: NewTopic, write: Write
+    library: str, group: Group
 ) -> None:
-    topic = new_topic("static", PARTITIONS)
 
     def start(name: str) -> GroupMember:
-        return join(library, f"group-{topic}", topic, group_instance_id=name, session_timeout_ms=LONG_SESSION_MS)
+        return group.join(library, group_instance_id=name, session_timeout_ms=LONG_SESSION_MS)
 
     one, two = start("one"), start("two")
     wait_until_shared([one, two], PARTITIONS)
@@ -196,21 +150,18 @@ def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_the
     back = start("two")
 
     wait_until(lambda: back.assignment() == had, "the partitions it had")
-    wait_until_read(write(topic, 5), one, back)
+    wait_until_read(group.write(5), one, back)
     assert one.lost() == lost_before
 
 
 @with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
-def test_a_second_member_of_the_same_name_shuts_out_the_first(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("fenced", PARTITIONS)
-    first = join(library, f"group-{topic}", topic, group_instance_id="name")
+def test_a_second_member_of_the_same_name_shuts_out_the_first(library: str, group: Group) -> None:
+    first = group.join(library, group_instance_id="name")
     wait_until_shared([first], PARTITIONS)
-    wait_until_read(write(topic, 1), first)
+    wait_until_read(group.write(1), first)
 
-    second = join(library, f"group-{topic}", topic, group_instance_id="name")
+    second = group.join(library, group_instance_id="name")
 
     wait_until_shared([second], PARTITIONS)
     assert_is_shut_out(first)
@@ -229,18 +180,15 @@ def assert_is_shut_out(member: GroupMember) -> None:
 
 
 @pytest.mark.parametrize("library", WITH_COOPERATIVE_ASSIGNOR)
-def test_a_cooperative_member_loses_no_more_than_another_gets(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("cooperative", PARTITIONS)
+def test_a_cooperative_member_loses_no_more_than_another_gets(library: str, group: Group) -> None:
     settings = {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": LONG_SESSION_MS}
-    one = join(library, f"group-{topic}", topic, **settings)
+    one = group.join(library, **settings)
     wait_until_shared([one], PARTITIONS)
 
-    two = join(library, f"group-{topic}", topic, **settings)
+    two = group.join(library, **settings)
     wait_until_shared([one, two], PARTITIONS)
 
-    wait_until_read(write(topic, 5), one, two)
+    wait_until_read(group.write(5), one, two)
     assert one.lost() == two.assignment()
     assert two.lost() == []
 
@@ -259,19 +207,16 @@ def test_a_pattern_is_subscribed_to(library: str, join: Join, new_topic: NewTopi
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_new_group_begins_at_the_end_where_it_says_latest(
-    library: str, join: Join, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("latest", PARTITIONS)
-    write(topic, 3)
-    member = join(library, f"group-{topic}", topic, auto_offset_reset="latest")
+def test_a_new_group_begins_at_the_end_where_it_says_latest(library: str, group: Group) -> None:
+    group.write(3)
+    member = group.join(library, auto_offset_reset="latest")
     wait_until_shared([member], PARTITIONS)
 
     written: list[str] = []
 
     def has_read_one() -> bool:
         """A member has positions some time after it has partitions: what comes before them is not read."""
-        written.extend(write(topic, 1))
+        written.extend(group.write(1))
         return bool(member.values())
 
     wait_until(has_read_one, "a record")
@@ -279,49 +224,13 @@ def test_a_new_group_begins_at_the_end_where_it_says_latest(
 
 
 @pytest.mark.parametrize("library", [each for each in LIBRARIES if each != "kafkajs"])
-def test_a_new_group_fails_where_it_says_none(library: str, join: Join, new_topic: NewTopic, write: Write) -> None:
-    topic = new_topic("none", PARTITIONS)
-    write(topic, 1)
+def test_a_new_group_fails_where_it_says_none(library: str, group: Group) -> None:
+    group.write(1)
 
-    member = join(library, f"group-{topic}", topic, auto_offset_reset="none")
+    member = group.join(library, auto_offset_reset="none")
 
     wait_until(lambda: member.failure() is not None, "the failure")
     assert member.values() == []
-
-
-def assigned_reader(broker: BrokerProcess, topic: str, **settings: Any) -> Consumer:
-    """It goes on where its group was; `on_commit` is called with what comes of a commit that nobody waits for."""
-    reader = consumer_of(broker.bootstrap, topic, auto_offset_reset="earliest", **settings)
-    reader.assign([TopicPartition(topic, 0)])
-    return reader
-
-
-def read(reader: Consumer, count: int) -> list[str]:
-    messages = reader.consume(count, 20)
-    return [(message.value() or b"").decode() for message in messages]
-
-
-def test_assigned_partitions_are_read_on_from_what_the_group_committed(
-    broker: BrokerProcess, new_topic: NewTopic, write: Write
-) -> None:
-    topic = new_topic("assigned")
-    values = write(topic, 6, partitions=1)
-    first = assigned_reader(broker, topic)
-    assert read(first, 4) == values[:4]
-    answers: list[Any] = []
-    first.commit(asynchronous=False)
-    first.close()
-
-    asynchronous = assigned_reader(broker, topic, on_commit=lambda *answer: answers.append(answer))
-    assert read(asynchronous, 1) == values[4:5]
-    asynchronous.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=True)
-    wait_until(lambda: asynchronous.poll(0.01) is None and bool(answers), "the answer to the commit")
-    asynchronous.close()
-
-    third = assigned_reader(broker, topic)
-    assert [(error, [each.offset for each in partitions]) for error, partitions in answers] == [(None, [5])]
-    assert read(third, 1) == values[5:]
-    third.close()
 
 
 @pytest.mark.parametrize("is_subscribed", [True, False], ids=["subscribed", "assigned"])
@@ -335,7 +244,7 @@ def test_librdkafka_with_automatic_commits_closes_at_once(
         reader.subscribe([topic])
     else:
         reader.assign([TopicPartition(topic, 0)])
-    assert read(reader, 3) == values
+    assert [(message.value() or b"").decode() for message in reader.consume(3, 20)] == values
 
     begun = time.monotonic()
     reader.close()

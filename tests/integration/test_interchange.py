@@ -12,10 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from benchmarks.apache_kafka import ApacheKafka
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import read_checkpoint
@@ -36,14 +34,14 @@ from tests.integration.data_directories import (
     sequenced_batch,
     served,
     wait_for_checkpoint,
+    write_transactions,
 )
 from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import dump_log_segments
-from tests.integration.topics import create_topic_over
+from tests.integration.topics import create_topic_over, records_in
 from tests.integration.wire import RawConnection
 
 STOPS = ("in order", "killed")
-LIMIT = 1 << 24
 EVERYTHING = (*TOPICS, "transactions")
 COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")
 
@@ -107,16 +105,8 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
     with RawConnection(broker.host, broker.port) as connection:
         create_topic_over(connection, "transactions", configs=SMALL_SEGMENTS)
     for codec in ("none", "gzip"):
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "transactional.id": f"writes-{codec}", "compression.type": codec}
-        )
-        producer.init_transactions(20)
-        for number in range(8):
-            producer.begin_transaction()
-            for i in range(3):
-                producer.produce("transactions", b"%d.%d " % (number, i) * 50, partition=0)
-            producer.flush(20)
-            (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(20)
+        values = ([{"value": b"%d.%d " % (number, i) * 50} for i in range(3)] for number in range(8))
+        write_transactions(broker, "transactions", values, compression_type=codec)
 
 
 @pytest.mark.parametrize("how", STOPS)
@@ -219,11 +209,7 @@ def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_pat
                 found = served(connection, "t")
             end(broker, how)
 
-        records = [
-            record
-            for view in scan_batches(found.records, 0, len(found.records))
-            for record in iter_all_records(found.records, view, max_decompressed_bytes=LIMIT)
-        ]
+        records = records_in(found.records)
         assert [record.offset for record in records] == list(range(len(expected)))
         assert [record.value for record in records] == expected
 

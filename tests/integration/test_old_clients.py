@@ -10,14 +10,13 @@ from dataclasses import replace
 import pytest
 
 from minibroker.protocol import record as wire_record
-from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.message_set import build_message_set
 from tests.integration.brokers import BrokerProcess
-from tests.integration.clients import CLIENTS, OLD_CLIENTS, ClientError
+from tests.integration.clients import CLIENTS, OLD_CLIENTS
 from tests.integration.conftest import GetClient, NewTopic
 from tests.integration.records import CODEC_IDS, CODECS, FIRST_TIMESTAMP_MS, Record, every_shape, numbered
-from tests.integration.wire import connection_to, read, write
+from tests.integration.wire import connection_to, write
 from tests.matrices import each_once, pairwise
 
 NEW_CLIENT = "java-3.9"
@@ -77,16 +76,6 @@ def test_a_first_batch_larger_than_the_fetch_gets_through_since_fetch_v3(
     assert written == read
 
 
-def test_a_topic_may_refuse_to_convert_for_clients_that_are_too_old(client: GetClient, new_topic: NewTopic) -> None:
-    topic = new_topic("not-converted", configs={"message.downconversion.enable": "false"})
-    client(NEW_CLIENT).produce(topic, numbered(3))
-
-    with pytest.raises(ClientError, match="Unexpected error code 35"):
-        client("java-0.10.2").consume(topic, 3, seconds=5)
-
-    assert [record.offset for record in client("java-0.11").consume(topic, 3)] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("name", OLD_CLIENTS)
 def test_an_old_client_goes_on_where_its_group_committed(client: GetClient, new_topic: NewTopic, name: str) -> None:
     topic = new_topic("in-a-group", partitions=2)
@@ -138,14 +127,6 @@ def old_records(count: int = 5) -> list[wire_record.Record]:
     ]
 
 
-def stored(broker: BrokerProcess, topic: str) -> tuple[set[int], set[int]]:
-    """The formats and codecs of what the topic has, as it is kept."""
-    with connection_to(broker.bootstrap) as connection:
-        data = bytes(read(connection, topic).records)
-    views = list(scan_batches(data, 0, len(data)))
-    return {view.magic for view in views}, {view.attributes & 7 for view in views}
-
-
 @pytest.mark.parametrize(("reader", "magic", "codec"), pairwise(CLIENTS, [0, 1], CODECS))
 def test_records_of_old_producers_are_read_by_new_clients(
     broker: BrokerProcess, client: GetClient, new_topic: NewTopic, reader: str, magic: int, codec: str
@@ -161,33 +142,3 @@ def test_records_of_old_producers_are_read_by_new_clients(
     assert [(row.offset, row.key, row.value) for row in rows] == [(row.offset, row.key, row.value) for row in found]
     if magic == 1:
         assert [row.timestamp_ms for row in rows] == [row.timestamp_ms for row in found]
-
-
-@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
-@pytest.mark.parametrize("name", CLIENTS)
-def test_a_topic_of_an_old_format_takes_records_of_new_clients(
-    broker: BrokerProcess, client: GetClient, new_topic: NewTopic, name: str, version: str
-) -> None:
-    topic = new_topic("old-format", configs={"message.format.version": version})
-    rows = numbered(5 if name == "kcat" else 20)
-    user = client(name)
-
-    user.produce(topic, rows, codec="gzip", enable_idempotence=False)
-
-    found = user.consume(topic, len(rows))
-    assert [(i, row.key, row.value) for i, row in enumerate(rows)] == [
-        (row.offset, row.key, row.value) for row in found
-    ]
-    assert stored(broker, topic)[0] == {0 if version == "0.9.0" else 1}
-
-
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("writer", CLIENTS)
-def test_what_a_producer_compressed_is_kept_as_it_is(
-    broker: BrokerProcess, client: GetClient, new_topic: NewTopic, writer: str, codec: str
-) -> None:
-    topic = new_topic("producers-codec")
-
-    client(writer).produce(topic, [Record(b"key", b"even " * 1000)], codec=codec)
-
-    assert stored(broker, topic) == ({2}, {CODEC_IDS[codec]})

@@ -5,25 +5,21 @@ Also while the broker is killed, and when the data directory changes hands with 
 
 from __future__ import annotations
 
-import random
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
-from tests.integration.brokers import BrokerProcess, free_port
+from tests.integration.brokers import BrokerProcess
 from tests.integration.conftest import StartMinibroker
-from tests.integration.drivers.line_protocol import Deadline
 from tests.integration.foreign_directory import apache_kafka_on
-from tests.integration.librdkafka import consumer_of, value_of
-from tests.integration.members import wait_until
+from tests.integration.librdkafka import consumer_of, values_in
+from tests.integration.members import answer_of, wait_until
 from tests.integration.topics import create_topic_over
 from tests.integration.transactional_producers import (
     LIBRARIES,
@@ -33,10 +29,8 @@ from tests.integration.transactional_producers import (
 )
 from tests.integration.wire import connection_to
 
-PARTITIONS = 3
-ROUNDS = 4
+SETTINGS: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
 NAMES = count()
-
 
 NewProducer = Callable[..., TransactionalProducer]
 
@@ -66,21 +60,10 @@ def created(bootstrap: str, name: str, partitions: int = 1) -> str:
     return name
 
 
-def read(bootstrap: str, topic: str, isolation: str = "read_committed", partition: int = 0) -> list[bytes]:
-    """The values from the first to the present end, as that reader sees it."""
-    consumer = consumer_of(bootstrap, isolation_level=isolation, enable_partition_eof=True)
-    consumer.assign([TopicPartition(topic, partition, 0)])
-    values: list[bytes] = []
-    deadline = Deadline(PATIENCE_SECONDS)
-    while True:
-        deadline.seconds_left(f"the end of {topic}-{partition} after {len(values)} records")
-        message = consumer.poll(1.0)
-        if message is not None:
-            value = value_of(message)
-            if value is None:
-                consumer.close()
-                return values
-            values.append(value)
+def read(bootstrap: str, topic: str) -> list[bytes]:
+    """What is committed of the topic's partition."""
+    (values,) = values_in(bootstrap, topic)
+    return values
 
 
 def committed_offset(bootstrap: str, group: str, topic: str) -> int:
@@ -115,7 +98,7 @@ def test_only_what_is_committed_is_read(broker: BrokerProcess, new_producer: New
 
     of = {number: [b"%d.%d" % (number, part) for part in range(10)] for number in range(6)}
     wait_until_read(broker.bootstrap, topic, [*of[0], *of[2], *of[3], *of[5]])
-    assert set(read(broker.bootstrap, topic, "read_uncommitted")) >= {*of[0], *of[2], *of[3], *of[5]}
+    assert set(values_in(broker.bootstrap, topic, isolation="read_uncommitted")[0]) >= {*of[0], *of[2], *of[3], *of[5]}
 
 
 def test_an_open_transaction_is_not_read_and_is_in_the_way(
@@ -165,94 +148,10 @@ def test_offsets_are_committed_with_what_was_made_of_them(
     wait_until_read(broker.bootstrap, topic, [b"made of %d" % number for number in range(30)])
 
 
-def test_a_transaction_that_a_killed_broker_held_open_is_never_read(
-    start_minibroker: StartMinibroker, new_producer: NewProducer
-) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    broker = start_minibroker(*listen).wait_until_ready()
-    topic = created(broker.bootstrap, "killed")
-    producer = new_producer("t", broker.bootstrap)
-    transact(producer, topic, b"committed")
-    leave_open(producer, topic, b"open")
-
-    broker.kill()
-    start_minibroker(*listen).wait_until_ready()
-    while_open = read(broker.bootstrap, topic)
-    transact(new_producer("t", broker.bootstrap), topic, b"after")
-
-    assert while_open == [b"committed"]
-    assert read(broker.bootstrap, topic) == [b"committed", b"after"]
-
-
-class Writer(threading.Thread):
-    """Transactions one after the other, each with its number in every partition; begins anew when it must."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self.acked: list[int] = []
-        self.tried = 0
-        self.is_stopping = threading.Event()
-        self._broker = bootstrap
-        self._topic = topic
-
-    def run(self) -> None:
-        producer: ConfluentProducer | None = None
-        while not self.is_stopping.is_set():
-            try:
-                producer = producer or ConfluentProducer(self._broker, "writer")
-                self._transaction(producer)
-            except KafkaException:
-                producer = None  # whether the last one counts is not known: it is the next producer's to find out
-
-    def _transaction(self, producer: ConfluentProducer) -> None:
-        number, self.tried = self.tried, self.tried + 1
-        producer.begin()
-        for partition in range(PARTITIONS):
-            producer.write(self._topic, b"%d" % number, partition)
-        if number % 5 == 4:
-            producer.abort()
-        else:
-            producer.commit()
-            self.acked.append(number)
-
-
-def test_transactions_are_whole_or_not_at_all_while_the_broker_is_killed(start_minibroker: StartMinibroker) -> None:
-    listen = ("--listen", f"127.0.0.1:{free_port()}")
-    settings: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
-    broker = start_minibroker(*listen, settings=settings).wait_until_ready()
-    bootstrap = broker.bootstrap
-    created(bootstrap, "whole", PARTITIONS)
-    writer = Writer(bootstrap, "whole")
-    writer.start()
-    rng = random.Random(7)
-
-    for _ in range(ROUNDS):
-        wait_for_acks(writer, 20)
-        time.sleep(rng.random() / 20)
-        broker.kill()
-        broker = start_minibroker(*listen, settings=settings).wait_until_ready()
-    wait_for_acks(writer, 20)
-    writer.is_stopping.set()
-    writer.join(PATIENCE_SECONDS)
-    ConfluentProducer(bootstrap, "writer")  # ends what may be open
-
-    seen = [[int(value) for value in read(bootstrap, "whole", partition=each)] for each in range(PARTITIONS)]
-    assert seen[0] == seen[1] == seen[2]
-    assert seen[0] == sorted(set(seen[0]))
-    assert set(writer.acked) <= set(seen[0])
-    assert not [number for number in seen[0] if number % 5 == 4]
-
-
-def wait_for_acks(writer: Writer, more: int) -> None:
-    at_least = len(writer.acked) + more
-    wait_until(lambda: len(writer.acked) >= at_least, f"{at_least} transactions")
-
-
 def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     start_minibroker: StartMinibroker, tmp_path: Path
 ) -> None:
-    settings: dict[str, str | int] = {"transaction.state.log.num.partitions": 3}
-    minibroker = start_minibroker(settings=settings).wait_until_ready()
+    minibroker = start_minibroker(settings=SETTINGS).wait_until_ready()
     created(minibroker.bootstrap, "t", 2)
     whole, half = (ConfluentProducer(minibroker.bootstrap, each) for each in ("whole", "half"))
     transact(whole, "t", b"committed")
@@ -260,18 +159,18 @@ def test_apache_kafka_goes_on_with_the_transactions_of_a_killed_minibroker(
     leave_open(half, "t", b"open")
     minibroker.kill()
 
-    with apache_kafka_on(minibroker.data_dir, tmp_path / "kafka", settings=settings) as kafka_broker:
+    with apache_kafka_on(minibroker.data_dir, tmp_path / "kafka", settings=SETTINGS) as kafka_broker:
         before = read(kafka_broker.bootstrap, "t")
         ended = end(kafka_broker, "half", identity, is_commit=True)
         wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open"])
         transact(ConfluentProducer(kafka_broker.bootstrap, "whole"), "t", b"by kafka")
         wait_until_read(kafka_broker.bootstrap, "t", [b"committed", b"open", b"by kafka"])
         kafka_broker.stop()
-    back = start_minibroker(settings=settings).wait_until_ready()
+    back = start_minibroker(settings=SETTINGS).wait_until_ready()
     transact(ConfluentProducer(back.bootstrap, "whole"), "t", b"by minibroker")
 
     assert before == [b"committed"]
-    assert ended is ErrorCode.NONE
+    assert ended == ErrorCode.NONE
     assert read(back.bootstrap, "t") == [b"committed", b"open", b"by kafka", b"by minibroker"]
 
 
@@ -284,21 +183,14 @@ def identity_of(broker: BrokerProcess, transactional_id: str) -> tuple[int, int]
     return row.producer_id, row.producer_epoch
 
 
-def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> ErrorCode:
-    """End the transaction in its producer's name, once the coordinator has loaded it."""
-    producer_id, epoch = identity
-    request = API_TABLE[ApiKey.END_TXN].request(
-        transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, is_commit=is_commit
-    )
-    errors = [ErrorCode.NOT_COORDINATOR]
-
-    def is_loaded() -> bool:
-        with connection_to(broker.bootstrap) as connection:
-            errors.append(ErrorCode(connection.call(ApiKey.END_TXN, 1, request).error_code))
-        return errors[-1] not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
-
-    wait_until(is_loaded, "the coordinator")
-    return errors[-1]
+def end(broker: Any, transactional_id: str, identity: tuple[int, int], *, is_commit: bool) -> int:
+    """End the transaction in its producer's name, once the coordinator has loaded it; the error code."""
+    named = {"transactional_id": transactional_id, "producer_id": identity[0], "producer_epoch": identity[1]}
+    request = API_TABLE[ApiKey.END_TXN].request(**named, is_commit=is_commit)
+    loading = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+    with connection_to(broker.bootstrap) as connection:
+        answer = answer_of(lambda: connection.call(ApiKey.END_TXN, 1, request), loading, "the coordinator")
+    return int(answer.error_code)
 
 
 def wait_until_read(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from confluent_kafka import Producer
 from minibroker import Broker
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.messages.fetch import FetchRequest
-from minibroker.transcript.exchanges import read_transcript
 from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
 from tests.integration.librdkafka import consumer_of
 from tests.integration.wire import connection_to
@@ -132,21 +130,6 @@ def test_a_test_can_assert_what_a_client_has_done(broker: Broker, session: Calla
     assert commits[-1] == RECORDS
 
 
-def test_a_broker_that_is_killed_leaves_all_of_it_and_the_next_one_writes_on(broker: Broker, transcript: Path) -> None:
-    with connection_to(broker.bootstrap_servers) as connection:
-        connection.call(ApiKey.FETCH, 4, fetch_at_end())
-        broker.kill()
-    before = [each.api for each in read_transcript(transcript)]
-    assert before[-1] == "Fetch"
-
-    broker.start()
-    broker.create_topic("more")
-
-    exchanges = list(read_transcript(transcript))
-    assert [each.api for each in exchanges][: len(before)] == before
-    assert exchanges[-1].connection > exchanges[len(before) - 1].connection
-
-
 def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Path) -> None:
     command = [sys.executable, "-m", "minibroker", "transcript", str(transcript), "-f", "--api", "fetch", "-o", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
@@ -158,40 +141,3 @@ def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Pat
             assert json.loads(following.stdout.readline())["correlationId"] == 2
         following.send_signal(signal.SIGINT)
         assert following.wait(PATIENCE_SECONDS) == 130
-
-
-def test_a_full_disk_ends_the_transcript_and_nothing_else(small_disk: Path, tmp_path: Path) -> None:
-    path = small_disk / "transcript"
-    with Broker(transcript=path, data_dir=tmp_path / "data") as broker:
-        broker.create_topic("flights")
-        with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
-            while True:
-                ballast.write(bytes(4096))
-        with connection_to(broker.bootstrap_servers) as connection:
-            for _ in range(200):
-                connection.call(ApiKey.FETCH, 4, fetch_at_end())
-
-        log = broker.log_file.read_text()
-        assert log.count("the transcript ") == 1
-        assert f"the transcript {path} ends here: " in log
-        assert "CreateTopics" in {each.api for each in broker.transcript.exchanges()}
-
-
-@pytest.mark.parametrize("name", ["no/such/folder", "."])
-def test_a_transcript_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
-    refused = minibroker(
-        *("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data", "--transcript", tmp_path / name)
-    )
-
-    assert refused.status == 1
-    assert refused.err.splitlines()[-1].startswith("minibroker: cannot write --transcript ")
-
-
-def test_no_file_of_another_kind_is_written_over(tmp_path: Path) -> None:
-    path = tmp_path / "diary"
-    path.write_text("dear diary")
-
-    refused = minibroker("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data", "--transcript", path)
-
-    assert refused.status == 1 and "not a transcript" in refused.err
-    assert path.read_text() == "dear diary"

@@ -174,18 +174,3 @@ def test_the_clock_of_a_broker_that_was_killed_says_how_it_ended(broker: Broker)
 
     broker.start()
     assert abs(broker.clock.now() - datetime.now(UTC)) < timedelta(seconds=AT_ONCE_SECONDS)  # the true time again
-
-
-def test_a_broker_killed_during_a_turn_ends_the_turn(broker: Broker) -> None:
-    killer = threading.Timer(0.2, broker.kill)
-    killer.start()
-
-    with pytest.raises(BrokerError, match=r"was killed by SIGKILL"):
-        while True:
-            broker.clock.advance(300)
-    killer.join()
-
-
-def test_without_control_there_is_no_clock_to_turn() -> None:
-    with Broker() as broker, pytest.raises(BrokerError, match=r"start it with Broker\(control=True\)"):
-        broker.clock.advance(1)

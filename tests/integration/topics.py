@@ -10,6 +10,8 @@ from minibroker.protocol.record import Record
 from tests.integration.brokers import BrokerProcess
 from tests.integration.wire import RawConnection, fetch_body, the_partition
 
+MOST_BYTES = 1 << 24
+
 
 def create_topic(
     broker: BrokerProcess, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
@@ -28,19 +30,24 @@ def create_topic_over(
     assert answer.error_code == 0
 
 
+def records_in(data: bytes) -> list[Record]:
+    """What the batches of a fetch hold, markers of transactions left out."""
+    return [
+        record
+        for batch in scan_batches(data, 0, len(data))
+        if not batch.is_control
+        for record in iter_all_records(data, batch, max_decompressed_bytes=MOST_BYTES)
+    ]
+
+
 def read_everything(broker: BrokerProcess, partition: int) -> list[Record]:
     found: list[Record] = []
     with RawConnection(broker.host, broker.port) as connection:
         while True:
-            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=2**24)
+            body = fetch_body("t", partition=partition, offset=len(found), max_bytes=MOST_BYTES)
             row = the_partition(connection.call(ApiKey.FETCH, 4, body))
             assert row.error_code == 0
-            data = bytes(row.records)
-            fresh = [
-                record
-                for view in scan_batches(data, 0, len(data))
-                for record in iter_all_records(data, view, max_decompressed_bytes=2**24)
-            ]
+            fresh = records_in(bytes(row.records))
             if not fresh:
                 assert row.high_watermark == len(found)
                 return found

@@ -30,8 +30,8 @@ class ConfluentProducer:
         self.commit = self._producer.commit_transaction
         self.abort = self._producer.abort_transaction
 
-    def write(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._producer.produce(topic, value, partition=partition)
+    def write(self, topic: str, value: bytes) -> None:
+        self._producer.produce(topic, value, partition=0)
 
     def flush(self) -> None:
         assert self._producer.flush(PATIENCE_SECONDS) == 0
@@ -63,8 +63,8 @@ class KafkaPythonProducer:
     def _do(self, what: str) -> None:
         self._driver.call("do", what=what)
 
-    def write(self, topic: str, value: bytes, partition: int = 0) -> None:
-        self._driver.call("write", topic=topic, value=to_text(value), partition=partition)
+    def write(self, topic: str, value: bytes) -> None:
+        self._driver.call("write", topic=topic, value=to_text(value))
 
     def send_offset(self, topic: str, offset: int, group: str) -> None:
         self._driver.call("send_offset", topic=topic, offset=offset, group=group)

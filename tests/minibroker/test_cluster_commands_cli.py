@@ -24,11 +24,6 @@ class TestOnABroker:
         document = cli.document("health")
         assert (document["healthy"], document["controller"], document["brokers"]) == (True, 0, [0])
 
-    def test_no_broker_is_status_1(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["health", "-b", "127.0.0.1:1"]) == 1
-
-        assert "no broker at 127.0.0.1:1; start one with `minibroker serve`" in capsys.readouterr().err
-
     def test_apis_are_listed_with_their_versions(self, cli: CommandLine) -> None:
         assert ["1", "Fetch"] in [line[:2] for line in cli.lines("apis")]
         fetch = next(row for row in cli.document("apis") if row["name"] == "Fetch")

@@ -22,7 +22,6 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.checkpoints import write_checkpoint
 from tests.conftest import GOLDEN
-from tests.minibroker.commands import minibroker
 from tests.storage.recorded_logs import unpack_recorded_logs
 
 Row = dict[str, Any]
@@ -293,13 +292,3 @@ def test_what_cannot_be_dumped_is_one_line_and_the_rest_is_dumped(
     assert status == 1
     assert f"{tmp_path / name}: {said}" in line
     assert "topic: t  partition: 0  offset: 5" in printed.out
-
-
-@pytest.mark.slow
-@pytest.mark.integration
-def test_as_a_process_it_ends_with_status_0_or_1(recorded: Path, tmp_path: Path) -> None:
-    whole = recorded / "fi-g1-0" / SEGMENT
-    torn = segment(tmp_path, bytearray(whole.read_bytes()[:-1]))
-
-    assert minibroker("dump-log", whole).status == 0
-    assert minibroker("dump-log", torn).status == 1

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +18,9 @@ from minibroker.administration import connected
 from minibroker.cli.address import parse_address
 from minibroker.cli.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
+from tests.integration.members import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-GONE_SECONDS = 60.0
-POLL_SECONDS = 0.01
 
 
 @pytest.fixture
@@ -46,11 +43,6 @@ def groups_of(broker: Broker) -> set[str]:
         return {group.group_id for group in connection.ask(ApiKey.LIST_GROUPS).groups}
 
 
-def create(broker: Broker, name: str) -> None:
-    with topic_admin([parse_address(broker.bootstrap_servers)]) as admin:
-        admin.create([name], partitions=2, replication_factor=1, configs={}, may_exist=False)
-
-
 def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -60,10 +52,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} still runs"
-        time.sleep(POLL_SECONDS)
+    wait_until(lambda: not is_alive(pid), f"the end of process {pid}")
 
 
 def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) -> None:
@@ -81,7 +70,7 @@ def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) ->
 
 def test_two_brokers_do_not_meet_and_an_address_in_use_is_told() -> None:
     with Broker() as one, Broker() as two:
-        create(one, "mine")
+        one.create_topic("mine", partitions=2)
         third = Broker(listen=one.bootstrap_servers)
 
         with pytest.raises(BrokerError, match="Address already in use"):
@@ -94,7 +83,7 @@ def test_two_brokers_do_not_meet_and_an_address_in_use_is_told() -> None:
 
 def test_a_data_directory_that_was_given_stays_with_what_is_in_it(temporary: Path, tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "data") as broker:
-        create(broker, "kept")
+        broker.create_topic("kept", partitions=2)
 
     with Broker(data_dir=str(tmp_path / "data")) as broker:
         assert partitions_of(broker) == {"kept": 2}
@@ -104,7 +93,7 @@ def test_a_data_directory_that_was_given_stays_with_what_is_in_it(temporary: Pat
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_ended_and_started_again_it_has_its_address_and_its_data(end: str) -> None:
     with Broker() as broker:
-        create(broker, "kept")
+        broker.create_topic("kept", partitions=2)
         address, pid = broker.bootstrap_servers, broker.pid
 
         status = getattr(broker, end)()

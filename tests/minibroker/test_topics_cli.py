@@ -54,6 +54,7 @@ def test_several_topics_are_created_and_deleted_at_once(cli: CommandLine) -> Non
     assert sorted(created.splitlines()) == [f"created: {name}" for name in names]
     assert sorted(deleted.splitlines()) == [f"deleted: {name}" for name in names]
     assert cli.topics() == []
+    assert cli.out("topics", "delete", names[0], "--if-exists") == f"absent: {names[0]}\n"
 
 
 def test_describe_shows_partitions_offsets_and_configs(cli: CommandLine) -> None:
@@ -125,12 +126,6 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_on_and_not_created(
     assert cli.topics() == []
 
 
-def test_deleting_what_is_not_there_may_be_allowed(cli: CommandLine) -> None:
-    name = cli.new("missing")
-
-    assert cli.out("topics", "delete", name, "--if-exists") == f"absent: {name}\n"
-
-
 @pytest.mark.parametrize(
     ("name", "options", "said", "advice"),
     [
@@ -174,21 +169,8 @@ def test_json_of_a_partial_success_has_both_outcomes(cli: CommandLine) -> None:
 # -- as a process
 
 
-def test_the_first_address_that_answers_is_used(cli_bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["topics", "list", "-o", "json", "-b", f"127.0.0.1:1,{cli_bootstrap}"]) == 0
-
-    assert capsys.readouterr().err == ""
-
-
 def test_the_address_may_come_from_the_environment(cli_bootstrap: str) -> None:
     assert minibroker("topics", "list", "-o", "json", MINIBROKER_BOOTSTRAP=cli_bootstrap).document is not None
-
-
-def test_a_failure_is_one_line_and_status_1() -> None:
-    done = minibroker("topics", "list", "-b", "127.0.0.1:1")
-
-    assert done.status == 1
-    assert "no broker at 127.0.0.1:1" in done.complaint
 
 
 def test_colours_are_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

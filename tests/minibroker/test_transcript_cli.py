@@ -8,10 +8,7 @@ import pytest
 
 from minibroker.cli.app import main
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.messages.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-)
+from minibroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.transcript.file import Kind
 from tests.minibroker.conversations import Conversation, Screen, records

@@ -116,10 +116,7 @@ def jars() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def spark(jars: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = {
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        "spark.driver.memory": "768m",
-    }
+    settings = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")), "spark.driver.memory": "768m"}
     # Spark 4.0.0 leaves a folder called artifacts wherever it was started.
     with contextlib.chdir(tmp_path_factory.mktemp("spark")):
         session = spark_session("minibroker tests", master="local[2]", config=settings)

@@ -51,11 +51,7 @@ def january(kafka: Kafka) -> January:
     topic = kafka.create_topic(partitions=PARTITIONS)
     sent: list[None] = []
     replay.replay(
-        kafka.bootstrap,
-        topic,
-        flights.messages(table),
-        partitions=PARTITIONS,
-        acknowledged=lambda: sent.append(None),
+        kafka.bootstrap, topic, flights.messages(table), partitions=PARTITIONS, acknowledged=lambda: sent.append(None)
     )
     assert len(table) + PARTITIONS == len(sent)
     return January(topic, len(sent), flights.expected_delays(table))
@@ -139,8 +135,7 @@ def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
 
 def test_a_job_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
     process = job.start(
-        limit=100_000,
-        command=(sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5"),
+        limit=100_000, command=(sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5")
     )
     assert process.stdout is not None
     for line in process.stdout:

@@ -171,14 +171,12 @@ class ConfluentDriver(LibraryDriver):
         return sorted(self._admin().list_topics(timeout=20).topics)
 
     def describe_topic(self, topic: str) -> dict[str, Any]:
-        metadata = self._admin().list_topics(topic, timeout=20).topics[topic]
-        return {
-            "code": metadata.error.code() if metadata.error else 0,
-            "partitions": [
-                {"partition": row.id, "leader": row.leader, "replicas": row.replicas}
-                for _, row in sorted(metadata.partitions.items())
-            ],
-        }
+        partitions = self._admin().list_topics(topic, timeout=20).topics[topic].partitions
+        rows = [
+            {"partition": row.id, "leader": row.leader, "replicas": row.replicas}
+            for _, row in sorted(partitions.items())
+        ]
+        return {"partitions": rows}
 
     def describe_configs(self, kind: str, name: str, keys: list[str] | None) -> dict[str, Any]:
         resource = ConfigResource(kind, name)
@@ -189,7 +187,6 @@ class ConfluentDriver(LibraryDriver):
                 "source": CONFIG_SOURCES[row.source],
                 "read_only": bool(row.is_read_only),
                 "sensitive": bool(row.is_sensitive),
-                "synonyms": [[synonym.name, synonym.value] for synonym in row.synonyms.values()],
             }
             for key, row in described.items()
             if keys is None or key in keys

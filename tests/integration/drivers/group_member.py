@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+from tests.integration.drivers.librdkafka import translate
 from tests.integration.drivers.line_protocol import JsonRecord, describe_error, serve
 from tests.integration.drivers.stepped import Stepped, new_loop
 
@@ -150,8 +151,7 @@ class ConfluentConsumer:
         given: Settings = {"auto_offset_reset": "earliest"} | QUICK | settings
         if given["auto_offset_reset"] == "none":
             given["auto_offset_reset"] = "error"
-        translated = {name.replace("_", "."): value for name, value in given.items()}
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group} | translated)
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group} | translate(given))
         self._consumer.subscribe([topic], on_revoke=self._on_revoke)
         self.assignment, self.close = self._consumer.assignment, self._consumer.close
 
@@ -178,11 +178,7 @@ class ConfluentConsumer:
         return None if found.offset < 0 else int(found.offset)
 
 
-CONSUMERS = {
-    "kafka-python": KafkaPythonConsumer,
-    "confluent-kafka": ConfluentConsumer,
-    "aiokafka": AiokafkaConsumer,
-}
+CONSUMERS = {"kafka-python": KafkaPythonConsumer, "confluent-kafka": ConfluentConsumer, "aiokafka": AiokafkaConsumer}
 
 
 def with_assignor(settings: Settings, library: str) -> Settings:

@@ -74,18 +74,17 @@ class KafkaPythonDriver(KafkaPythonLike):
             {"partition": row["partition_index"], "leader": row["leader_id"], "replicas": row["replica_nodes"]}
             for row in rows
         ]
-        return {"code": described["error_code"], "partitions": partitions}
+        return {"partitions": partitions}
 
     def describe_configs(self, kind: str, name: str, keys: list[str] | None) -> dict[str, Any]:
         resource = ConfigResource(ConfigResourceType[kind.upper()], name, keys)
-        described = self._admin().describe_configs([resource], include_synonyms=True, config_filter="all")
+        described = self._admin().describe_configs([resource], config_filter="all")
         return {
             key: {
                 "value": row["value"],
                 "source": row["config_source"],
                 "read_only": row["read_only"],
                 "sensitive": row["is_sensitive"],
-                "synonyms": [[synonym["name"], synonym["value"]] for synonym in row["synonyms"]],
             }
             for key, row in described[kind][name].items()
         }

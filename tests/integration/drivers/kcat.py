@@ -112,10 +112,6 @@ class KcatDriver:
     def watermarks(self, topic: str, partition: int) -> list[int]:
         return [self._query(topic, partition, -2), self._query(topic, partition, -1)]
 
-    def list_topics(self) -> list[str]:
-        said = self._run(["-L"]).stdout.decode()
-        return sorted(re.findall(r'^  topic "(.*)" with', said, flags=re.MULTILINE))
-
     def _query(self, topic: str, partition: int, timestamp_ms: int) -> int:
         said = self._run(["-Q", "-t", f"{topic}:{partition}:{timestamp_ms}"]).stdout.decode()
         answer = QUERIED.search(said)

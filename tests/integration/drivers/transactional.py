@@ -19,8 +19,8 @@ class TransactionalDriver:
         self._producer = KafkaProducer(bootstrap_servers=self._bootstrap, transactional_id=transactional_id)
         self._producer.init_transactions()
 
-    def write(self, topic: str, value: str, partition: int) -> None:
-        self._producer.send(topic, to_bytes(value), partition=partition)
+    def write(self, topic: str, value: str) -> None:
+        self._producer.send(topic, to_bytes(value), partition=0)
 
     def send_offset(self, topic: str, offset: int, group: str) -> None:
         offsets = {TopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}

@@ -59,7 +59,7 @@ class Transformer:
         records: list[Any] = []
         while len(records) < self._most:
             more = library.read(self._most - len(records))
-            if library.has_rebalanced():
+            if library.has_rebalanced:
                 library.rewind()
                 return None, []
             if not more:
@@ -77,7 +77,7 @@ class ConfluentLibrary:
         self._partition = TopicPartition
         self._source = source
         self._target = target
-        self._has_rebalanced = False
+        self.has_rebalanced = False
         quick = {
             "bootstrap.servers": bootstrap,
             "reconnect.backoff.max.ms": 200,
@@ -105,7 +105,7 @@ class ConfluentLibrary:
         self._consumer.subscribe([source], on_assign=self._on_rebalance, on_revoke=self._on_rebalance)
 
     def _on_rebalance(self, *_: Any) -> None:
-        self._has_rebalanced = True
+        self.has_rebalanced = True
 
     def membership(self) -> Any:
         return self._consumer.consumer_group_metadata()
@@ -113,11 +113,8 @@ class ConfluentLibrary:
     def read(self, most: int) -> list[Any]:
         return [each for each in self._consumer.consume(most, IDLE_SECONDS) if each.error() is None]
 
-    def has_rebalanced(self) -> bool:
-        return self._has_rebalanced
-
     def rewind(self) -> None:
-        self._has_rebalanced = False
+        self.has_rebalanced = False
         assigned = self._consumer.assignment()
         for each in self._consumer.committed(assigned, ANSWER_SECONDS) if assigned else []:
             each.offset = each.offset if each.offset >= 0 else self._beginning
@@ -176,7 +173,7 @@ class KafkaPythonLibrary:
         self._error = KafkaError
         self._fatal = (OutOfOrderSequenceNumberError, ProducerFencedError)
         self._target = target
-        self._has_rebalanced = False
+        self.has_rebalanced = False
         self._had_partitions_at = time.monotonic()
         self._producer = kafka.KafkaProducer(
             bootstrap_servers=bootstrap,
@@ -201,7 +198,7 @@ class KafkaPythonLibrary:
 
         class Listener(self._kafka.ConsumerRebalanceListener):  # type: ignore[misc, name-defined]
             def on_partitions_revoked(self, _: Any) -> None:
-                library._has_rebalanced = True
+                library.has_rebalanced = True
 
             on_partitions_assigned = on_partitions_revoked
 
@@ -219,11 +216,8 @@ class KafkaPythonLibrary:
         batches = self._consumer.poll(timeout_ms=int(seconds * 1000), max_records=most)
         return [record for batch in batches.values() for record in batch]
 
-    def has_rebalanced(self) -> bool:
-        return self._has_rebalanced
-
     def rewind(self) -> None:
-        self._has_rebalanced = False
+        self.has_rebalanced = False
         for partition in self._consumer.assignment():
             self._consumer.seek(partition, self._consumer.committed(partition) or 0)
 
