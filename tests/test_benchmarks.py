@@ -56,8 +56,6 @@ def test_contenders_take_turns_at_being_first_and_warm_ups_are_not_kept() -> Non
     assert samples == {"per_s": {"a": [3, 6], "b": [4, 5]}}
 
 
-# -- profiles; that `make profile` runs, test_tooling.py tries with the rest of debugging
-
 # Folders of stages that are no part of the package.
 ELSEWHERE = ("<string>", "trio/", "outcome/")
 

@@ -46,33 +46,18 @@ OTHERS: dict[str, set[str]] = {
     "spark_jobs": {"pyspark"},
 }
 
-# Inside broker/, from the top: a part imports itself and what stands below its line, never its neighbours.
-BROKER_LAYERS = (
-    ("__main__",),
-    ("app",),
-    ("parts", "serve_options"),
-    ("control", "faults"),
-    ("network",),
-    ("apis",),
-    ("transaction",),
-    ("group",),
-    ("cluster",),
-    ("replica",),
-    ("upkeep",),
-    ("pending", "time"),
-    ("config",),
-)
 
-# Inside storage/, from the top, likewise: read upwards, how a log is built.
-STORAGE_LAYERS = (
-    ("compaction",),
-    ("data_dir",),
-    ("log",),
-    ("segment",),
-    ("producers",),
-    ("index",),
-    ("files", "config"),
-)
+def layers(text: str) -> list[list[str]]:
+    """Parts of a package from the top: a part imports itself and those behind later `>`, never its neighbours."""
+    return [level.split() for level in text.split(">")]
+
+
+BROKER_LAYERS = layers("""
+    __main__ > app > parts serve_options > control faults > network > apis > transaction > group > cluster > replica
+    > upkeep > pending time > config
+""")
+# Read upwards, how a log is built.
+STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS}
 
 # Names that say nothing of what is inside.

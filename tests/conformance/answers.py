@@ -193,14 +193,9 @@ def mask_metadata(answer: Plain) -> None:
         broker.update(host="host", port=0)
 
 
-def mask_producer_id(answer: Plain) -> None:
-    if not answer["error_code"]:
-        answer["producer_id"] = "id"
-
-
-def mask_coordinator(answer: Plain) -> None:
-    if not answer["error_code"]:
-        answer.update(host="host", port=0)
+def unless_refused(**masked: Any) -> Callable[[Plain], None]:
+    """A mask of these fields in an answer that is no error."""
+    return lambda answer: None if answer["error_code"] else answer.update(masked)
 
 
 def mask_markers(answer: Plain) -> None:
@@ -286,8 +281,8 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
     "DescribeGroups": mask_described_groups,
     "ListGroups": mask_listed_groups,
     "DeleteGroups": sorted_by("results", "group_id"),
-    "InitProducerId": mask_producer_id,
-    "FindCoordinator": mask_coordinator,
+    "InitProducerId": unless_refused(producer_id="id"),
+    "FindCoordinator": unless_refused(host="host", port=0),
     "WriteTxnMarkers": mask_markers,
     "DescribeConfigs": mask_describe_configs,
     "AlterConfigs": mask_alter_configs,

@@ -28,6 +28,11 @@ def config_rows(configs: dict[str, Any]) -> list[Row]:
     return [(key.replace("_", "."), str(value)) for key, value in configs.items()]
 
 
+def settings(text: str) -> list[Row]:
+    """Names and values of `name=value name=value`, a name perhaps more than once."""
+    return [(name, value) for name, _, value in (each.partition("=") for each in text.split())]
+
+
 def records(count: int = 3, size: int = 20, *, time_ms: int = TIME_MS, key: bytes | None = b"key") -> tuple[Row, ...]:
     return tuple((time_ms + number, key, size + number) for number in range(count))
 
@@ -59,6 +64,11 @@ def fetch(*rows: Row, version: int = 8, session: tuple[Any, int] = (0, -1), forg
     asked: dict[str, Any] = {"topics": by_topic(rows, partition_row), "forgotten_topics": list(forget)}
     given = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 << 20, **options}
     return call("Fetch", version, **of_session, **asked, **given)
+
+
+def parked(connection: str) -> dict[str, Any]:
+    """Options of a request that may wait, on a connection of its own."""
+    return {"connection": connection, "kind": "park"}
 
 
 def by_topic(rows: tuple[Row, ...], partition_row: Callable[[Row], Row]) -> list[Row]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
 from tests.conformance.answers import Masks, Plain, differences
+from tests.protocol.batch_bytes import commit_marker
 
 NOW_MS = 1_700_000_000_000
 
@@ -78,12 +78,7 @@ def test_a_difference_names_its_field() -> None:
 
 def written_by(producer_id: int, *, is_marker: bool = False, time_ms: int = NOW_MS) -> bytes:
     if is_marker:
-        kind = ControlType.COMMIT
-        return bytes(
-            build_end_txn_marker(
-                kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=time_ms
-            )
-        )
+        return bytes(commit_marker(producer_id=producer_id, timestamp_ms=time_ms))
     return bytes(build_batch([Record(0, 5, None, b"value")], producer_id=producer_id, is_transactional=True))
 
 

@@ -39,9 +39,7 @@ async def test_row_01_one_broker_gives_the_records_in_every_version(broker: InMe
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_row_02_row_06_old_versions_have_no_limit_over_all_and_get_no_more_than_they_ask_of_each(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_02_row_06_old_versions_only_limit_partitions(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 3, **OLD_FORMAT)
     for partition in range(3):
         await fill(broker, "t", partition=partition, size=1000)
@@ -114,9 +112,7 @@ async def test_row_08_every_partition_is_answered_though_no_byte_is_left(broker:
     assert [size > 0 for size in sizes(answer)] == [True, False, False]
 
 
-async def test_row_09_what_is_not_in_the_metadata_is_unknown_answered_at_once_and_uses_no_limit(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_09_what_is_not_in_the_metadata_is_unknown_at_once_and_uses_no_limit(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=2)
 
@@ -137,9 +133,7 @@ async def test_row_10_an_unknown_partition_does_not_cut_the_wait_of_the_others(b
 
 
 @pytest.mark.parametrize("version", [0, 4, 8, 12])
-async def test_row_11_unknown_partitions_come_after_the_others_each_in_the_order_asked(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_11_unknown_partitions_come_last_in_the_order_asked(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("a", 3)
     await broker.create_topic("b")
     asked = [("nope", 0), ("a", 2), ("b", 0), ("a", 9), ("a", 0), ("b", 1)]
@@ -166,9 +160,7 @@ async def test_row_12_an_error_has_no_offsets_no_aborted_list_and_no_records(
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_row_15_row_16_a_disk_that_failed_is_told_apart_from_what_is_not_there_to_who_knows_that_error(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_15_row_16_a_failed_disk_is_told_from_what_is_unknown(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await broker.produce("t", [b"a"])
     broker.parts.replica_manager.log_manager.go_offline("a test")
@@ -199,9 +191,7 @@ async def test_row_17_offsets_from_the_start_to_the_end_are_in_range_and_no_othe
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-async def test_row_17_row_18_between_the_high_watermark_and_the_end_there_is_nothing_and_no_error(
-    broker: InMemoryBroker, isolation_level: int
-) -> None:
+async def test_row_17_row_18_past_high_watermark_nothing_is_read(broker: InMemoryBroker, isolation_level: int) -> None:
     """A log that ends at 3 with its high watermark at 1: an in-sync follower has no more."""
     await assign(broker, "t", [0, 1])
     await broker.produce("t", [b"x"])

@@ -1,6 +1,7 @@
 """Rows 21-34 of kafka 2.0.1's fetch path: a fetch that waits, the cases A to E that end it, once and on time.
 
-Time is jumped. "t" has three partitions.
+Time is jumped. "t" has three partitions. What the purgatory and its timer do by themselves is in tests/purgatory, also
+by row.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.purgatory.purgatory import Purgatory
-from minibroker.purgatory.timing_wheel import Timer, TimerTask
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from tests.broker.asking import LONG_MS, UNLIMITED, codes, fill, row_of, rows, seconds, sizes
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
 from tests.broker.scripted_follower import assign, follow, partition_of
 from tests.broker.transactional import started
+from tests.storage.file_limits import failing
 
 pytestmark = pytest.mark.time_jumps
 
@@ -49,20 +48,14 @@ def purgatory_of(broker: InMemoryBroker) -> Any:
     return broker.parts.replica_manager.fetch_purgatory
 
 
-async def test_row_21_a_fetch_that_waits_is_watched_under_each_of_its_partitions(broker: InMemoryBroker) -> None:
-    await broker.park(broker.fetch, *EVERY, max_wait_ms=LONG_MS)
-
-    statistics = purgatory_of(broker).statistics()
-
-    assert (statistics.delayed, statistics.watched) == (1, 3)
-
-
 @pytest.mark.parametrize("partition", range(3))
-async def test_row_21_each_of_its_partitions_wakes_it(broker: InMemoryBroker, partition: int) -> None:
+async def test_row_21_each_partition_of_a_waiting_fetch_wakes_it(broker: InMemoryBroker, partition: int) -> None:
     parked = await broker.park(broker.fetch, *EVERY, max_wait_ms=LONG_MS)
+    statistics = purgatory_of(broker).statistics()
 
     batch = await fill(broker, "t", partition=partition)
 
+    assert (statistics.delayed, statistics.watched) == (1, 3)
     assert sizes(await parked.seen()) == [batch if each == partition else 0 for each in range(3)]
 
 
@@ -95,9 +88,7 @@ async def test_row_22_new_data_is_answered_when_it_comes_and_not_at_max_wait(bro
         pytest.param(ErrorCode.KAFKA_STORAGE_ERROR, id="E"),
     ],
 )
-def test_row_23_row_24_row_28_cases_a_b_and_e_a_partition_that_cannot_be_read_completes_the_fetch(
-    code: ErrorCode,
-) -> None:
+def test_row_23_row_24_row_28_cases_a_b_and_e_an_unreadable_partition_completes_the_fetch(code: ErrorCode) -> None:
     class Leader:
         partitions: ClassVar[dict[TopicPartition, Any]] = {}
         log_manager = SimpleNamespace(is_offline=False)
@@ -113,9 +104,7 @@ def test_row_23_row_24_row_28_cases_a_b_and_e_a_partition_that_cannot_be_read_co
     assert [row.error for row in delayed.pending.result()] == [code]
 
 
-async def test_row_23_row_24_a_leader_or_a_topic_that_goes_answers_who_waits_for_one_of_its_partitions(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_23_row_24_a_leader_or_a_topic_that_goes_answers_who_waits_for_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("u")
     await broker.create_topic("v")
     of_leader = await broker.park(broker.fetch, ("v", 0, 0), max_wait_ms=LONG_MS)
@@ -129,16 +118,11 @@ async def test_row_23_row_24_a_leader_or_a_topic_that_goes_answers_who_waits_for
     assert codes(await of_topic.seen()) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_row_28_case_e_a_disk_that_fails_answers_everyone_who_waits(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_28_case_e_a_failed_disk_answers_all(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("u")
     parked = await broker.park(broker.fetch, ("u", 0, 0), max_wait_ms=LONG_MS)
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "pwrite", failing(errno.EIO))
     written = await broker.produce("t", [b"x"])
 
     assert written.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -181,9 +165,7 @@ async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(broker: InMemo
     assert await parked.seen() is None
 
 
-async def test_row_27_row_30_case_d_the_bytes_of_all_partitions_add_up_and_are_read_when_the_wait_ends(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_27_row_30_case_d_bytes_of_all_partitions_add_up_and_are_read_at_last(broker: InMemoryBroker) -> None:
     batch = await fill(broker, "t")  # there from the start: it counts from the offset, not from the end
     parked = await broker.park(broker.fetch, *BOTH, max_wait_ms=LONG_MS, min_bytes=3 * batch)
 
@@ -217,9 +199,7 @@ async def test_row_27_case_d_what_is_counted_is_the_difference_of_positions(brok
     assert sizes(await parked.seen()) == [len(whole) + batch]
 
 
-async def test_row_29_a_consumer_waits_for_the_high_watermark_and_who_reads_to_the_end_does_not(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_29_consumers_wait_for_the_high_watermark_and_the_future_replica_not(broker: InMemoryBroker) -> None:
     await assign(broker, "r", [0, 1])
     await follow(broker, "r", 0)
     consumer, debugger, future = [
@@ -280,62 +260,6 @@ async def test_row_31_expired_and_completed_are_counted_apart(broker: InMemoryBr
     assert (statistics.expired, statistics.completed) == (1, 1)
 
 
-class Operation(DelayedOperation):
-    """Waits for `is_ready`, and counts its answers."""
-
-    def __init__(self) -> None:
-        super().__init__(1000)
-        self.is_ready = False
-        self.answers = self.expirations = 0
-
-    def try_complete(self) -> bool:
-        return self.is_ready and self.force_complete()
-
-    def on_complete(self) -> None:
-        self.answers += 1
-
-    def on_expiration(self) -> None:
-        self.expirations += 1
-
-
-def test_row_32_of_condition_deadline_and_force_only_the_first_answers() -> None:
-    timer = Timer(start_ms=0)
-    purgatory = Purgatory("test", timer)
-    operation = Operation()
-    purgatory.try_complete_else_watch(operation, ["a", "b"], now_ms=0)
-
-    operation.is_ready = True
-    completed = [purgatory.check_and_complete(key) for key in ("a", "b", "a")]
-    timer.advance(10_000)
-
-    assert completed == [1, 0, 0]
-    assert not operation.force_complete()
-    assert (operation.answers, operation.expirations) == (1, 0)
-
-
-def test_row_32_a_check_that_comes_while_the_condition_is_tried_answers_no_second_time() -> None:
-    purgatory = Purgatory("test", Timer(start_ms=0))
-
-    class Reentrant(Operation):
-        is_being_tried = False
-
-        def try_complete(self) -> bool:
-            if not self.is_ready:
-                return False
-            if not self.is_being_tried:
-                self.is_being_tried = True
-                purgatory.check_and_complete("a")  # completes it before this try does
-            return self.force_complete()
-
-    operation = Reentrant()
-    purgatory.try_complete_else_watch(operation, ["a"], now_ms=0)
-    operation.is_ready = True
-
-    purgatory.check_and_complete("a")
-
-    assert operation.answers == 1
-
-
 async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(broker: InMemoryBroker) -> None:
     parked = await broker.park(broker.fetch, ("t", 0, 0), max_wait_ms=500)
     await trio.sleep(0.5)
@@ -347,24 +271,7 @@ async def test_row_32_data_and_the_deadline_at_one_moment_are_one_answer(broker:
     assert (statistics.delayed, statistics.completed + statistics.expired) == (0, 1)
 
 
-def test_row_33_what_is_done_leaves_the_lists_when_more_than_a_thousand_have_gathered() -> None:
-    interval = KafkaConfig({"log.dirs": "/nowhere"}).fetch_purgatory_purge_interval_requests
-    purgatory = Purgatory("Fetch", Timer(start_ms=0), purge_interval=interval)
-    operations = [Operation() for _ in range(1001)]
-    for number, operation in enumerate(operations):
-        purgatory.try_complete_else_watch(operation, ["quiet", f"busy {number}"], now_ms=0)
-        operation.is_ready = True
-
-    watched = []
-    for number in range(1001):
-        purgatory.check_and_complete(f"busy {number}")
-        watched.append(purgatory.statistics().watched)
-
-    assert interval == 1000
-    assert watched[998:] == [1003, 1002, 0]
-
-
-async def test_row_33_the_interval_is_a_setting(make_broker: MakeBroker) -> None:
+async def test_row_33_the_interval_of_a_thousand_is_a_setting(make_broker: MakeBroker) -> None:
     broker = make_broker(fetch_purgatory_purge_interval_requests=1)
     await broker.create_topic("t", 2)
     for _ in range(2):
@@ -373,36 +280,7 @@ async def test_row_33_the_interval_is_a_setting(make_broker: MakeBroker) -> None
     await fill(broker, "t")
 
     assert purgatory_of(broker).statistics().watched == 0
-
-
-# On both sides of where one of Kafka's wheels (20 slots each) or of ours (256) goes over into the next.
-DEADLINES_MS = sorted(
-    {edge**level + step for edge in (20, 256) for level in (1, 2, 3, 4) for step in (-1, 0, 1)} | {1, 2, 2**31}
-)
-
-
-class Noted(TimerTask):
-    """Notes when it fired."""
-
-    def __init__(self, fired: list[int]) -> None:
-        super().__init__()
-        self._fired = fired
-
-    def on_timeout(self) -> None:
-        self._fired.append(self.deadline_ms)
-
-
-@pytest.mark.parametrize("start_ms", [0, 1, 19, 255, 1_000_003])
-def test_row_34_every_deadline_is_met_to_the_millisecond(start_ms: int) -> None:
-    timer, fired = Timer(start_ms), list[int]()
-    for delay_ms in reversed(DEADLINES_MS):
-        timer.add(Noted(fired), start_ms + delay_ms)
-
-    for number, delay_ms in enumerate(DEADLINES_MS):
-        timer.advance(start_ms + delay_ms - 1)
-        assert len(fired) == number
-        timer.advance(start_ms + delay_ms)
-        assert fired[number:] == [start_ms + delay_ms]
+    assert KafkaConfig({"log.dirs": "/nowhere"}).fetch_purgatory_purge_interval_requests == 1000
 
 
 @pytest.mark.parametrize("max_wait_ms", [1, 19, 20, 21, 399, 400, 401, 8_001, 65_537])
@@ -412,9 +290,7 @@ async def test_row_34_a_fetch_waits_as_long_as_it_says(broker: InMemoryBroker, m
     assert max_wait_ms <= took * 1000 + 0.001 < max_wait_ms + 2
 
 
-async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_has_its_offset(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_34_row_58_a_produce_waits_as_long_as_it_says_and_has_its_offset(broker: InMemoryBroker) -> None:
     await assign(broker, "r", [0, 1])
     await follow(broker, "r", 0)
 

@@ -12,7 +12,6 @@ import trio
 
 from minibroker.broker.network.response import send_chunks
 from minibroker.protocol.api import ApiKey, decode_response
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
@@ -26,7 +25,10 @@ from tests.broker.asking import LONG_MS, codes, fill, magics, on_disk, row_of, r
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
 from tests.broker.scripted_follower import assign, follow
 from tests.broker.transactional import Producer, started
+from tests.protocol.batch_bytes import offsets_in, records_in, views_of
 from tests.storage.cleaning import clean, put
+
+pytestmark = pytest.mark.time_jumps
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 VERSIONS = (4, 8, 12)
@@ -55,19 +57,17 @@ async def transaction(producer: Producer, *values: bytes, is_commit: bool) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_49_committed_readers_stop_at_the_first_open_transaction(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_49_committed_readers_stop_at_an_open_transaction(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await fill(broker, "t", batches=2)
     producer = await started(broker)
     await producer.send("t", b"open")
     await fill(broker, "t")
 
-    row = await read(broker, version=version)
+    told = [await read(broker, version=version, isolation_level=each) for each in (READ_COMMITTED, READ_UNCOMMITTED)]
 
-    assert (row.high_watermark, row.last_stable_offset) == (4, 2)
-    assert magics(bytes(row.records)) == [2, 2]
+    assert [(row.high_watermark, row.last_stable_offset) for row in told] == [(4, 2), (4, -1)]
+    assert [magics(bytes(row.records)) for row in told] == [[2, 2], [2, 2, 2, 2]]
 
 
 async def test_row_49_it_is_never_beyond_the_high_watermark(broker: InMemoryBroker) -> None:
@@ -90,21 +90,7 @@ async def test_row_49_it_is_never_beyond_the_high_watermark(broker: InMemoryBrok
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_49_others_are_not_told_of_it_and_read_on(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t")
-    producer = await started(broker)
-    await producer.send("t", b"open")
-
-    row = await read(broker, isolation_level=READ_UNCOMMITTED, version=version)
-
-    assert (row.high_watermark, row.last_stable_offset) == (1, -1)
-    assert b"open" in bytes(row.records)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-async def test_row_50_what_was_aborted_is_listed_with_its_producer_and_first_offset(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_50_aborted_is_listed_by_producer_and_first_offset(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     one, other = await started(broker, "one"), await started(broker, "other")
     await one.send("t", b"0")
@@ -133,9 +119,7 @@ async def test_row_50_what_ended_before_the_offset_is_left_out(broker: InMemoryB
 
 @pytest.mark.parametrize("offset", [0, 1], ids=["records", "at the end"])
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_row_51_the_list_is_null_for_who_reads_everything_and_empty_for_who_has_nothing_to_skip(
-    broker: InMemoryBroker, version: int, offset: int
-) -> None:
+async def test_row_51_nothing_to_skip_is_null_or_empty(broker: InMemoryBroker, version: int, offset: int) -> None:
     await broker.create_topic("t")
     await fill(broker, "t")
 
@@ -168,26 +152,18 @@ async def write(broker: InMemoryBroker, *values: bytes, codec: Codec = Codec.NON
     await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
 
 
-def records_in(data: bytes) -> list[tuple[int, bytes | None]]:
-    return [
-        (record.offset, record.value)
-        for view in scan_batches(data, 0, len(data))
-        for record in iter_all_records(data, view, max_decompressed_bytes=1 << 20)
-    ]
-
-
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("version", MAGIC_OF_VERSION)
-async def test_row_67_each_version_gets_the_newest_format_it_knows(
-    broker: InMemoryBroker, version: int, codec: Codec
-) -> None:
+async def test_row_67_versions_get_the_newest_format_known(broker: InMemoryBroker, version: int, codec: Codec) -> None:
     await broker.create_topic("t")
-    await write(broker, *(b"%d" % number * 100 for number in range(3)), codec=codec)
+    values = [b"%d" % number * 100 for number in range(3)]
+    await write(broker, *values, codec=codec)
 
     data = bytes(row_of(await broker.fetch(("t", 0, 0), version=version)).records)
 
     assert set(magics(data)) == {MAGIC_OF_VERSION[version]}
-    assert records_in(data) == [(number, b"%d" % number * 100) for number in range(3)]
+    assert [record[2:4] for record in records_in(data)] == [(b"k", value) for value in values]
+    assert offsets_in(data) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("version", "log_format", "magic"), [(1, "0.9.0", 0), (3, "0.10.0", 1), (3, "0.9.0", 0)])
@@ -203,16 +179,18 @@ async def test_row_67_what_is_old_enough_is_sent_as_it_is(
     assert magics(data) == [magic, magic]
 
 
-async def test_row_68_a_topic_that_is_not_converted_is_an_error_of_its_partitions_alone(broker: InMemoryBroker) -> None:
+async def test_row_68_a_topic_that_may_not_be_converted_is_an_error_where_it_has_to_be(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_downconversion_enable="false")
+    await broker.create_topic("old", message_downconversion_enable="false", message_format_version="0.9.0")
     await broker.create_topic("u")
-    for topic in ("t", "u"):
+    for topic in ("t", "old", "u"):
         await fill(broker, topic)
 
-    told = {version: codes(await broker.fetch(("t", 0, 0), ("u", 0, 0), version=version)) for version in range(9)}
+    asked = [(topic, 0, 0) for topic in ("t", "old", "u")]
+    told = {version: codes(await broker.fetch(*asked, version=version)) for version in range(9)}
 
-    refused, served = [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE], [ErrorCode.NONE, ErrorCode.NONE]
-    assert told == {version: refused if version < 4 else served for version in range(9)}
+    of_t = {version: ErrorCode.UNSUPPORTED_VERSION if version < 4 else ErrorCode.NONE for version in range(9)}
+    assert told == {version: [code, ErrorCode.NONE, ErrorCode.NONE] for version, code in of_t.items()}
 
 
 async def test_row_68_the_brokers_setting_is_the_default(make_broker: MakeBroker) -> None:
@@ -225,14 +203,6 @@ async def test_row_68_the_brokers_setting_is_the_default(make_broker: MakeBroker
     assert (row.error_code, row.high_watermark) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
-@pytest.mark.parametrize("version", range(4))
-async def test_row_68_nothing_is_refused_where_nothing_would_be_converted(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t", message_downconversion_enable="false", message_format_version="0.9.0")
-    await fill(broker, "t")
-
-    assert row_of(await broker.fetch(("t", 0, 0), version=version)).error_code == ErrorCode.NONE
-
-
 async def test_row_68_followers_are_served_all_the_same(broker: InMemoryBroker) -> None:
     topic = ("t", -1, -1, [(0, [0, 7])], [("message.downconversion.enable", "false")])
     await broker.call(ApiKey.CREATE_TOPICS, 2, topics=[topic], timeout_ms=1000)
@@ -242,13 +212,6 @@ async def test_row_68_followers_are_served_all_the_same(broker: InMemoryBroker) 
 
     assert row.error_code == ErrorCode.NONE
     assert magics(bytes(row.records))[0] == 1
-
-
-def converted(broker: InMemoryBroker, version: int) -> ConvertedSlice:
-    """The records of an answer that has not been sent yet."""
-    chunks = broker.dispatch(ApiKey.FETCH, version, **fetch_body(("t", 0, 0)))
-    (records,) = [chunk for chunk in chunks if isinstance(chunk, ConvertedSlice)]
-    return records
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -266,7 +229,9 @@ async def test_row_69_one_batch_is_converted_for_the_answer_and_the_rest_while_i
 
     monkeypatch.setattr(converted_slice, "down_convert", counted)
 
-    pieces = converted(broker, version).pieces()
+    chunks = broker.dispatch(ApiKey.FETCH, version, **fetch_body(("t", 0, 0)))
+    (records,) = [chunk for chunk in chunks if isinstance(chunk, ConvertedSlice)]
+    pieces = records.pieces()
     before_sending = len(conversions)
     first = next(pieces)
     after_a_piece = len(conversions)
@@ -277,46 +242,13 @@ async def test_row_69_one_batch_is_converted_for_the_answer_and_the_rest_while_i
     assert all(len(piece) <= KAFKAS_CHUNK_BYTES for piece in (first, *rest))
 
 
-async def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be_whole(
-    broker: InMemoryBroker,
-) -> None:
-    await broker.create_topic("t")
-    size = await fill(broker, "t", batches=1)
-
-    records = converted(broker, 1)
-    data = records.read()
-
-    message_bytes = 12 + int.from_bytes(data[8:12], "big")
-    filler = data[message_bytes:]
-    assert (len(data), records.size_bytes) == (size, size)
-    assert int.from_bytes(filler[:8], "big", signed=True) == -1
-    assert int.from_bytes(filler[8:12], "big") > len(filler) - 12
-    assert [offset for offset, _ in records_in(data)] == [0]
-
-
-async def test_row_69_a_first_batch_that_grows_is_sent_whole(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    await write(broker, *(b"%d" % number for number in range(100)))  # each record gets a head of its own
-    stored = len(on_disk(broker, "t"))
-
-    data = converted(broker, 2).read()
-
-    assert len(data) > 2 * stored
-    assert [offset for offset, _ in records_in(data)] == list(range(100))
-
-
-pytestmark = pytest.mark.time_jumps
-
-
 def answered(broker: InMemoryBroker, *offsets: int) -> list[Any]:
     """An answer as it is before it is sent: bytes, and slices of files."""
     rows = (("t", partition, offset) for partition, offset in enumerate(offsets))
     return list(broker.dispatch(ApiKey.FETCH, 8, **fetch_body(*rows)))
 
 
-async def test_row_70_records_go_from_the_file_to_the_socket_and_are_never_read(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_70_records_go_to_the_socket_unread(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t", 2)
     for partition in range(2):
         await fill(broker, "t", partition=partition, batches=10, size=10_000)
@@ -401,8 +333,7 @@ async def first_offset_from(broker: InMemoryBroker, offset: int) -> int | None:
     """Where the first batch begins that a fetch gets; None if it gets nothing."""
     row = row_of(await broker.fetch(("t", 0, offset)))
     assert row.error_code == ErrorCode.NONE
-    data = bytes(row.records)
-    return next((view.base_offset for view in scan_batches(data, 0, len(data))), None)
+    return next((view.base_offset for view in views_of(bytes(row.records))), None)
 
 
 async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_batch(broker: InMemoryBroker) -> None:
@@ -417,55 +348,32 @@ async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_ba
     assert [await first_offset_from(broker, offset) for offset in range(6)] == [0, 3, 3, 3, 4, None]
 
 
-async def test_row_72_at_the_end_of_a_segment_the_next_segment_is_tried(broker: InMemoryBroker) -> None:
+async def test_row_72_at_the_end_of_a_segment_the_next_is_read_or_waited_for(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     log = broker.log_of("t")
     await fill(broker, "t", batches=3)
     log.roll(NOW_MS)
-    await fill(broker, "t")
-
     next(iter(log.segments)).truncate_to(1, now_ms=NOW_MS)  # as compaction leaves it
 
-    assert [await first_offset_from(broker, offset) for offset in range(5)] == [0, 3, 3, 3, None]
-
-
-async def test_row_72_where_nothing_is_left_up_to_the_end_there_is_no_error_and_the_wait_is_for_new_records(
-    broker: InMemoryBroker,
-) -> None:
-    await broker.create_topic("t")
-    log = broker.log_of("t")
-    await fill(broker, "t", batches=3)
-    log.roll(NOW_MS)
-
-    next(iter(log.segments)).truncate_to(1, now_ms=NOW_MS)
     stands_at = log.read(1, 100).offset_metadata
     parked = await broker.park(broker.fetch, ("t", 0, 2), max_wait_ms=LONG_MS)
     batch = await fill(broker, "t")
 
     assert (stands_at.message_offset, stands_at.segment_base_offset) == (3, 3)
     assert sizes(await parked.seen()) == [batch]
+    assert [await first_offset_from(broker, offset) for offset in range(5)] == [0, 3, 3, 3, None]
 
 
-async def test_row_73_the_index_has_an_entry_for_every_4096_bytes_and_no_more(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    batch = await fill(broker, "t", batches=40, size=1000)
-
-    index = next(iter(broker.log_of("t").segments)).offset_index
-    entries = sorted({index.lookup(offset) for offset in range(40)})
-
-    between = 4096 // batch + 1  # batches, the first that go beyond 4096 bytes
-    assert entries == [(offset, offset * batch) for offset in range(0, 40, between)]
-
-
-async def test_row_73_every_offset_is_found_from_the_entry_before_it(broker: InMemoryBroker) -> None:
+async def test_row_73_the_index_has_an_entry_every_4096_bytes_that_leads_to_offsets(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     batch = await fill(broker, "t", batches=40, size=1000)
     segment = next(iter(broker.log_of("t").segments))
 
+    entries = sorted({segment.offset_index.lookup(offset) for offset in range(40)})
     found = [segment.translate_offset(offset) for offset in range(41)]
 
-    assert [each and (each.offset, each.position) for each in found] == [
-        *((offset, offset * batch) for offset in range(40)),
-        None,
-    ]
+    between = 4096 // batch + 1  # batches, the first that go beyond 4096 bytes
+    places = [(offset, offset * batch) for offset in range(40)]
+    assert entries == places[::between]
+    assert [each and (each.offset, each.position) for each in found] == [*places, None]
     assert [await first_offset_from(broker, offset) for offset in range(40)] == list(range(40))

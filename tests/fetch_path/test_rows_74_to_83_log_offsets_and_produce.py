@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import NO_SEQUENCE, Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import LONG_MS, fill, on_disk, row_of
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import assign, follow
-from tests.storage.logs import with_fields
+from tests.protocol.batch_bytes import commit_marker, with_fields
 
 pytestmark = pytest.mark.time_jumps
 
@@ -25,7 +24,7 @@ DAY_MS = 24 * 3600 * 1000
 async def list_offsets(broker: InMemoryBroker, *asked: tuple[int, int], version: int = 1, **body: Any) -> list[Any]:
     """Ask "t" for (partition, timestamp)...; the rows of the answer."""
     topics = [("t", [(partition, -1, timestamp, 100) for partition, timestamp in asked])]
-    answer = await broker.call(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics, **body)
+    answer = await broker.call(ApiKey.LIST_OFFSETS, version, **{"replica_id": -1, **body}, topics=topics)
     return [row for topic in answer.topics for row in topic.partitions]
 
 
@@ -40,18 +39,6 @@ async def produce_at(broker: InMemoryBroker, *times_ms: int) -> None:
     await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
 
 
-async def three_segments(broker: InMemoryBroker) -> None:
-    """Segments at 0, 1 and 2, last written at 1000, 2000 and 3000 ms."""
-    await broker.create_topic("t")
-    log = broker.log_of("t")
-    for number in range(3):
-        if number:
-            log.roll(NOW_MS)
-        await fill(broker, "t")
-    for number, segment in enumerate(log.segments):
-        segment.last_modified_ms = 1000 * (number + 1)
-
-
 @pytest.mark.parametrize(
     ("timestamp", "expected"),
     [
@@ -64,10 +51,15 @@ async def three_segments(broker: InMemoryBroker) -> None:
         (NOW_MS, [3, 2, 1, 0]),
     ],
 )
-async def test_row_74_version_0_lists_the_segments_last_written_before_a_time(
-    broker: InMemoryBroker, timestamp: int, expected: list[int]
-) -> None:
-    await three_segments(broker)
+async def test_row_74_version_0_lists_segments(broker: InMemoryBroker, timestamp: int, expected: list[int]) -> None:
+    await broker.create_topic("t")
+    log = broker.log_of("t")
+    for number in range(3):
+        if number:
+            log.roll(NOW_MS)
+        await fill(broker, "t")
+    for number, segment in enumerate(log.segments):
+        segment.last_modified_ms = 1000 * (number + 1)
 
     (row,) = await list_offsets(broker, (0, timestamp), version=0)
 
@@ -82,17 +74,13 @@ async def test_row_74_what_is_not_committed_is_hidden_behind_the_high_watermark(
         broker.log_of("t").roll(NOW_MS)
         await fill(broker, "t")
 
-    (consumer,) = await list_offsets(broker, (0, LATEST), version=0)
-    answer = await broker.call(ApiKey.LIST_OFFSETS, 0, replica_id=1, topics=[("t", [(0, -1, LATEST, 10)])])
+    told = [(await list_offsets(broker, (0, LATEST), version=0, replica_id=each))[0] for each in (-1, 1)]
 
-    assert list(consumer.old_style_offsets) == [1, 1, 0]
-    assert list(row_of(answer).old_style_offsets) == [3, 2, 1, 0]
+    assert [list(row.old_style_offsets) for row in told] == [[1, 1, 0], [3, 2, 1, 0]]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
-async def test_row_75_the_first_record_that_is_not_older_is_found_inside_its_batch(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_75_the_first_record_not_older_is_found_in_its_batch(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
     await produce_at(broker, 100, 300, 200, 400)
     await produce_at(broker, 50, 500)
@@ -109,16 +97,13 @@ async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker: InMemor
     await produce_at(broker, 200)
 
     for_consumers = [await offset_at(broker, time_ms) for time_ms in (100, 200, LATEST, EARLIEST)]
-    answer = await broker.call(ApiKey.LIST_OFFSETS, 1, replica_id=1, topics=[("t", [(0, -1, 200, 1)])])
 
     assert for_consumers == [(0, 100), (-1, -1), (1, -1), (0, -1)]
-    assert (row_of(answer).offset, row_of(answer).timestamp) == (1, 200)
+    assert await offset_at(broker, 200, replica_id=1) == (1, 200)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])
-async def test_row_76_a_partition_named_twice_is_an_invalid_request_and_the_others_are_answered(
-    broker: InMemoryBroker, version: int
-) -> None:
+async def test_row_76_a_partition_named_twice_is_invalid_others_are_not(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
 
     answered = await list_offsets(broker, (0, LATEST), (1, LATEST), (0, EARLIEST), version=version)
@@ -197,61 +182,45 @@ async def send(
     return ErrorCode(row.error_code), row.base_offset
 
 
-async def test_row_79_a_batch_of_max_message_bytes_is_taken_and_a_byte_more_is_too_large(
-    broker: InMemoryBroker,
-) -> None:
-    limit = len(batch_of(100))
-    await broker.create_topic("t", max_message_bytes=limit)
+@pytest.mark.parametrize(
+    ("config", "refusal"),
+    [("max_message_bytes", ErrorCode.MESSAGE_TOO_LARGE), ("segment_bytes", ErrorCode.RECORD_LIST_TOO_LARGE)],
+)
+async def test_row_79_one_byte_more_is_too_large(broker: InMemoryBroker, config: str, refusal: ErrorCode) -> None:
+    await broker.create_topic("t", **{config: len(batch_of(100))})
 
     answers = [await send(broker, batch_of(size)) for size in (100, 101)]
 
-    assert answers == [(ErrorCode.NONE, 0), (ErrorCode.MESSAGE_TOO_LARGE, NO_OFFSET)]
+    assert answers == [(ErrorCode.NONE, 0), (refusal, NO_OFFSET)]
 
 
-async def test_row_79_a_batch_that_no_segment_has_room_for_is_refused(broker: InMemoryBroker) -> None:
-    limit = len(batch_of(100))
-    await broker.create_topic("t", segment_bytes=limit)
+async def test_row_80_the_last_five_batches_are_known_and_answered_with_their_offsets(broker: InMemoryBroker) -> None:
+    def numbered(sequence: int) -> bytearray:
+        return batch_of(producer_id=5, producer_epoch=0, base_sequence=sequence)
 
-    answers = [await send(broker, batch_of(size)) for size in (100, 101)]
-
-    assert answers == [(ErrorCode.NONE, 0), (ErrorCode.RECORD_LIST_TOO_LARGE, NO_OFFSET)]
-
-
-async def numbered(broker: InMemoryBroker, sequence: int, *, producer_id: int = 5, epoch: int = 0) -> Any:
-    return await send(broker, batch_of(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
-
-
-async def test_row_80_the_last_five_batches_are_known_again_and_answered_with_their_offsets(
-    broker: InMemoryBroker,
-) -> None:
     await broker.create_topic("t")
     for sequence in range(7):
-        await numbered(broker, sequence)
+        await send(broker, numbered(sequence))
 
-    again = [await numbered(broker, sequence) for sequence in range(7)]
+    again = [await send(broker, numbered(sequence)) for sequence in range(7)]
 
     forgotten = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, NO_OFFSET)
     assert again == [forgotten, forgotten, *((ErrorCode.NONE, offset) for offset in (2, 3, 4, 5, 6))]
     assert broker.log_of("t").log_end_offset == 7
 
 
-@pytest.mark.parametrize("sequence", [NO_SEQUENCE, 0])
-async def test_row_81_control_batches_are_the_brokers_own(broker: InMemoryBroker, sequence: int) -> None:
+@pytest.mark.parametrize(
+    "batch",
+    [
+        *(with_fields(commit_marker(), base_sequence=each) for each in (NO_SEQUENCE, 0)),
+        with_fields(batch_of(), base_offset=1),
+    ],
+)
+async def test_row_81_control_batches_and_offsets_are_the_brokers(broker: InMemoryBroker, batch: bytearray) -> None:
     await broker.create_topic("t")
-    marker = build_end_txn_marker(
-        ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
-    )
 
-    assert await send(broker, with_fields(marker, base_sequence=sequence)) == (ErrorCode.CORRUPT_MESSAGE, NO_OFFSET)
+    assert await send(broker, batch) == (ErrorCode.CORRUPT_MESSAGE, NO_OFFSET)
     assert on_disk(broker, "t") == b""
-
-
-async def test_row_81_a_batch_begins_at_offset_0(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    answers = [await send(broker, with_fields(batch_of(), base_offset=offset)) for offset in (1, 0)]
-
-    assert answers == [(ErrorCode.CORRUPT_MESSAGE, NO_OFFSET), (ErrorCode.NONE, 0)]
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
@@ -265,9 +234,7 @@ async def test_row_81_a_compacted_topic_takes_no_record_without_a_key(broker: In
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767, -32768])
-async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(
-    broker: InMemoryBroker, acks: int
-) -> None:
+async def test_row_82_acks_that_mean_nothing_are_refused_without_a_write(broker: InMemoryBroker, acks: int) -> None:
     await broker.create_topic("t")
 
     assert await send(broker, batch_of(), acks=acks) == (ErrorCode.INVALID_REQUIRED_ACKS, NO_OFFSET)
@@ -275,9 +242,7 @@ async def test_row_82_acks_that_mean_nothing_are_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-async def test_row_83_internal_topics_are_written_by_the_admin_client_alone(
-    make_broker: MakeBroker, topic: str
-) -> None:
+async def test_row_83_only_the_admin_client_writes_internal_topics(make_broker: MakeBroker, topic: str) -> None:
     broker = make_broker()
     await broker.create_topic(topic)
     batch = build_batch([Record(0, NOW_MS, b"k", b"v")])

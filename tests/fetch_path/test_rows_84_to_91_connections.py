@@ -91,9 +91,7 @@ def metadata(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [4, 99, 32767, -1])
-async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_0_without_a_list(
-    connect: Connect, version: int
-) -> None:
+async def test_row_84_unknown_versions_of_api_versions_are_answered_in_v0(connect: Connect, version: int) -> None:
     wire = connect()
     frame = bytearray(request(ApiKey.API_VERSIONS, 0, 7))
     frame[6:8] = struct.pack(">h", version)
@@ -106,65 +104,46 @@ async def test_row_84_an_unknown_version_of_api_versions_is_answered_in_version_
     assert (await wire.answer())[0] == 8  # the connection goes on
 
 
+def with_head(key: int, version: int) -> bytes:
+    """A request of that API key and version, whatever is in it."""
+    frame = fetch(1)
+    return frame[:4] + struct.pack(">hh", key, version) + frame[8:]
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
 @pytest.mark.parametrize(
-    "head", [(ApiKey.FETCH, 99), (ApiKey.FETCH, -1), (ApiKey.METADATA, 99), (999, 0), (-1, 0)], ids=str
+    "sent",
+    [
+        *(with_head(ApiKey.FETCH, version) for version in (99, -1)),
+        *(with_head(key, 0) for key in (999, -1)),
+        with_head(ApiKey.METADATA, 99),
+        *(framed(garbage) for garbage in (b"", b"\0", b"\xff" * 50, b"GET / HTTP/1.1\r\n\r\n", fetch(1)[4:-3])),
+        *(struct.pack(">i", size) for size in (-1, -(2**31), 1001, 2**31 - 1)),
+    ],
 )
-async def test_row_85_any_other_unknown_version_or_api_closes_the_connection(
-    connect: Connect, head: tuple[int, int]
-) -> None:
-    wire = connect()
-    frame = bytearray(fetch(1))
-    frame[4:8] = struct.pack(">hh", *head)
+async def test_row_85_row_87_what_may_not_be_a_request_closes_the_connection(connect: Connect, sent: bytes) -> None:
+    wire = connect(max_request_bytes=1000)
 
-    wire.sock.send(frame)
+    wire.sock.send(sent)
 
     assert await wire.receive(1) == CLOSED
 
 
-@pytest.mark.parametrize("payload", [b"", b"\0", b"\xff" * 50, b"GET / HTTP/1.1\r\n\r\n", fetch(1)[4:-3]])
-async def test_row_85_garbage_closes_the_connection(connect: Connect, payload: bytes) -> None:
-    wire = connect()
-
-    wire.sock.send(struct.pack(">i", len(payload)) + payload)
-
-    assert await wire.receive(1) == CLOSED
-
-
-async def test_row_86_pipelined_requests_are_answered_in_order_though_the_first_waits(
-    connect: Connect, broker: InMemoryBroker
-) -> None:
+async def test_row_86_the_next_request_waits_and_answers_are_in_order(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     wire = connect()
 
     began = trio.current_time()
-    wire.sock.send(fetch(1, max_wait_ms=500) + metadata(2) + fetch(3) + metadata(4))
-
-    assert await wire.answers(4) == [1, 2, 3, 4]
-    assert trio.current_time() - began == pytest.approx(0.5, abs=0.01)
-
-
-async def test_row_86_while_a_request_waits_the_next_is_not_looked_at(connect: Connect, broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-    wire = connect()
-
-    wire.sock.send(fetch(1, max_wait_ms=LONG_MS) + produce(2, acks=1))
+    wire.sock.send(fetch(1, max_wait_ms=500) + produce(2, acks=1) + fetch(3) + metadata(4))
     await wait_all_tasks_blocked()
 
-    assert len(wire.dispatched) == 1
-    assert broker.log_of("t").log_end_offset == 0
-    assert await wire.answers(2) == [1, 2]
+    assert (len(wire.dispatched), broker.log_of("t").log_end_offset) == (1, 0)
+    assert await wire.answers(4) == [1, 2, 3, 4]
+    assert trio.current_time() - began == pytest.approx(0.5, abs=0.01)
     assert broker.log_of("t").log_end_offset == 1
-
-
-@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-async def test_row_87_a_size_below_zero_or_beyond_the_limit_closes_the_connection_at_once(
-    connect: Connect, size: int
-) -> None:
-    wire = connect(max_request_bytes=1000)
-
-    wire.sock.send(struct.pack(">i", size))
-
-    assert await wire.receive(1) == CLOSED
 
 
 async def test_row_87_a_request_as_long_as_the_limit_is_answered(connect: Connect, broker: InMemoryBroker) -> None:
@@ -238,9 +217,7 @@ async def is_served(stream: trio.SocketStream) -> bool:
         return False
 
 
-async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answer_dropped(
-    connect: Connect, broker: InMemoryBroker
-) -> None:
+async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     gone, other = connect(), connect()
     gone.sock.send(fetch(1, max_wait_ms=LONG_MS))
@@ -259,9 +236,7 @@ async def test_row_90_a_fetch_of_a_client_that_is_gone_is_completed_and_its_answ
     assert await other.answers(1) == [2]
 
 
-async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_request_is(
-    connect: Connect, broker: InMemoryBroker
-) -> None:
+async def test_row_91_no_acks_no_answer_but_to_the_next_request(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     wire = connect()
 
@@ -271,9 +246,7 @@ async def test_row_91_a_produce_without_acks_is_not_answered_and_the_next_reques
     assert row_of(await broker.fetch(("t", 0, 0))).high_watermark == 3
 
 
-async def test_row_82_the_connection_of_a_failed_produce_without_acks_is_closed(
-    connect: Connect, broker: InMemoryBroker
-) -> None:
+async def test_row_82_a_failed_acks_0_produce_closes_the_connection(connect: Connect, broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
     wire = connect()
 

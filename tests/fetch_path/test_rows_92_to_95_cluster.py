@@ -14,6 +14,7 @@ from minibroker.protocol.errors import ErrorCode
 from tests.broker.asking import LONG_MS, codes, fill, row_of
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.group_clients import GroupClient
+from tests.storage.file_limits import failing
 
 pytestmark = pytest.mark.time_jumps
 
@@ -25,9 +26,7 @@ async def topics_of(broker: InMemoryBroker, version: int, topics: Any) -> dict[s
 
 
 @pytest.mark.parametrize("version", [0, 1, 4, 6, 12])
-async def test_row_92_a_topic_that_is_created_by_asking_has_no_leader_yet_in_the_first_answer(
-    make_broker: MakeBroker, version: int
-) -> None:
+async def test_row_92_a_topic_created_by_asking_has_no_leader_at_first(make_broker: MakeBroker, version: int) -> None:
     broker = make_broker(num_partitions=2)
 
     asked = [await topics_of(broker, version, by_name("t")) for _ in range(2)]
@@ -50,20 +49,14 @@ async def test_row_94_sessions_last_from_six_seconds_to_five_minutes(
     assert joined.error_code == (ErrorCode.NONE if is_taken else ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
-def break_the_disk(*_: object) -> int:
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-async def test_row_95_a_log_directory_that_fails_takes_all_its_partitions_offline(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_95_a_failed_directory_is_offline(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t", 2)
     await broker.create_topic("u")
     await fill(broker, "u")
     parked = await broker.park(broker.fetch, ("t", 1, 0), max_wait_ms=LONG_MS)
 
     with monkeypatch.context() as disk:
-        disk.setattr(os, "pwrite", break_the_disk)
+        disk.setattr(os, "pwrite", failing(errno.EIO))
         failed = await broker.produce("t", [b"x"])
     later = [(await broker.produce("u", [b"x"])).error_code]
     later += codes(await broker.fetch(("t", 0, 0), ("t", 1, 0), ("u", 0, 0)))
@@ -74,24 +67,17 @@ async def test_row_95_a_log_directory_that_fails_takes_all_its_partitions_offlin
     assert row_of(await parked.seen()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_row_95_a_full_disk_is_an_error_that_passes(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+async def test_row_95_a_full_disk_is_a_passing_error(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
     with monkeypatch.context() as disk:
-        disk.setattr(os, "pwrite", full)
+        disk.setattr(os, "pwrite", failing(errno.ENOSPC))
         failed = await broker.produce("t", [b"x"])
 
     assert failed.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await broker.produce("t", [b"x"])).error_code == ErrorCode.NONE
 
 
-async def test_row_95_a_broker_without_its_directory_still_stops_in_order(
-    make_broker: MakeBroker, tmp_path: Path
-) -> None:
+async def test_row_95_a_broker_without_its_directory_stops_in_order(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
     await fill(broker, "t")

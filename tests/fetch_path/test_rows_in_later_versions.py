@@ -50,8 +50,10 @@ async def fetched(broker: InMemoryBroker, offset: int, *, current: int = -1, las
     return row_of(await broker.fetch(asked, **{"version": 12, **options}))
 
 
-async def listed(broker: InMemoryBroker, timestamp: int, *, version: int = 7, current: int = -1) -> Any:
-    topics = [("t", [(0, current, timestamp, 1)])]
+async def listed(
+    broker: InMemoryBroker, timestamp: int, topic: str = "t", *, version: int = 7, current: int = -1
+) -> Any:
+    topics = [(topic, [(0, current, timestamp, 1)])]
     return row_of(await broker.call(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics))
 
 
@@ -85,9 +87,7 @@ async def test_row_11_row_12_row_19_a_wrong_leader_epoch_is_an_error_in_its_plac
 
 
 @pytest.mark.parametrize(("distance", "code"), CODES.items())
-async def test_other_apis_refuse_a_wrong_leader_epoch_too(
-    broker: InMemoryBroker, distance: int, code: ErrorCode
-) -> None:
+async def test_other_apis_refuse_wrong_epochs_too(broker: InMemoryBroker, distance: int, code: ErrorCode) -> None:
     current = epoch_of(broker, distance)
 
     of_offsets = [(await listed(broker, LATEST, version=each, current=current)).error_code for each in range(4, 8)]
@@ -138,9 +138,7 @@ async def test_listed_offsets_come_with_the_epoch_of_their_records(broker: InMem
 
 
 @pytest.mark.parametrize(("offset", "distance"), [(0, -2), (3, -2), (4, 0), (2, None)])
-async def test_a_reader_with_the_same_past_gets_records(
-    broker: InMemoryBroker, offset: int, distance: int | None
-) -> None:
+async def test_readers_of_the_same_past_get_records(broker: InMemoryBroker, offset: int, distance: int | None) -> None:
     row = await fetched(broker, offset, last=-1 if distance is None else epoch_of(broker, distance))
 
     assert (row.error_code, row.diverging_epoch) == (ErrorCode.NONE, None)
@@ -174,9 +172,7 @@ async def test_row_22_the_right_epochs_wait_as_ever(broker: InMemoryBroker) -> N
     assert sizes(await parked.seen()) == [batch]
 
 
-async def test_row_42_in_a_session_errors_and_another_past_are_told_every_time_until_they_end(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_42_in_a_session_errors_and_another_past_are_told_until_they_end(broker: InMemoryBroker) -> None:
     epoch = epoch_of(broker)
     first = await broker.fetch(("t", 0, 4), ("t", 1, 0), version=12, session_id=0, session_epoch=0)
     epochs = iter(range(1, 12))
@@ -227,15 +223,12 @@ async def test_zstd_is_refused_where_a_topic_or_a_conversion_needs_a_client_that
 
 
 async def of_max_timestamp(broker: InMemoryBroker, topic: str, version: int = 7) -> tuple[ErrorCode, int, int]:
-    topics = [(topic, [(0, -1, MAX_TIMESTAMP, 1)])]
-    row = row_of(await broker.call(ApiKey.LIST_OFFSETS, version, replica_id=-1, topics=topics))
+    row = await listed(broker, MAX_TIMESTAMP, topic, version=version)
     return row.error_code, row.offset, row.timestamp
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-async def test_the_largest_timestamp_is_that_of_the_first_of_the_youngest_records(
-    broker: InMemoryBroker, codec: Codec
-) -> None:
+async def test_the_largest_timestamp_is_that_of_the_first_such_record(broker: InMemoryBroker, codec: Codec) -> None:
     await broker.create_topic("m")
     for times_ms in ((5, 7, 6), (9, 30, 20, 30), (30,), (8,)):
         await produce_at(broker, "m", *(NOW_MS + each for each in times_ms), codec=codec)
@@ -251,12 +244,5 @@ async def test_where_there_is_no_largest_timestamp(broker: InMemoryBroker) -> No
     assert await of_max_timestamp(broker, "old") == (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1, -1)
     assert await of_max_timestamp(broker, "m") == (ErrorCode.NONE, -1, -1)
     assert broker.log_of("m").fetch_offset_of_max_timestamp() is None
-
-
-async def test_before_version_7_the_sentinel_of_the_largest_timestamp_is_a_time_like_others(
-    broker: InMemoryBroker,
-) -> None:
-    await broker.create_topic("m")
     await produce_at(broker, "m", NOW_MS, NOW_MS + 5)
-
     assert await of_max_timestamp(broker, "m", version=6) == (ErrorCode.NONE, 0, NOW_MS)

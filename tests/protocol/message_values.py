@@ -17,6 +17,14 @@ from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.primitives import Sized, Uuid, format_of
 from minibroker.protocol.schema import Array, Field, Message, Row
 
+
+class Slice:
+    """Stands for a part of a file: all that the codec may know of it is its size."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+
 VERSIONS = [
     (message, version)
     for api in API_TABLE.values()
@@ -72,7 +80,7 @@ def as_built(kind: Any, value: Any) -> Any:
 def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
     """What construct parsed, as the NamedTuples of the generated codec."""
     values = {}
-    for field in fields_at(message, path):
+    for field in message.fields_at(path):
         if not field.is_in(version):
             continue
         value = parsed[field.name] if field.tag is None else parsed["_tagged_fields"][field.name]
@@ -85,26 +93,14 @@ def as_value(message: Message, path: str, parsed: Any, version: int) -> Any:
     return message.row(path)(**values)
 
 
-def fields_at(message: Message, path: str) -> Sequence[Field]:
-    fields = message.fields
-    for name in filter(None, path.split(".")):
-        (field,) = (field for field in fields if field.name == name)
-        fields = field.kind.fields
-    return fields
-
-
 INTEGERS = {"b": 8, "h": 16, "H": 16, "l": 32, "L": 32, "i": 32, "q": 64}
 
 
-def values(message: Message, version: int) -> st.SearchStrategy[Any]:
-    """Values of a version; fields it does not have are at their defaults."""
-    return rows(message, "", message.fields, version)
-
-
-def rows(message: Message, path: str, fields: Sequence[Field], version: int) -> st.SearchStrategy[Any]:
+def values(message: Message, version: int, path: str = "") -> st.SearchStrategy[Any]:
+    """Values of a version, or of its rows at a path; fields it does not have are at their defaults."""
     make = message.row(path)
     live = {}
-    for field in fields:
+    for field in message.fields_at(path):
         if field.is_in(version):
             chosen = values_of(message, f"{path}.{field.name}" if path else field.name, field.kind_in(version), version)
             if field.tag is not None:  # an empty array comes back as the default
@@ -118,12 +114,10 @@ def values_of(message: Message, path: str, kind: Any, version: int) -> st.Search
         chosen: st.SearchStrategy[Any] = st.text(max_size=5) if kind.kind == "string" else st.binary(max_size=9)
         return st.none() | chosen if kind.is_nullable else chosen
     if isinstance(kind, Row):
-        return rows(message, path, kind.fields, version)
+        return values(message, version, path)
     if isinstance(kind, Array):
         element = (
-            rows(message, path, kind.fields, version)
-            if kind.element is None
-            else values_of(message, path, kind.element, version)
+            values(message, version, path) if kind.element is None else values_of(message, path, kind.element, version)
         )
         chosen = st.lists(element, max_size=2)
         return st.none() | chosen if kind.is_nullable else chosen
@@ -136,16 +130,12 @@ def values_of(message: Message, path: str, kind: Any, version: int) -> st.Search
     return st.integers(0, 2 * half - 1) if fixed.isupper() else st.integers(-half, half - 1)
 
 
-def sample(message: Message, version: int) -> Any:
+def sample(message: Message, version: int, path: str = "", counter: Iterator[int] | None = None) -> Any:
     """One value with every field there and no two neighbours alike: arrays of two rows, no nulls."""
-    counter = iter(range(1, 10_000))
-    return sample_row(message, "", message.fields, version, counter)
-
-
-def sample_row(message: Message, path: str, fields: Sequence[Field], version: int, counter: Iterator[int]) -> Any:
+    counter = counter or iter(range(1, 10_000))
     live = {
         field.name: sample_of(message, f"{path}.{field.name}" if path else field.name, field.kind, version, counter)
-        for field in fields
+        for field in message.fields_at(path)
         if field.is_in(version)
     }
     return message.row(path)(**live)
@@ -156,9 +146,9 @@ def sample_of(message: Message, path: str, kind: Any, version: int, counter: Ite
         text = f"é{next(counter)}"
         return text if kind.kind == "string" else text.encode()
     if isinstance(kind, Row):
-        return sample_row(message, path, kind.fields, version, counter)
+        return sample(message, version, path, counter)
     if isinstance(kind, Array) and kind.element is None:
-        return [sample_row(message, path, kind.fields, version, counter) for _ in range(2)]
+        return [sample(message, version, path, counter) for _ in range(2)]
     if isinstance(kind, Array):
         return [sample_of(message, path, kind.element, version, counter) for _ in range(2)]
     if kind is Uuid:

@@ -1,6 +1,6 @@
 """Every message that is declared has the fields of Kafka's own schema, in every version: names, types, order, tags.
 
-A field that has another name here than in the schema is in OUR_NAMES, a tag we are content to skip in UNUSED_TAGS.
+A field that has another name here than in the schema is in KAFKAS_NAMES, a tag we are content to skip in UNUSED_TAGS.
 """
 
 from __future__ import annotations
@@ -22,57 +22,47 @@ SCHEMAS = kafka_schemas()
 # Made with the same tool, but no schema of Kafka's 3.9 has them.
 NOT_KAFKAS = {"ConsumerProtocolSubscription", "InstanceIds", "LeaderEpoch"}
 
-# What Kafka calls a field, and what it is here.
-OUR_NAMES: dict[str, set[str]] = {
-    "committed": {"is_commit"},
-    "committed_leader_epoch": {"leader_epoch"},
-    "committed_metadata": {"metadata"},
-    "committed_offset": {"offset"},
-    "config_operation": {"operation"},
-    "expire_timestamp": {"expire_timestamp_ms"},
-    "commit_timestamp": {"commit_timestamp_ms"},
-    "current_state_timestamp": {"current_state_timestamp_ms"},
-    "forgotten_topics_data": {"forgotten_topics"},
-    "generation": {"generation_id"},
-    "generation_id_or_member_epoch": {"generation_id"},
-    "group": {"group_id"},
-    "groups_names": {"group_names"},
-    "index": {"partition"},
-    "name": {"topic"},
-    "partition_data": {"partitions"},
-    "partition_error_code": {"error_code"},
-    "partition_id": {"partition"},
-    "partition_index": {"partition"},
-    "partition_indexes": {"partitions"},
-    "partition_ids": {"partitions"},
-    "partition_max_bytes": {"max_bytes"},
-    "partition_responses": {"partitions"},
-    "partition_result": {"partitions"},
-    "partition_size": {"size_bytes"},
-    "rebalance_timeout": {"rebalance_timeout_ms"},
-    "replica_election_results": {"topics"},
-    "responses": {"topics"},
-    "results": {"topics"},
-    "results_by_partition": {"partitions"},
-    "results_by_topic_v3_and_below": {"topics"},
-    "session_timeout": {"session_timeout_ms"},
-    "topic_data": {"topics"},
-    "topic": {"name"},
-    "topic_name": {"name"},
-    "transaction_last_update_timestamp_ms": {"last_update_ms"},
-    "transaction_partitions": {"topics"},
-    "transaction_result": {"is_commit"},
-    "transaction_start_timestamp_ms": {"start_ms"},
-    "transaction_state": {"state"},
-    "transaction_start_time_ms": {"start_time_ms"},
-    "transaction_states": {"transactions"},
-    "transaction_status": {"status"},
-    "transaction_timeout_ms": {"timeout_ms"},
-    "v3_and_below_producer_epoch": {"producer_epoch"},
-    "v3_and_below_producer_id": {"producer_id"},
-    "v3_and_below_topics": {"topics"},
-    "v3_and_below_transactional_id": {"transactional_id"},
+# What a field is called here, and what Kafka calls it.
+KAFKAS_NAMES = {
+    "commit_timestamp_ms": "commit_timestamp",
+    "current_state_timestamp_ms": "current_state_timestamp",
+    "error_code": "partition_error_code",
+    "expire_timestamp_ms": "expire_timestamp",
+    "forgotten_topics": "forgotten_topics_data",
+    "generation_id": "generation generation_id_or_member_epoch",
+    "group_id": "group",
+    "group_names": "groups_names",
+    "is_commit": "committed transaction_result",
+    "last_update_ms": "transaction_last_update_timestamp_ms",
+    "leader_epoch": "committed_leader_epoch",
+    "max_bytes": "partition_max_bytes",
+    "metadata": "committed_metadata",
+    "name": "topic topic_name",
+    "offset": "committed_offset",
+    "operation": "config_operation",
+    "partition": "index partition_id partition_index",
+    "partitions": """
+        partition_data partition_indexes partition_ids partition_responses partition_result results_by_partition
+    """,
+    "producer_epoch": "v3_and_below_producer_epoch",
+    "producer_id": "v3_and_below_producer_id",
+    "rebalance_timeout_ms": "rebalance_timeout",
+    "session_timeout_ms": "session_timeout",
+    "size_bytes": "partition_size",
+    "start_ms": "transaction_start_timestamp_ms",
+    "start_time_ms": "transaction_start_time_ms",
+    "state": "transaction_state",
+    "status": "transaction_status",
+    "timeout_ms": "transaction_timeout_ms",
+    "topic": "name",
+    "topics": """
+        replica_election_results responses results results_by_topic_v3_and_below topic_data transaction_partitions
+        v3_and_below_topics
+    """,
+    "transactional_id": "v3_and_below_transactional_id",
+    "transactions": "transaction_states",
 }
+OUR_NAMES = {theirs: ours for ours, names in KAFKAS_NAMES.items() for theirs in names.split()}
 
 # Tagged fields that this broker neither reads nor sends.
 UNUSED_TAGS: dict[str, set[str]] = {
@@ -150,7 +140,7 @@ def differences(
     kafkas = [field for field in kafkas if field.tag < 0 or f"{path}{field.name}" not in unused]
     names = [field.name for field in kafkas], [field.name for field in ours]
     if len(kafkas) != len(ours) or any(
-        mine not in OUR_NAMES.get(each, set()) | {each} for each, mine in zip(*names, strict=True)
+        mine not in (theirs, OUR_NAMES.get(theirs)) for theirs, mine in zip(*names, strict=True)
     ):
         return [f"{path or name}: Kafka has {names[0]}, we {names[1]}"]
     found = []

@@ -21,18 +21,11 @@ from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from minibroker.protocol.messages.produce import ProduceRequest
-from tests.protocol.message_values import sample
+from tests.protocol.message_values import Slice, sample
 
 FRAME_SIZE_BYTES = 4
 
 every_api = pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
-
-
-class Slice:
-    """Stands for a part of a file."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
 
 
 def versions_of(api: Api) -> range:
@@ -43,9 +36,6 @@ def versions_of(api: Api) -> range:
 def frame_of(api: Api, version: int, *, client_id: str | None = "me") -> bytes:
     body = sample(api.request, version)
     return encode_request(api.key, version, 77, client_id, body)[FRAME_SIZE_BYTES:]
-
-
-# -- the table ------------------------------------------------------------------------------------------------
 
 
 @every_api
@@ -71,9 +61,6 @@ def test_versions_are_those_a_current_client_expects() -> None:
         "IncrementalAlterConfigs": 1, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 1,
         "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 0,
     }  # fmt: skip
-
-
-# -- requests -------------------------------------------------------------------------------------------------
 
 
 @every_api
@@ -157,9 +144,6 @@ def test_records_of_a_produce_request_are_a_writable_view_of_its_frame() -> None
     records[:] = b"BATCH"
 
     assert frame.endswith(b"BATCH")
-
-
-# -- responses ------------------------------------------------------------------------------------------------
 
 
 @every_api

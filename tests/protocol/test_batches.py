@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
 import struct
-import tempfile
 
 import pytest
 from hypothesis import given
@@ -23,10 +21,10 @@ from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
+from tests.protocol.batch_bytes import LIMIT, mapped, offsets_in, views_of
 from tests.protocol.golden_logs import golden_batches, golden_segments
 from tests.protocol.record_strategies import PROPERTY
 
-LIMIT = 1 << 20
 SMALLEST_MESSAGE = build_records([Record(9, -1, None, None)], magic=0, base_offset=9)
 
 
@@ -60,7 +58,7 @@ def found_by_scan(log: bytes | bytearray, start: int, end: int, target: int) -> 
 def test_kafkas_segments_are_scanned_to_their_last_byte() -> None:
     assert len(golden_segments()) >= 20
     for name, segment in golden_segments().items():
-        views = list(scan_batches(segment, 0, len(segment)))
+        views = views_of(segment)
 
         assert (views[-1].end_position if views else 0) == len(segment), name
         assert all(batch_is_valid(segment, view) for view in views), name
@@ -140,12 +138,11 @@ def test_a_scan_stops_before_a_batch_that_is_cut_off() -> None:
 def test_a_log_of_all_formats_gives_all_its_records_or_those_between_two_places() -> None:
     log = mixed_log()
 
-    views = list(scan_batches(log, 0, len(log)))
+    views = views_of(log)
 
     assert [view.magic for view in views] == [0, 0, 1, 1, 2, 2, 2]
     assert all(batch_is_valid(log, view) for view in views)
-    offsets = [record.offset for view in views for record in iter_all_records(log, view, max_decompressed_bytes=LIMIT)]
-    assert offsets == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 20]
+    assert offsets_in(log) == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 16, 20]
     assert list(scan_batches(log, views[2].position, views[4].end_position)) == views[2:5]
 
 
@@ -227,16 +224,10 @@ def test_a_wrong_checksum_is_noticed_in_every_format(magic: int) -> None:
 
 def test_a_mapped_file_can_be_closed_after_any_of_it() -> None:
     log = mixed_log()
-    with tempfile.TemporaryFile() as file:
-        file.write(log)
-        file.flush()
-        mapped = mmap.mmap(file.fileno(), len(log), access=mmap.ACCESS_READ)
-        assert find_offset(mapped, 0, len(log), 8) is not None
-        scan = scan_batches(mapped, 0, len(log))
-        view = next(scan)
-        assert batch_is_valid(mapped, view)
-        records = iter_all_records(mapped, view, max_decompressed_bytes=LIMIT)
+    with mapped(log) as file:
+        assert find_offset(file, 0, len(log), 8) is not None
+        view = next(scan_batches(file, 0, len(log)))
+        assert batch_is_valid(file, view)
+        records = iter_all_records(file, view, max_decompressed_bytes=LIMIT)
 
-        mapped.close()
-
-        assert [record.offset for record in records] == [0]
+    assert [record.offset for record in records] == [0]

@@ -30,18 +30,14 @@ def test_the_extension_is_loaded_without_its_package() -> None:
 
 
 @pytest.mark.parametrize("package", [None, ModuleSpec("crc32c", None)])
-def test_a_package_of_another_layout_is_imported_whole(
-    package: ModuleSpec | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_layout_is_imported_whole(package: ModuleSpec | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksums, "find_spec", lambda name: package)
 
     assert checksums.load_extension() is None
     assert checksums.crc32c_function()(b"123456789", 0) == 0xE3069283
 
 
-def test_an_extension_that_is_elsewhere_or_does_not_load_is_left_to_the_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_extension_elsewhere_or_that_does_not_load_is_left_to_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(spec: ModuleSpec) -> None:
         raise ImportError("built for another machine")
 

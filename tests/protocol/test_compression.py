@@ -5,10 +5,7 @@ from __future__ import annotations
 import gzip
 import resource
 import struct
-import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 import cramjam
@@ -17,35 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.protocol.compression import (
-    GZIP_MAX_MEMBERS,
-    XERIAL_HEADER,
-    Codec,
-    codec_of,
-    compress,
-    decompress,
-)
+from minibroker.protocol.compression import GZIP_MAX_MEMBERS, XERIAL_HEADER, Codec, codec_of, compress, decompress
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.message_set import read_message_header
 from tests.protocol.golden_logs import golden_batches
 from tests.protocol.kafka_python import codec as kafka_python
+from tests.protocol.memory import no_more_memory_than
 from tests.protocol.record_strategies import PROPERTY
 from tests.refusals import refusal_of
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 CODECS_OF_FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in Codec if (codec, magic) not in ((4, 0), (4, 1))]
-ENCODERS: dict[Codec, Callable[[bytes], bytes]] = {
-    Codec.GZIP: kafka_python.gzip_encode,
-    Codec.SNAPPY: kafka_python.snappy_encode,
-    Codec.LZ4: kafka_python.lz4_encode,
-    Codec.ZSTD: kafka_python.zstd_encode,
-}
-DECODERS: dict[Codec, Callable[[bytes], bytes]] = {
-    Codec.GZIP: kafka_python.gzip_decode,
-    Codec.SNAPPY: kafka_python.snappy_decode,
-    Codec.LZ4: kafka_python.lz4_decode,
-    Codec.ZSTD: kafka_python.zstd_decode,
-}
 SAMPLE = b"".join(b"line %d of a text that compresses\n" % (number % 97) for number in range(4000))
 LIMIT = 1 << 20
 
@@ -78,8 +57,10 @@ def test_what_was_compressed_comes_back(codec: Codec, magic: int, data: bytes) -
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_another_client_reads_what_is_written_and_writes_what_is_read(codec: Codec) -> None:
-    assert DECODERS[codec](compress(codec, SAMPLE)) == SAMPLE
-    assert decompress(codec, ENCODERS[codec](SAMPLE), max_size=LIMIT) == SAMPLE
+    encode, decode = (getattr(kafka_python, f"{codec.kafka_name}_{what}") for what in ("encode", "decode"))
+
+    assert decode(compress(codec, SAMPLE)) == SAMPLE
+    assert decompress(codec, encode(SAMPLE), max_size=LIMIT) == SAMPLE
 
 
 @pytest.mark.parametrize("codec", [*CODECS, Codec.NONE])
@@ -126,17 +107,6 @@ def assert_refused_or_within(limit: int, codec: Codec, data: bytes | bytearray, 
         assert refusal.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
     else:
         assert len(output) <= limit
-
-
-@contextmanager
-def no_more_memory_than(limit_bytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < limit_bytes
 
 
 @pytest.mark.parametrize("codec", CODECS)

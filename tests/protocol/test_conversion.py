@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
-import struct
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.protocol.batches import find_offset, iter_all_records, scan_batches
+from minibroker.protocol.api import ApiKey, decode_request, decode_response
+from minibroker.protocol.batches import find_offset
 from minibroker.protocol.compression import Codec
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.conversion import build_records, down_convert
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set, read_message_header
 from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import TimestampType, build_batch, read_header
 from tests.conftest import GOLDEN
+from tests.protocol.batch_bytes import LIMIT, commit_marker, offsets_in, records_in, views_of
 from tests.protocol.golden_logs import golden_segments
 from tests.protocol.record_strategies import PROPERTY, RECORDS, record_lists
 from tests.refusals import refusal_of
 
-LIMIT = 1 << 20
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
@@ -49,24 +48,10 @@ def recorded_fetches() -> list[RecordedFetch]:
 
 
 def read_fetch(version: int, request: bytes, response: bytes) -> RecordedFetch:
-    (client_id_size,) = struct.unpack_from(">h", request, 8)
-    # replica id, max wait, min bytes, max bytes from v3, count of topics
-    at = 10 + client_id_size + 12 + (4 if version >= 3 else 0) + 4
-    (topic_size,) = struct.unpack_from(">h", request, at)
-    topic = request[at + 2 : at + 2 + topic_size].decode()
-    partition, fetch_offset = struct.unpack_from(">iq", request, at + 2 + topic_size + 4)
-    # correlation id, throttle time from v1, count of topics, topic, count of partitions, partition, error, mark
-    at = 4 + (4 if version >= 1 else 0) + 4 + 2 + topic_size + 4 + 4 + 2 + 8
-    (size,) = struct.unpack_from(">i", response, at)
-    return RecordedFetch(version, f"{topic}-{partition}", fetch_offset, response[at + 4 : at + 4 + size])
-
-
-def records_of(data: bytes | bytearray) -> list[Record]:
-    return [
-        record
-        for view in scan_batches(data, 0, len(data))
-        for record in iter_all_records(data, view, max_decompressed_bytes=LIMIT)
-    ]
+    (topic,) = decode_request(request).body.topics
+    (asked,) = topic.partitions
+    (answered,) = decode_response(ApiKey.FETCH, version, response)[1].topics[0].partitions
+    return RecordedFetch(version, f"{topic.topic}-{asked.partition}", asked.fetch_offset, bytes(answered.records))
 
 
 def down(data: bytes | bytearray, to_magic: int, first_offset: int = 0, limit: int = LIMIT) -> bytearray:
@@ -104,13 +89,13 @@ def test_records_keep_offset_key_and_value_on_the_way_down(to_magic: int, codec:
 
     converted = down(batch, to_magic)
 
-    views = list(scan_batches(converted, 0, len(converted)))
+    views = views_of(converted)
     assert {(view.magic, view.codec) for view in views} == {(to_magic, codec)}
     assert len(views) == (len(records) if codec is Codec.NONE else 1)
     expected = [record._replace(headers=()) for record in records]
     if to_magic == 0:
         expected = [record._replace(timestamp_ms=NO_TIMESTAMP) for record in expected]
-    assert records_of(converted) == expected
+    assert records_in(converted) == expected
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -121,19 +106,17 @@ def test_magic_1_goes_down_to_magic_0_too_and_what_is_old_enough_keeps_its_bytes
 
     converted = down(new, 0)
 
-    assert [record.offset for record in records_of(converted)] == [20, 21, 24]
-    assert {view.magic for view in scan_batches(converted, 0, len(converted))} == {0}
+    assert offsets_in(converted) == [20, 21, 24]
+    assert {view.magic for view in views_of(converted)} == {0}
     assert down(old + new, 1, first_offset=24) == old + new
     assert down(old + new + batch, 2, first_offset=24) == old + new + batch
 
 
 def test_control_batches_are_left_out_of_old_formats_only() -> None:
-    marker = build_end_txn_marker(
-        ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=5, base_offset=25
-    )
+    marker = commit_marker(25)
     log = build_batch(RECORDS, base_offset=20) + marker
 
-    assert [record.offset for record in records_of(down(log, 1))] == [20, 21, 24]
+    assert offsets_in(down(log, 1)) == [20, 21, 24]
     assert down(marker, 0) == b""
     assert down(log, 2) == log
 
@@ -142,8 +125,8 @@ def test_records_before_the_asked_one_are_left_out_unless_they_are_compressed() 
     plain = build_batch(RECORDS, base_offset=20)
     compressed = build_batch(RECORDS, base_offset=20, codec=Codec.SNAPPY)
 
-    assert [record.offset for record in records_of(down(plain, 1, first_offset=21))] == [21, 24]
-    assert [record.offset for record in records_of(down(compressed, 1, first_offset=21))] == [20, 21, 24]
+    assert offsets_in(down(plain, 1, first_offset=21)) == [21, 24]
+    assert offsets_in(down(compressed, 1, first_offset=21)) == [20, 21, 24]
     assert down(plain, 1, first_offset=25) == b""
 
 
@@ -153,7 +136,7 @@ def test_append_time_stays_append_time_on_the_way_down() -> None:
     converted = down(batch, 1)
 
     assert read_message_header(converted).timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert {record.timestamp_ms for record in records_of(converted)} == {77}
+    assert {record.timestamp_ms for record in records_in(converted)} == {77}
 
 
 def test_a_batch_that_is_cut_off_is_passed_over() -> None:
@@ -180,17 +163,15 @@ def test_a_batch_that_cannot_be_converted_is_refused(to_magic: int, codec: Codec
 @pytest.mark.parametrize("magic", [0, 1])
 @PROPERTY
 @given(records=record_lists(headers=False, dense=True), leader_epoch=st.integers(0, 9))
-def test_records_of_any_format_are_built_into_one_batch_of_magic_2(
-    magic: int, codec: Codec, records: list[Record], leader_epoch: int
-) -> None:
-    stored = records_of(build_message_set(records, magic=magic, codec=codec))
+def test_any_format_is_built_into_magic_2(magic: int, codec: Codec, records: list[Record], leader_epoch: int) -> None:
+    stored = records_in(build_message_set(records, magic=magic, codec=codec))
 
     batch = build_records(stored, magic=2, base_offset=stored[0].offset, codec=codec, leader_epoch=leader_epoch)
 
     header = read_header(batch)
     assert (header.size_bytes, header.codec, header.partition_leader_epoch) == (len(batch), codec, leader_epoch)
     assert header.max_timestamp == max(record.timestamp_ms for record in stored)
-    assert records_of(batch) == stored
+    assert records_in(batch) == stored
 
 
 def test_building_passes_everything_on_to_the_format() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import tracemalloc
 from collections.abc import Iterable
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import FIRST_ALLOCATION_BYTES, NEED_DATA, FrameDecoder
+from tests.protocol.memory import no_more_memory_than
 
 MAX_FRAME_BYTES = 1000
 GIBIBYTE = 1 << 30
@@ -156,15 +156,9 @@ def test_frames_in_front_of_a_bad_length_still_come_out_and_nothing_after_it() -
 )
 def test_a_length_alone_allocates_little(max_frame_bytes: int, most_bytes: int) -> None:
     decoder = FrameDecoder(max_frame_bytes)
-    tracemalloc.start()
-    try:
-        with contextlib.suppress(KafkaProtocolError):
-            receive(decoder, struct.pack(">i", GIBIBYTE) + b"x")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
 
-    assert peak < most_bytes
+    with no_more_memory_than(most_bytes), contextlib.suppress(KafkaProtocolError):
+        receive(decoder, struct.pack(">i", GIBIBYTE) + b"x")
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 3 * FIRST_ALLOCATION_BYTES + 2])

@@ -11,20 +11,10 @@ from typing import Any
 
 import pytest
 
-from minibroker.protocol.api import (
-    API_TABLE,
-    ApiKey,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
-from minibroker.protocol.schema import Message
-from tests.protocol.message_values import construct_of_version, interpreted_decode, interpreted_encode
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, decode_response, encode_request, encode_response
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-frames.jsonl.gz"
 FRAME_SIZE_BYTES = 4
-CORRELATION_BYTES = 4
 RECORDED = 416
 
 Recording = dict[str, Any]
@@ -80,26 +70,6 @@ def test_recorded_responses_decode_and_encode_to_the_same_bytes(api: str, versio
 
         assert correlation_id == request.correlation_id, recording["scenario"]
         assert encoded == len(frame).to_bytes(FRAME_SIZE_BYTES, "big") + frame, recording["scenario"]
-
-
-@every_recorded_version
-def test_interpreted_codec_reads_the_recordings_as_the_generated_one_does(api: str, version: int) -> None:
-    row = API_TABLE[key_of(api)]
-    for recording in recordings()[api, version]:
-        request = bytes.fromhex(recording["request"])
-        client_id_bytes = int.from_bytes(request[8:10], "big", signed=True)
-        check_interpreted(row.request, version, request[10 + max(0, client_id_bytes) :], recording["scenario"])
-        response = bytes.fromhex(recording["response"])
-        if response:
-            check_interpreted(row.response, version, response[CORRELATION_BYTES:], recording["scenario"])
-
-
-def check_interpreted(message: Message, version: int, data: bytes, scenario: str) -> None:
-    value, end = message.decode(version, data)
-    assert end == len(data), scenario
-    assert interpreted_decode(message, version, data) == value, scenario
-    assert interpreted_encode(message, version, value) == data, scenario
-    assert construct_of_version(message, version).build(construct_of_version(message, version).parse(data)) == data
 
 
 def test_fetch_answers_of_kafka_hold_views_of_the_frame() -> None:

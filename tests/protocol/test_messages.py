@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from minibroker.protocol.messages.fetch import FetchRequest
 from minibroker.protocol.messages.metadata import MetadataRequest
 from minibroker.protocol.primitives import Sized
 from minibroker.protocol.schema import Array, Field, Message
+from tests.protocol.memory import no_more_memory_than
 from tests.protocol.message_values import (
     VERSIONS,
     as_mapping,
@@ -88,9 +88,6 @@ def test_damaged_message_is_refused_by_both_codecs_or_by_none(message: Message, 
             assert interpreted_decode(message, version, bytes(damaged)) == value
 
 
-# -- counts and lengths that lie ------------------------------------------------------------------------------
-
-
 def live_fields(fields: Sequence[Field], version: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Paths of the fields of a version that have a length or a count; `[]` is an element of an array."""
     for field in fields:
@@ -137,42 +134,32 @@ def prefixes(message: Message, version: int, kind: Any) -> list[bytes]:
     return [number.to_bytes(size, "big", signed=True) for number in numbers]
 
 
-@every_version
-def test_length_or_count_beyond_the_frame_is_refused_before_anything_is_allocated(
-    message: Message, version: int
-) -> None:
+def lying_frames(message: Message, version: int) -> Iterator[bytearray]:
+    """Frames in which one length or count lies, for each of those there are."""
     for path in live_fields(message.fields, version):
         before, kind = bytes_before(message, version, path)
         for prefix in prefixes(message, version, kind):
-            frame = bytearray(before + prefix + b"\0" * 8)
-            with pytest.raises(KafkaProtocolError):
-                message.decode(version, frame)
-            assert interpreted_rejects(message, version, bytes(frame)), (path, prefix)
+            yield bytearray(before + prefix + b"\0" * 8)
+
+
+@every_version
+def test_length_or_count_beyond_the_frame_is_refused(message: Message, version: int) -> None:
+    for frame in lying_frames(message, version):
+        with pytest.raises(KafkaProtocolError):
+            message.decode(version, frame)
+        assert interpreted_rejects(message, version, bytes(frame)), frame.hex()
 
 
 @pytest.mark.parametrize(
     ("message", "version"), [case for case in VERSIONS if case[1] == case[0].last_version], ids=name_of
 )
 def test_refusing_a_lying_count_takes_no_memory(message: Message, version: int) -> None:
-    frames = [
-        bytearray(before + prefix + b"\0" * 8)
-        for before, prefix in (
-            (before, prefix)
-            for before, kind in (bytes_before(message, version, path) for path in live_fields(message.fields, version))
-            for prefix in prefixes(message, version, kind)
-        )
-    ]
+    frames = list(lying_frames(message, version))
 
-    tracemalloc.start()
-    try:
+    with no_more_memory_than(REFUSAL_BYTES + 4 * sum(map(len, frames))):
         for frame in frames:
             with pytest.raises(KafkaProtocolError):
                 message.decode(version, frame)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-
-    assert peak < REFUSAL_BYTES + 4 * sum(map(len, frames))
 
 
 @every_version
@@ -185,9 +172,6 @@ def test_text_that_is_not_utf8_is_refused(message: Message, version: int) -> Non
             with pytest.raises(KafkaProtocolError, match=r"(?i)utf-?8"):
                 message.decode(version, frame)
             assert interpreted_rejects(message, version, frame)
-
-
-# -- what Kafka's versions are like on the wire ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

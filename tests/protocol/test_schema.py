@@ -40,7 +40,7 @@ from minibroker.protocol.schema import (
     until,
     versions,
 )
-from tests.protocol.message_values import interpreted_decode, interpreted_encode, interpreted_rejects, sample
+from tests.protocol.message_values import Slice, interpreted_decode, interpreted_encode, interpreted_rejects, sample
 
 LAST = 4
 FIRST_FLEXIBLE = 3
@@ -65,13 +65,6 @@ Everything = versions("Everything", 0, LAST,
 )  # fmt: skip
 
 Flexible = versions("Flexible", 0, 0, "name" / String, "rows" / array("id" / Int32sb), flexible=0)
-
-
-class Slice:
-    """Stands for a part of a file: all that the codec may know of it is its size."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
 
 
 def encoded(message: Message, version: int, value: Any) -> bytes:
@@ -160,8 +153,6 @@ def test_decoding_starts_and_ends_where_it_is_told() -> None:
     assert message.decode(0, b"xx\0\0\0\5yyy", 2) == ((5,), 6)
 
 
-# -- records --------------------------------------------------------------------------------------------------
-
 Payload = versions("Payload", 0, 0, "id" / Int32sb, "records" / Records, "after" / Int32sb)
 
 
@@ -192,9 +183,6 @@ def test_only_records_that_have_bytes_cut_the_output() -> None:
     chunks = message.encode(0, ([(b"",), (None,), (Slice(0),), (part,), (b"",)],))
 
     assert chunks == [bytes.fromhex("00000005 00000000 ffffffff 00000000 00011170"), part, b"\0\0\0\0"]
-
-
-# -- flexible versions ----------------------------------------------------------------------------------------
 
 
 def test_flexible_version_has_compact_lengths_and_ends_each_struct_with_its_tags() -> None:
@@ -246,9 +234,6 @@ def test_tagged_fields_that_lie_are_refused(tags: str) -> None:
     assert_refused(Flexible, 0, bytes.fromhex("02 61 01" + tags))
 
 
-# -- errors ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "path"),
     [
@@ -294,8 +279,6 @@ def test_walk_names_every_field_once() -> None:
 def test_topic_partition_reads_as_kafka_writes_it() -> None:
     assert str(TopicPartition("flights", 3)) == "flights-3"
 
-
-# -- what fields mean -----------------------------------------------------------------------------------------
 
 Name = Semantic(NullableString, Meaning.TOPIC)
 Number = Semantic(Int32sb, Meaning.PARTITION)
@@ -343,8 +326,6 @@ def test_a_field_is_found_by_what_it_means_and_by_its_path() -> None:
     assert not Meant.field("name").is_in(0)
 
 
-# -- tags of every kind, rows with records, rows of one size, nulls from a version on
-
 ID = bytes(range(16))
 
 # Tags of every kind, declared in no order; "late" is of version 2 only.
@@ -377,9 +358,6 @@ Young = versions("Young", 0, 2,
     "name" / NullableString @ null_since(2),
     flexible=2,
 )  # fmt: skip
-
-
-# -- tagged fields --------------------------------------------------------------------------------------------
 
 
 def test_fields_at_their_defaults_are_not_on_the_wire_and_decode_to_them() -> None:
@@ -457,9 +435,6 @@ def test_lengths_take_the_bytes_they_need(size: int) -> None:
     assert [len(each.records) for each in Rows.decode(1, data)[0].rows] == [size, size]
 
 
-# -- rows of one size -----------------------------------------------------------------------------------------
-
-
 def test_rows_of_one_size_are_read_whether_or_not_they_have_tags() -> None:
     rows = [(number, -number) for number in range(5)]
     data = encoded(OneSize, 1, OneSize(rows=rows, after=3))
@@ -469,16 +444,6 @@ def test_rows_of_one_size_are_read_whether_or_not_they_have_tags() -> None:
 
     assert decoded(OneSize, 1, data) == (rows, 3)
     assert decoded(OneSize, 1, with_unknown_tag) == ([(1, 2), (3, 4)], 7)
-
-
-@pytest.mark.parametrize("cut", range(1, 15))
-def test_rows_of_one_size_that_are_cut_short_are_refused(cut: int) -> None:
-    data = encoded(OneSize, 1, OneSize(rows=[(1, 2)], after=3))
-
-    assert_refused(OneSize, 1, data[:-cut])
-
-
-# -- uuids and nulls ------------------------------------------------------------------------------------------
 
 
 def test_a_uuid_is_its_16_bytes() -> None:

@@ -72,9 +72,9 @@ def test_a_waiting_operation_is_completed_by_a_check_of_any_of_its_keys(purgator
     operation.ready = True
     assert purgatory.check_and_complete("c") == 0
     assert purgatory.check_and_complete("b") == 1
+    assert purgatory.statistics().watched == 1  # still under a
     assert purgatory.check_and_complete("a") == 0
-    assert operation.completions == 1
-    assert len(timer) == 0
+    assert (operation.completions, purgatory.statistics().watched, len(timer)) == (1, 0, 0)
 
 
 def test_a_check_completes_all_that_are_ready_and_leaves_the_others(purgatory: Purgatory) -> None:
@@ -87,9 +87,7 @@ def test_a_check_completes_all_that_are_ready_and_leaves_the_others(purgatory: P
     assert purgatory.statistics().watched == 3
 
 
-def test_the_deadline_completes_then_tells_of_the_expiration_and_no_check_tries_again(
-    purgatory: Purgatory, timer: Timer
-) -> None:
+def test_the_deadline_completes_then_expires_and_no_check_tries_again(purgatory: Purgatory, timer: Timer) -> None:
     operation = watch(purgatory, Wait(delay_ms=100))
 
     timer.advance(START_MS + 99)
@@ -102,16 +100,35 @@ def test_the_deadline_completes_then_tells_of_the_expiration_and_no_check_tries_
     assert purgatory.statistics().expired == 1
 
 
-def test_after_completion_the_deadline_and_cancelling_do_nothing(purgatory: Purgatory, timer: Timer) -> None:
-    operation = watch(purgatory, Wait())
+def test_row_32_of_condition_force_deadline_and_cancel_the_first_counts(purgatory: Purgatory, timer: Timer) -> None:
+    by_force, by_condition = watch(purgatory, Wait()), watch(purgatory, Wait(), "b", "c")
+    by_condition.ready = True
 
-    assert operation.force_complete()
-    assert not operation.force_complete()
-    assert not purgatory.cancel(operation)
+    assert by_force.force_complete()
+    assert [purgatory.check_and_complete(key) for key in "bcb"] == [1, 0, 0]
     timer.advance(START_MS + 1_000)
 
-    assert (operation.completions, operation.expirations) == (1, 0)
-    assert (purgatory.statistics().completed, purgatory.statistics().cancelled) == (1, 0)
+    for operation in (by_force, by_condition):
+        assert not operation.force_complete()
+        assert not purgatory.cancel(operation)
+        assert (operation.completions, operation.expirations) == (1, 0)
+    assert (purgatory.statistics().completed, purgatory.statistics().cancelled) == (2, 0)
+
+
+def test_row_32_a_check_that_comes_while_the_condition_is_tried_completes_no_second_time(purgatory: Purgatory) -> None:
+    class Reentrant(Wait):
+        def try_complete(self) -> bool:
+            self.tries += 1
+            if self.tries == 2:  # the first was when it was watched
+                purgatory.check_and_complete("a")  # completes it before this try does
+            return self.ready and self.force_complete()
+
+    operation = watch(purgatory, Reentrant())
+    operation.ready = True
+
+    purgatory.check_and_complete("a")
+
+    assert operation.completions == 1
 
 
 def test_a_cancelled_operation_is_never_answered(purgatory: Purgatory, timer: Timer) -> None:
@@ -140,9 +157,7 @@ def test_an_operation_needs_a_key_and_cannot_wait_twice(purgatory: Purgatory) ->
     assert purgatory.statistics().watched == 1
 
 
-def test_an_operation_completed_by_what_its_own_check_set_off_is_not_watched(
-    purgatory: Purgatory, timer: Timer
-) -> None:
+def test_an_operation_completed_by_what_its_check_set_off_is_not_watched(purgatory: Purgatory, timer: Timer) -> None:
     class Odd(Wait):
         def try_complete(self) -> bool:
             self.force_complete()
@@ -153,20 +168,7 @@ def test_an_operation_completed_by_what_its_own_check_set_off_is_not_watched(
     assert len(timer) == 0
 
 
-def test_completed_operations_leave_the_checked_list_at_once(purgatory: Purgatory) -> None:
-    operation = watch(purgatory, Wait(), "a", "b")
-    operation.ready = True
-
-    purgatory.check_and_complete("a")
-
-    assert purgatory.statistics().watched == 1  # still under b
-    assert purgatory.check_and_complete("b") == 0
-    assert purgatory.statistics().watched == 0
-
-
-def test_completed_operations_leave_other_lists_when_more_than_the_interval_have_gathered(
-    timer: Timer,
-) -> None:
+def test_row_33_what_is_done_leaves_other_lists_when_more_than_the_interval_have_gathered(timer: Timer) -> None:
     purgatory = Purgatory("test", timer, purge_interval=10)
     bystander = watch(purgatory, Wait(), "b", "quiet")
     for _ in range(10):

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from minibroker.purgatory.timing_wheel import MOVES_PER_TASK, Timer, TimerTask
 
 START_MS = 1_000
+# On both sides of where one of Kafka's wheels (20 slots each) or of ours (256) goes over into the next.
+EDGES_MS = {edge**level + step for edge in (20, 256) for level in (1, 2, 3, 4) for step in (-1, 0, 1)}
+DELAYS_OF_EVERY_LEVEL_MS = sorted(EDGES_MS | {3 * 256**level for level in range(8)} | {1, 2, 2**31})
 
 
 class Alarm(TimerTask):
@@ -74,13 +77,16 @@ def test_adding_a_pending_task_again_moves_it(timer: Timer, fired: list[int]) ->
     assert timer.advance(START_MS + 500) == 1
 
 
-@pytest.mark.parametrize("level", range(8))
-def test_deadlines_of_every_level_fire_on_time(timer: Timer, fired: list[int], level: int) -> None:
-    deadline_ms = START_MS + 3 * 256**level
-    timer.add(Alarm(1, fired), deadline_ms)
+@pytest.mark.parametrize("start_ms", [0, 1, 19, 255, START_MS + 3])
+def test_row_34_deadlines_of_every_level_are_met_to_the_millisecond(fired: list[int], start_ms: int) -> None:
+    timer = Timer(start_ms)
+    for delay_ms in reversed(DELAYS_OF_EVERY_LEVEL_MS):
+        timer.add(Alarm(delay_ms, fired), start_ms + delay_ms)
 
-    assert timer.advance(deadline_ms - 1) == 0
-    assert timer.advance(deadline_ms) == 1
+    for delay_ms in DELAYS_OF_EVERY_LEVEL_MS:
+        assert timer.advance(start_ms + delay_ms - 1) == 0
+        assert timer.advance(start_ms + delay_ms) == 1
+    assert fired == DELAYS_OF_EVERY_LEVEL_MS
 
 
 def test_equal_deadlines_fire_in_order_of_adding_across_levels(timer: Timer, fired: list[int]) -> None:

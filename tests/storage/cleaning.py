@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.conversion import build_records
@@ -46,6 +47,12 @@ def put(
     info = send(log, batch)
     commit(log)
     return info
+
+
+def put_segment(log: Log, *pairs: tuple[str | None, str | None], **options: Any) -> None:
+    """Append one batch as `put` does, of two keys if none are given, and close its segment."""
+    put(log, *(pairs or (("a", "1"), ("b", "1"))), **options)
+    roll(log)
 
 
 def _bytes(text: str | None) -> bytes | None:

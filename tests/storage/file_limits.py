@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 
@@ -21,13 +23,18 @@ def no_file_beyond(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def failing(number: int) -> Callable[..., NoReturn]:
+    """Return what stands in for a function of the system that fails with this errno."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 @contextmanager
 def no_space_in(target: str) -> Iterator[None]:
     """Have the function raise ENOSPC; expect that the block raises it."""
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "no space")
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="no space"):
-        patch.setattr(target, full)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(target, failing(errno.ENOSPC))
         yield

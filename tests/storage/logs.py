@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from minibroker.protocol.batches import BatchView, iter_all_records, scan_batches
-from minibroker.protocol.checksums import crc32c
+from minibroker.protocol.batches import BatchView
 from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import (
-    BATCH_HEADER_FORMAT,
-    CRC_COVERS_FROM,
-    RECORD_BATCH_OVERHEAD,
-    build_batch,
-    read_header,
-)
+from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.pending_deletions import PendingDeletions
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log, LogAppendInfo
 from minibroker.storage.log.log_loader import load_log
+from tests.protocol.batch_bytes import records_in, views_of
 
 NOW_MS = 1_000_000
 EPOCH = 3
@@ -113,18 +106,12 @@ def read_bytes(log: Log, offset: int, *, max_offset: int | None = None, max_leng
 
 def batches_of(log: Log) -> list[BatchView]:
     """Return all batches from the log's start on, read as a consumer does."""
-    return [batch for data in _reads(log) for batch in scan_batches(data, 0, len(data))]
+    return [batch for data in _reads(log) for batch in views_of(data)]
 
 
 def records_of(log: Log) -> list[Record]:
     """Return all records from the log's start on, markers left out."""
-    return [
-        record
-        for data in _reads(log)
-        for batch in scan_batches(data, 0, len(data))
-        if not batch.is_control
-        for record in iter_all_records(data, batch, max_decompressed_bytes=UNBOUNDED)
-    ]
+    return [record for data in _reads(log) for record in records_in(data, control=False)]
 
 
 def _reads(log: Log) -> Iterable[bytes]:
@@ -134,7 +121,7 @@ def _reads(log: Log) -> Iterable[bytes]:
         if not data:
             return
         yield data
-        offset = max(batch.last_offset for batch in scan_batches(data, 0, len(data))) + 1
+        offset = max(batch.last_offset for batch in views_of(data)) + 1
 
 
 def values_of(log: Log) -> list[str]:
@@ -170,11 +157,3 @@ def roll_three(directory: Path, config: LogConfig = SMALL) -> Log:
         if first < 6:
             log.roll(NOW_MS)
     return log
-
-
-def with_fields(batch: bytearray, **fields: int) -> bytearray:
-    """Return the batch with header fields changed and its CRC made right again."""
-    header = read_header(batch)._replace(**fields)
-    changed = bytearray(struct.pack(BATCH_HEADER_FORMAT, *header)) + batch[RECORD_BATCH_OVERHEAD:]
-    struct.pack_into(">I", changed, CRC_COVERS_FROM - 4, crc32c(changed[CRC_COVERS_FROM:], 0))
-    return changed

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.compression import Codec
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
@@ -18,10 +16,10 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files import converted_slice
 from minibroker.storage.files.converted_slice import PIECE_BYTES, READ_BYTES, ConvertedSlice, filler
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from tests.protocol.batch_bytes import commit_marker, offsets_in, views_of
 from tests.refusals import refusal_of
 
 TIME_MS = 1_500_000_000_000
-LIMIT = 1 << 26
 
 SliceOf = Callable[..., FileSlice]
 
@@ -44,25 +42,6 @@ def plain(base_offset: int, count: int = 3, size: int = 20, codec: Codec = Codec
     return build_batch(rows, base_offset=base_offset, codec=codec)
 
 
-def marker(offset: int) -> bytearray:
-    return build_end_txn_marker(
-        ControlType.COMMIT,
-        producer_id=1,
-        producer_epoch=0,
-        coordinator_epoch=0,
-        timestamp_ms=TIME_MS,
-        base_offset=offset,
-    )
-
-
-def whole_offsets(data: bytes) -> list[int]:
-    return [
-        record.offset
-        for view in scan_batches(data, 0, len(data))
-        for record in iter_all_records(data, view, max_decompressed_bytes=LIMIT)
-    ]
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_it_is_as_long_as_what_was_read(slice_of: SliceOf, magic: int, codec: Codec) -> None:
@@ -72,25 +51,25 @@ def test_it_is_as_long_as_what_was_read(slice_of: SliceOf, magic: int, codec: Co
 
     data = converted.read()
     assert len(data) == converted.size_bytes == records.size_bytes
-    assert {view.magic for view in scan_batches(data, 0, len(data))} == {magic}
+    assert {view.magic for view in views_of(data)} == {magic}
 
 
-def test_the_first_batch_is_whole_however_much_longer_it_becomes(slice_of: SliceOf) -> None:
+def test_row_69_the_first_batch_is_whole_however_much_longer_it_becomes(slice_of: SliceOf) -> None:
     records = slice_of(plain(0, count=50, size=1), plain(50))
 
     data = ConvertedSlice(records, 1, 0).read()
 
     assert len(data) > records.size_bytes
-    assert whole_offsets(data) == list(range(50))
+    assert offsets_in(data) == list(range(50))
 
 
-def test_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be_whole(slice_of: SliceOf) -> None:
+def test_row_69_what_conversion_saves_is_filled_with_the_head_of_a_cut_off_batch(slice_of: SliceOf) -> None:
     headers = ((("header", b"long" * 100),),)
     batch = build_batch([Record(0, TIME_MS, None, b"v", *headers)])
 
     data = ConvertedSlice(slice_of(batch), 0, 0).read()
 
-    (view,) = scan_batches(data, 0, len(data))
+    (view,) = views_of(data)
     filling = data[view.end_position :]
     assert len(data) == len(batch)
     assert filling[:8] == b"\xff" * 8
@@ -99,34 +78,34 @@ def test_what_conversion_saves_is_filled_with_the_head_of_a_batch_that_cannot_be
 
 
 def test_records_before_the_offset_asked_for_are_left_out_of_plain_batches_only(slice_of: SliceOf) -> None:
-    assert whole_offsets(ConvertedSlice(slice_of(plain(0), plain(3)), 1, 2).read()) == [2, 3, 4, 5]
-    assert whole_offsets(ConvertedSlice(slice_of(plain(0, codec=Codec.GZIP)), 1, 2).read())[:3] == [0, 1, 2]
+    assert offsets_in(ConvertedSlice(slice_of(plain(0), plain(3)), 1, 2).read()) == [2, 3, 4, 5]
+    assert offsets_in(ConvertedSlice(slice_of(plain(0, codec=Codec.GZIP)), 1, 2).read())[:3] == [0, 1, 2]
 
 
 def test_nothing_but_control_batches_is_twelve_bytes_of_filler_as_kafkas(slice_of: SliceOf) -> None:
-    converted = ConvertedSlice(slice_of(marker(3), marker(4)), 1, 3)
+    converted = ConvertedSlice(slice_of(commit_marker(3), commit_marker(4)), 1, 3)
 
     assert converted.size_bytes == 12
     assert converted.read() == b"\xff" * 8 + b"\0\0\0\x3d"
 
 
 def test_the_first_batch_comes_twice_behind_a_control_batch_as_kafkas(slice_of: SliceOf) -> None:
-    records = slice_of(marker(3), plain(4), marker(7), plain(8, codec=Codec.GZIP), marker(11))
+    records = slice_of(commit_marker(3), plain(4), commit_marker(7), plain(8, codec=Codec.GZIP), commit_marker(11))
 
-    assert whole_offsets(ConvertedSlice(records, 0, 3).read())[:6] == [4, 5, 6, 4, 5, 6]
+    assert offsets_in(ConvertedSlice(records, 0, 3).read())[:6] == [4, 5, 6, 4, 5, 6]
 
 
 def test_a_batch_cut_off_by_the_end_is_left_out(slice_of: SliceOf) -> None:
     records = slice_of(plain(0, size=200), plain(3, size=200), cut=1)
 
-    assert whole_offsets(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2]
+    assert offsets_in(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2]
 
 
 def test_batches_longer_than_one_read_are_converted_like_the_others(slice_of: SliceOf) -> None:
     value_bytes = READ_BYTES + 1000
     records = slice_of(plain(0, 1), plain(1, 1, value_bytes), plain(2, 1), plain(3, 1, value_bytes), plain(4, 1), cut=5)
 
-    assert whole_offsets(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2, 3]
+    assert offsets_in(ConvertedSlice(records, 1, 0).read()) == [0, 1, 2, 3]
 
 
 def test_old_batches_between_new_ones_stay_as_they_are(slice_of: SliceOf) -> None:
@@ -135,7 +114,7 @@ def test_old_batches_between_new_ones_stay_as_they_are(slice_of: SliceOf) -> Non
     data = ConvertedSlice(slice_of(plain(0, size=90), old, plain(4, size=90)), 1, 0).read()
 
     assert bytes(old) in data
-    assert whole_offsets(data)[:5] == [0, 1, 2, 3, 4]  # the rest has grown beyond what was read
+    assert offsets_in(data)[:5] == [0, 1, 2, 3, 4]  # the rest has grown beyond what was read
 
 
 def test_no_more_is_converted_than_has_been_asked_for(slice_of: SliceOf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +141,7 @@ def test_a_compressed_batch_is_a_piece_of_its_own_whatever_it_holds(slice_of: Sl
 
     pieces = list(ConvertedSlice(records, 1, 0).pieces())
 
-    assert [whole_offsets(bytes(piece)) for piece in pieces[:3]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert [offsets_in(bytes(piece)) for piece in pieces[:3]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
 def test_a_batch_that_cannot_be_read_is_an_error_at_once_or_ends_the_answer_before_it(slice_of: SliceOf) -> None:
@@ -174,7 +153,7 @@ def test_a_batch_that_cannot_be_read_is_an_error_at_once_or_ends_the_answer_befo
     records = slice_of(plain(0, size=200), damaged, plain(6))
     data = ConvertedSlice(records, 1, 0).read()
     assert len(data) == records.size_bytes
-    assert whole_offsets(data) == [0, 1, 2]
+    assert offsets_in(data) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 11, 12, 13, 61, 1000, READ_BYTES, READ_BYTES + 1])
@@ -182,4 +161,4 @@ def test_fillers_are_no_longer_than_what_is_missing(missing_bytes: int) -> None:
     filling = filler(missing_bytes)
 
     assert len(filling) == min(missing_bytes, READ_BYTES)
-    assert list(scan_batches(filling, 0, len(filling))) == []
+    assert views_of(filling) == []

@@ -115,19 +115,19 @@ def test_a_checkpoint_that_is_not_there_or_empty_has_no_offsets(tmp_path: Path, 
     assert OffsetCheckpointFile(path).read() == {}
 
 
-BROKEN = [
-    b"1\n0\n",
-    b"0\n2\na 0 1\n",
-    b"0\n1\na 0\n",
-    b"0\n1\na 0 1 2\n",
-    b"0\n1\na zero 1\n",
-    b"0\n1\na 0 \xff\n",
-    b"0\nx\n",
-    b"0\n1\na 0 12",  # of 123
-]
-
-
-@pytest.mark.parametrize("content", BROKEN)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"1\n0\n",
+        b"0\n2\na 0 1\n",
+        b"0\n1\na 0\n",
+        b"0\n1\na 0 1 2\n",
+        b"0\n1\na zero 1\n",
+        b"0\n1\na 0 \xff\n",
+        b"0\nx\n",
+        b"0\n1\na 0 12",  # of 123
+    ],
+)
 def test_a_checkpoint_that_cannot_be_is_reported(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(content)
@@ -189,9 +189,7 @@ def test_an_append_cut_short_by_a_full_disk_leaves_nothing_behind(file: RecordsF
     assert (tmp_path / "0.log").read_bytes() == b"a" * 100 + b"c"
 
 
-def test_an_append_that_takes_several_writes_is_whole(
-    file: RecordsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_of_many_writes_is_whole(file: RecordsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data)[:3], at))
 

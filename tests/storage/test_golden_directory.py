@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile, read_meta_properties
 from minibroker.storage.files.file_names import parse_partition_directory
-from tests.storage.logs import append, records_of
+from tests.protocol.batch_bytes import records_in
+from tests.storage.logs import UNBOUNDED, append, records_of
 from tests.storage.recorded_logs import STOPPED_AT_MS, unpack_recorded_logs
 
 MARKER = ".kafka_cleanshutdown"
 EMPTIED = TopicPartition("lo-g1", 0)  # DeleteRecords went up to its end
-LIMIT = 1 << 24
 
 
 @pytest.fixture(params=["clean stop", "crash"])
@@ -41,15 +40,9 @@ def partitions_of(directory: Path) -> dict[TopicPartition, Path]:
     return {key: path for key, path in found.items() if key is not None}
 
 
-def records_in(path: Path) -> list[Record]:
+def records_on_disk(path: Path) -> list[Record]:
     """Return the records of a partition's `.log` files, read without a log."""
-    found: list[Record] = []
-    for file in sorted(path.glob("*.log")):
-        data = file.read_bytes()
-        for batch in scan_batches(data, 0, len(data)):
-            if not batch.is_control:
-                found += iter_all_records(data, batch, max_decompressed_bytes=LIMIT)
-    return found
+    return [record for file in sorted(path.glob("*.log")) for record in records_in(file.read_bytes(), control=False)]
 
 
 def files_of(directory: Path) -> dict[str, bytes]:
@@ -57,7 +50,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 
 def test_every_record_is_served(directory: Path) -> None:
-    expected = {key: records_in(path) for key, path in partitions_of(directory).items()}
+    expected = {key: records_on_disk(path) for key, path in partitions_of(directory).items()}
     assert sum(map(len, expected.values())) > 400
     expected[EMPTIED] = []
 
@@ -88,7 +81,7 @@ def test_offsets_and_transactions_are_those_kafka_wrote_down(directory: Path) ->
     open_transaction, with_abort = logs[TopicPartition("tx-g2", 0)], logs[TopicPartition("fi-g1", 0)]
     assert (open_transaction.last_stable_offset, open_transaction.log_end_offset) == (3, 5)
     assert with_abort.last_stable_offset == with_abort.log_end_offset
-    aborted = with_abort.read(0, LIMIT, include_aborted_txns=True).aborted_transactions or []
+    aborted = with_abort.read(0, UNBOUNDED, include_aborted_txns=True).aborted_transactions or []
     assert [(txn.first_offset, txn.last_offset) for txn in aborted] == [(2, 7)]
 
 

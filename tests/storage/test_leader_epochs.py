@@ -76,9 +76,7 @@ def test_nothing_is_known_of_a_new_log(tmp_path: Path) -> None:
         (10, 9, UNDEFINED),
     ],
 )
-def test_an_epoch_ends_where_the_next_begins(
-    tmp_path: Path, epoch: int, led_in: int, expected: tuple[int, int]
-) -> None:
+def test_an_epoch_ends_as_the_next_begins(tmp_path: Path, epoch: int, led_in: int, expected: tuple[int, int]) -> None:
     cache = cache_of(tmp_path, (2, 10), (4, 20), (5, 30))
 
     assert cache.end_offset_for(epoch, log_end_offset=100, led_in=led_in) == expected

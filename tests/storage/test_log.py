@@ -116,9 +116,7 @@ class TestFollowing:
         assert (offsets_of(follower), follower.log_end_offset) == ([0, 1, 2, 100], 101)
 
     @pytest.mark.parametrize("offsets", [(5, 5), (0,), (1,)])
-    def test_a_follower_refuses_offsets_that_do_not_rise_from_its_end_on(
-        self, log: Log, offsets: tuple[int, ...]
-    ) -> None:
+    def test_a_follower_refuses_offsets_that_do_not_rise_from_its_end(self, log: Log, offsets: tuple[int, ...]) -> None:
         append(log, "a", "b")
         batches = [build_batch([Record(at, NOW_MS, None, b"v")], base_offset=at) for at in offsets]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import batch_is_valid, iter_all_records, scan_batches
+from minibroker.protocol.batches import batch_is_valid, iter_all_records
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import Record
@@ -18,6 +18,7 @@ from minibroker.storage.compaction.log_cleaner import MOST_SEGMENTS_IN_A_GROUP, 
 from minibroker.storage.compaction.log_cleaner_manager import log_to_clean
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
+from tests.protocol.batch_bytes import views_of
 from tests.refusals import refusal_of
 from tests.storage.cleaning import (
     COMPACTED,
@@ -27,6 +28,7 @@ from tests.storage.cleaning import (
     commit,
     config_of,
     put,
+    put_segment,
     roll,
     roll_and_clean,
     survivors,
@@ -45,6 +47,7 @@ from tests.storage.logs import (
     segment_bases,
     send,
 )
+from tests.storage.open_files import forced_files
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -63,7 +66,7 @@ def assert_sound(log: Log) -> None:
     last_offset = -1
     for segment in log.segments:
         data = segment.path.read_bytes()
-        for view in scan_batches(data, 0, len(data)):
+        for view in views_of(data):
             assert batch_is_valid(data, view)
             for record in iter_all_records(data, view, max_decompressed_bytes=UNBOUNDED):
                 assert last_offset < record.offset <= view.last_offset
@@ -177,34 +180,17 @@ class TestTombstones:
 
         assert survivors(log) == [(2, "b", "1"), (3, "c", "1")]
 
-    def test_the_age_of_a_segment_outlives_its_compaction(self, log: Log) -> None:
-        put(log, ("a", "1"))
-        roll(log)
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_segments_that_become_one_are_as_old_as_the_youngest(self, log: Log, count: int) -> None:
+        for number in range(count):
+            put_segment(log, ("a", str(number)))
         age_segments(log, DAY_MS)
-        age = log.segments.first.last_modified_ms
-
-        clean(log)
-
-        assert log.segments.first.last_modified_ms == age
-
-    def test_segments_that_become_one_are_as_old_as_the_youngest(self, log: Log) -> None:
-        for number in range(2):
-            put(log, ("a", str(number)))
-            roll(log)
-        age_segments(log, DAY_MS)
-        log.segments.first.last_modified_ms -= DAY_MS
-        youngest = log.segments.segments[1].last_modified_ms
+        youngest = log.segments.segments[count - 1].last_modified_ms
+        log.segments.first.last_modified_ms -= DAY_MS * (count - 1)
 
         clean(log)
 
         assert log.segments.first.last_modified_ms == youngest
-
-    def test_a_tombstone_in_what_is_not_compacted_yet_stays(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(delete_retention_ms=0))
-        put(log, ("a", None))
-        roll_and_clean(log)
-
-        assert survivors(log) == [(0, "a", None)]
 
 
 class TestFormats:
@@ -214,8 +200,7 @@ class TestFormats:
         log = open_log(tmp_path / "log", config_of(message_format_version=version, segment_bytes=1 << 16))
         put(log, *((f"k{number}", "x" * 50) for number in range(40)), codec=codec)
         put(log, *((f"k{number}", "y" * 50) for number in range(0, 40, 2)), codec=codec)
-        put(log, *((f"k{number}", "z" * 50) for number in range(40)), codec=codec, timestamp_ms=NOW_MS + 1)
-        roll(log)
+        put_segment(log, *((f"k{number}", "z" * 50) for number in range(40)), codec=codec, timestamp_ms=NOW_MS + 1)
         put(log, ("other", "1"), codec=codec)
 
         clean(log)
@@ -233,8 +218,7 @@ class TestFormats:
         log = open_log(tmp_path / "log", config_of(message_format_version=version, segment_bytes=1 << 16))
         put(log, ("first", "1"))
         put(log, *((f"k{number}", f"v{number}") for number in range(10)), codec=codec)
-        put(log, *((f"k{number}", None) for number in range(10) if number not in kept), codec=codec)
-        roll(log)
+        put_segment(log, *((f"k{number}", None) for number in range(10) if number not in kept), codec=codec)
 
         clean(log)
 
@@ -254,15 +238,20 @@ class TestFormats:
 
 
 class TestSegments:
-    def test_small_neighbours_become_one(self, log: Log) -> None:
-        for number in range(10):
-            put(log, (f"k{number}", "v"))
-            roll(log)
+    @pytest.mark.parametrize(
+        ("count", "bases"),
+        [(10, [0, 10]), (MOST_SEGMENTS_IN_A_GROUP + 1, [0, MOST_SEGMENTS_IN_A_GROUP, MOST_SEGMENTS_IN_A_GROUP + 1])],
+        ids=["all", "so many that others do not wait"],
+    )
+    def test_small_neighbours_become_one(self, tmp_path: Path, count: int, bases: list[int]) -> None:
+        log = open_log(tmp_path / "log", config_of(segment_bytes=1 << 20))
+        for number in range(count):
+            put_segment(log, (f"k{number}", "v"))
 
         clean(log)
 
-        assert segment_bases(log) == [0, 10]
-        assert offsets_of(log) == list(range(10))
+        assert segment_bases(log) == bases
+        assert offsets_of(log) == list(range(count))
 
     def test_no_segment_grows_beyond_segment_bytes(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(segment_bytes=400))
@@ -275,19 +264,8 @@ class TestSegments:
         assert all(segment.size_bytes <= 400 for segment in log.segments)
         assert offsets_of(log) == list(range(12))
 
-    def test_so_many_are_replaced_in_one_go_that_others_do_not_wait(self, tmp_path: Path) -> None:
-        log = open_log(tmp_path / "log", config_of(segment_bytes=1 << 20))
-        for number in range(MOST_SEGMENTS_IN_A_GROUP + 1):
-            put(log, ("k", str(number)))
-            roll(log)
-
-        clean(log)
-
-        assert segment_bases(log) == [0, MOST_SEGMENTS_IN_A_GROUP, MOST_SEGMENTS_IN_A_GROUP + 1]
-
     def test_old_files_stay_for_the_delay_and_readers_of_them_to_their_end(self, log: Log) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"))
         records = log.read(0, UNBOUNDED).records
         assert isinstance(records, FileSlice)
         before = records.read()
@@ -325,7 +303,7 @@ class TestSegments:
         assert (log.log_start_offset, log.log_end_offset, read_bytes(log, 300)) == (0, 300, b"")
         for offset in range(300):
             data = read_bytes(log, offset, max_length=1)
-            assert next(iter(scan_batches(data, 0, len(data)))).base_offset == max(offset, 150)
+            assert views_of(data)[0].base_offset == max(offset, 150)
             assert log.convert_to_offset_metadata(offset).message_offset == offset
 
     def test_more_index_entries_than_a_segment_may_have_end_nothing(self, tmp_path: Path) -> None:
@@ -370,8 +348,7 @@ class TestMemory:
 
     def test_a_batch_of_more_keys_than_memory_is_taken_whole(self, log: Log) -> None:
         put(log, *((f"k{number % 50}", str(number)) for number in range(100)))
-        put(log, ("k1", "last"))
-        roll(log)
+        put_segment(log, ("k1", "last"))
 
         clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
 
@@ -393,8 +370,7 @@ class TestMemory:
 class TestWhatGoesWrong:
     @pytest.mark.parametrize("is_torn", [False, True], ids=["a wrong crc", "ends within a batch"])
     def test_damage_is_found_before_anything_is_built_of_it(self, log: Log, is_torn: bool) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"))
         path = log.segments.first.path
         data = path.read_bytes()
         if is_torn:
@@ -410,8 +386,7 @@ class TestWhatGoesWrong:
     @pytest.mark.parametrize("at", range(4))
     def test_a_log_that_is_truncated_meanwhile_keeps_what_truncation_left(self, log: Log, at: int) -> None:
         put(log, ("a", "1"))
-        put(log, ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "2"))
         put(log, ("a", "3"))
         cleaning = cleaning_of(log)
 
@@ -435,8 +410,7 @@ class TestWhatGoesWrong:
     @pytest.mark.parametrize("at", range(3))
     def test_a_log_that_is_deleted_meanwhile_is_given_up(self, log: Log, at: int) -> None:
         put(log, ("a", "1"))
-        put(log, ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "2"))
         cleaning = cleaning_of(log)
         target = log.directory.with_name("orders-0.0-delete")
 
@@ -452,8 +426,7 @@ class TestWhatGoesWrong:
 
     def test_what_is_written_next_to_a_deleted_log_harms_no_new_one(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", COMPACTED)
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"))
         cleaning = cleaning_of(log)
         steps = cleaning.steps()
         next(steps)()
@@ -470,8 +443,7 @@ class TestWhatGoesWrong:
         assert not unfinished_in(tmp_path / "log")
 
     def test_a_full_disk_leaves_the_log_as_it_was(self, log: Log) -> None:
-        put(log, ("a", "1"), ("a", "2"), ("b", "3"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"), ("b", "3"))
         before = survivors(log)
 
         with no_space_in("os.pwrite"):
@@ -483,10 +455,8 @@ class TestWhatGoesWrong:
         assert survivors(log) == [(1, "a", "2"), (2, "b", "3")]
 
     def test_a_flush_may_come_while_a_copy_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
-        put(log, ("b", "1"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"))
+        put_segment(log, ("b", "1"))
         replace_file = os.replace
 
         def replace_and_flush(source: Path, target: Path) -> None:
@@ -502,33 +472,27 @@ class TestWhatGoesWrong:
         assert survivors(log) == [(1, "a", "2"), (2, "b", "1")]
 
     def test_a_copy_is_on_the_disk_before_it_takes_its_names(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
-        replace_file, forced = os.replace, list[str]()
+        put_segment(log, ("a", "1"), ("a", "2"))
+        replace_file, forced = os.replace, forced_files(monkeypatch)
         forced_before: dict[str, list[str]] = {}
 
         def note_and_replace(source: Path, target: Path) -> None:
             forced_before.setdefault(Path(source).name, list(forced))
             replace_file(source, target)
 
-        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
         monkeypatch.setattr(os, "replace", note_and_replace)
         clean(log)
 
         copy = "00000000000000000000.log.cleaned"
         assert copy in forced_before[copy]
 
-    def test_a_segment_that_was_compacted_is_forced_again_once_it_is_cut(
-        self, log: Log, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_compacted_segment_is_forced_again_once_cut(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         put(log, ("a", "1"), ("a", "2"))
         put(log, ("b", "1"))
         roll_and_clean(log)
         log.truncate_to(2, now_ms=NOW_MS)
-        put(log, ("c", "1"))
-        roll(log)
-        forced: list[str] = []
-        monkeypatch.setattr(os, "fdatasync", lambda fd: forced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        put_segment(log, ("c", "1"))
+        forced = forced_files(monkeypatch)
 
         log.flush()
 
@@ -538,8 +502,7 @@ class TestWhatGoesWrong:
         log = open_log(tmp_path / "log", config_of(cleanup_policy=("compact", "delete"), retention_ms=1000))
         put(log, ("old", "1"), ("old", "2"))
         roll_and_clean(log)
-        put(log, ("a", "1"), ("a", "2"), timestamp_ms=NOW_MS + 5000)
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"), timestamp_ms=NOW_MS + 5000)
 
         log.is_being_cleaned = True
         assert log.delete_old_segments(NOW_MS + 5000) == 0

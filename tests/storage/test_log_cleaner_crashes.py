@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,13 +19,14 @@ from tests.storage.cleaning import (
     config_of,
     latest_values,
     put,
+    put_segment,
     roll,
     snapshot_of,
     survivors,
 )
+from tests.storage.crashes import crashes
 from tests.storage.logs import NOW_MS, end_transaction, names_in, open_log, records_of, segment_bases
 
-CHANGES = ("replace", "rename", "unlink", "truncate", "ftruncate", "pwrite", "fdatasync", "fsync", "utime")
 ONE_GROUP = config_of(segment_bytes=1 << 16, index_interval_bytes=0)
 
 
@@ -35,65 +34,28 @@ def overwritten(log: Log) -> None:
     """Three segments, of which something stays of each."""
     for first in (0, 3, 6):
         put(log, ("a", str(first)), (f"k{first}", "1"))
-        put(log, (None if log.config.cleanup_policy == ("delete",) else "b", str(first)))
-        roll(log)
+        put_segment(log, (None if log.config.cleanup_policy == ("delete",) else "b", str(first)))
 
 
 def with_an_aborted_end(log: Log) -> None:
     """Nothing stays of the last two segments but the place of a batch."""
-    put(log, ("a", "1"), ("a", "2"))
-    roll(log)
-    put(log, ("a", "aborted"), producer_id=7, sequence=0, is_transactional=True)
-    roll(log)
-    put(log, ("c", "aborted"), producer_id=7, sequence=1, is_transactional=True)
-    roll(log)
-    end_transaction(log, 7, is_commit=False)
-    commit(log)
-    log.producer_state.remove_expired(1 << 60)
+    put_segment(log, ("a", "1"), ("a", "2"))
+    put_segment(log, ("a", "aborted"), producer_id=7, sequence=0, is_transactional=True)
+    put_segment(log, ("c", "aborted"), producer_id=7, sequence=1, is_transactional=True)
+    abort(log)
 
 
 def all_gone(log: Log) -> None:
     """One segment of which nothing stays at all."""
-    put(log, ("a", "aborted"), producer_id=7, sequence=0, is_transactional=True)
-    roll(log)
+    put_segment(log, ("a", "aborted"), producer_id=7, sequence=0, is_transactional=True)
+    abort(log)
+
+
+def abort(log: Log) -> None:
+    """End the transaction of a producer that is then forgotten."""
     end_transaction(log, 7, is_commit=False)
     commit(log)
     log.producer_state.remove_expired(1 << 60)
-
-
-class CrashError(BaseException):
-    """Not to be caught by anything that handles errors: a killed process handles nothing."""
-
-
-@contextmanager
-def crash_before(number: int) -> Iterator[None]:
-    """Raise CrashError in place of the change `number`, counted from 0, and of all that come after it."""
-    changes = 0
-
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def change(*arguments: object, **options: object) -> object:
-            nonlocal changes
-            changes += 1
-            if changes > number:
-                raise CrashError
-            return real(*arguments, **options)
-
-        return change
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in CHANGES:
-            patch.setattr(os, name, counted(getattr(os, name)))
-        yield
-
-
-def crashes(action: Callable[[], object], number: int) -> bool:
-    """Do it, and return whether that took more than `number` changes."""
-    try:
-        with crash_before(number):
-            action()
-    except CrashError:
-        return True
-    return False
 
 
 Fill = Callable[[Log], None]
@@ -192,13 +154,10 @@ def test_a_value_whose_tombstone_went_with_it_does_not_return(tmp_path: Path, ve
     config = config_of(segment_bytes=1 << 16, delete_retention_ms=0, message_format_version=version)
 
     def fill(log: Log) -> None:
-        put(log, ("a", "1"))
-        roll(log)
+        put_segment(log, ("a", "1"))
         clean(log)
-        put(log, ("gone", "1"))
-        roll(log)
-        put(log, ("gone", None))
-        roll(log)
+        put_segment(log, ("gone", "1"))
+        put_segment(log, ("gone", None))
         log.segments.first.last_modified_ms += 1000  # what was compacted is younger than the tombstone
 
     for again in after_each_kill(tmp_path, lambda here: partial(clean, filled(here, fill, config)), config):

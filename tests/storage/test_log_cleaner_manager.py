@@ -13,7 +13,7 @@ from minibroker.storage.compaction.log_cleaner_manager import LogCleanerManager,
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.log_manager import LogManager
 from minibroker.storage.log.log import Log
-from tests.storage.cleaning import COMPACTED, clean, config_of, put, roll, roll_and_clean
+from tests.storage.cleaning import COMPACTED, clean, config_of, put, put_segment, roll_and_clean
 from tests.storage.logs import NOW_MS, names_in, open_log
 from tests.storage.managers import ORDERS, OTHERS, crash, log_in, opened
 
@@ -23,11 +23,6 @@ CHECKPOINT = "cleaner-offset-checkpoint"
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return open_log(tmp_path / "log", COMPACTED)
-
-
-def put_segment(log: Log, timestamp_ms: int = NOW_MS) -> None:
-    put(log, ("a", "1"), ("b", "1"), timestamp_ms=timestamp_ms)
-    roll(log)
 
 
 class TestWhatCanBeCompacted:
@@ -53,9 +48,9 @@ class TestWhatCanBeCompacted:
 
     def test_a_segment_younger_than_the_minimum_lag_and_all_behind_it_wait(self, tmp_path: Path) -> None:
         log = open_log(tmp_path / "log", config_of(min_compaction_lag_ms=1000))
-        put_segment(log, NOW_MS - 1000)
-        put_segment(log, NOW_MS - 999)
-        put_segment(log, NOW_MS - 5000)
+        put_segment(log, timestamp_ms=NOW_MS - 1000)
+        put_segment(log, timestamp_ms=NOW_MS - 999)
+        put_segment(log, timestamp_ms=NOW_MS - 5000)
 
         assert log_to_clean(log, NOW_MS).first_uncleanable_offset == 2
         assert log_to_clean(log, NOW_MS + 1).first_uncleanable_offset == 6
@@ -64,9 +59,9 @@ class TestWhatCanBeCompacted:
     def test_a_segment_older_than_the_maximum_lag_is_overdue(self, tmp_path: Path, max_lag_ms: int | None) -> None:
         config = COMPACTED if max_lag_ms is None else config_of(max_compaction_lag_ms=max_lag_ms)
         log = open_log(tmp_path / "log", config)
-        put_segment(log, NOW_MS)
+        put_segment(log, timestamp_ms=NOW_MS)
         clean(log)
-        put_segment(log, NOW_MS + 5)
+        put_segment(log, timestamp_ms=NOW_MS + 5)
         put(log, ("a", "1"), timestamp_ms=NOW_MS - 5000)  # in the active segment
 
         assert not log_to_clean(log, NOW_MS + 1005).is_overdue
@@ -150,9 +145,7 @@ class TestChoice:
         assert cleaner.grab_filthiest_log(NOW_MS + 1000) is None
         assert cleaner.grab_filthiest_log(NOW_MS + 1001) is not None
 
-    def test_one_that_failed_is_left_alone_and_named_once(
-        self, manager: LogManager, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_what_failed_is_left_and_named_once(self, manager: LogManager, caplog: pytest.LogCaptureFixture) -> None:
         log = log_in(manager)
         put_segment(log)
         cleaner = LogCleanerManager(manager)

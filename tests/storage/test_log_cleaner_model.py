@@ -8,12 +8,13 @@ from random import Random
 
 import pytest
 
-from minibroker.protocol.batches import iter_all_records, scan_batches
+from minibroker.protocol.batches import iter_all_records
 from minibroker.protocol.compression import Codec
 from minibroker.protocol.record import Record
 from minibroker.storage.compaction.cleaner_offset_map import BYTES_PER_KEY
 from minibroker.storage.compaction.log_cleaner import CleanerConfig
 from minibroker.storage.log.log import Log
+from tests.protocol.batch_bytes import views_of
 from tests.storage.cleaning import age_segments, clean, commit, config_of, latest_values, put, roll
 from tests.storage.logs import UNBOUNDED, end_transaction, open_log, read_bytes
 
@@ -137,7 +138,7 @@ def committed(log: Log, start: int) -> Iterator[Record]:
         data = read_bytes(log, position, max_offset=log.last_stable_offset)
         aborted = sorted(fetched.aborted_transactions or [], key=lambda txn: txn.first_offset)
         under_way: set[int] = set()
-        batches = list(scan_batches(data, 0, len(data)))
+        batches = views_of(data)
         if not batches:
             return
         for batch in batches:

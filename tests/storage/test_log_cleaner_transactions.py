@@ -20,6 +20,7 @@ from tests.storage.cleaning import (
     commit,
     config_of,
     put,
+    put_segment,
     roll,
     roll_and_clean,
     survivors,
@@ -145,8 +146,7 @@ class TestAborted:
     def test_an_aborted_transaction_whose_marker_is_in_the_active_segment_goes(self, log: Log) -> None:
         put_in_transaction(log, PID, 0, ("a", "aborted"), ("b", "aborted"))
         put_in_transaction(log, PID, 2, ("c", "aborted"))
-        put(log, ("a", "1"))
-        roll(log)
+        put_segment(log, ("a", "1"))
         end(log, PID, is_commit=False)
 
         clean(log)
@@ -172,8 +172,7 @@ class TestAborted:
         put(log, *((f"k{number}", "1") for number in range(10)))
         put_in_transaction(log, PID, 0, ("a", "aborted"))
         end(log, PID, is_commit=False)
-        put(log, ("b", "1"))
-        roll(log)
+        put_segment(log, ("b", "1"))
 
         clean(log, config=CleanerConfig(dedupe_buffer_size=BYTES_PER_KEY, io_buffer_load_factor=1.0))
 
@@ -201,12 +200,10 @@ class TestAborted:
 
 class TestUndecided:
     def test_nothing_is_compacted_from_the_segment_of_an_open_transaction_on_until_it_has_ended(self, log: Log) -> None:
-        put(log, ("a", "1"), ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "1"), ("a", "2"))
         put(log, ("a", "3"), ("a", "4"))
         put_in_transaction(log, PID, 0, ("a", "open"))
-        put(log, ("a", "5"))
-        roll(log)
+        put_segment(log, ("a", "5"))
         put(log, ("a", "6"))
 
         roll_and_clean(log)
@@ -218,10 +215,8 @@ class TestUndecided:
         assert survivors(log) == [(6, "a", "6")]
 
     def test_nothing_is_compacted_that_is_not_committed(self, log: Log) -> None:
-        put(log, ("a", "1"))
-        roll(log)
-        put(log, ("a", "2"))
-        roll(log)
+        put_segment(log, ("a", "1"))
+        put_segment(log, ("a", "2"))
         log.high_watermark = 1
 
         clean(log)

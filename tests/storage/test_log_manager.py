@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -18,7 +17,7 @@ from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.storage_errors import LogDirectoryError, LogFlushError, map_storage_errors
 from minibroker.storage.log.log import Log
 from tests.refusals import refusal_of
-from tests.storage.file_limits import no_file_beyond, no_space_in
+from tests.storage.file_limits import failing, no_file_beyond, no_space_in
 from tests.storage.logs import NOW_MS, append, batch_of, names_in, segment_bases, send, values_of
 from tests.storage.managers import CONFIG, MARKER, ORDERS, OTHERS, crash, log_in, opened, remove_deleted
 
@@ -37,9 +36,7 @@ class TestDirectory:
         first.close()
         opened(directory)
 
-    def test_the_lock_holds_against_another_process_that_locks_as_java_does(
-        self, manager: LogManager, tmp_path: Path
-    ) -> None:
+    def test_the_lock_holds_against_a_process_locking_as_java_does(self, manager: LogManager, tmp_path: Path) -> None:
         program = (
             "import fcntl, sys\n"
             "try: fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
@@ -120,9 +117,7 @@ class TestLogs:
 
 
 class TestDeletion:
-    def test_the_directory_is_renamed_at_once_and_removed_later_and_the_log_refuses(
-        self, manager: LogManager, tmp_path: Path
-    ) -> None:
+    def test_it_is_renamed_at_once_and_removed_later(self, manager: LogManager, tmp_path: Path) -> None:
         log = log_in(manager)
         append(log, "a")
 
@@ -140,9 +135,7 @@ class TestDeletion:
         assert renamed not in names_in(tmp_path)
 
     @pytest.mark.parametrize("is_late", [False, True])  # the thread that writes the checkpoints may be slow
-    def test_offsets_of_the_former_log_are_not_taken_for_the_new_ones(
-        self, manager: LogManager, tmp_path: Path, is_late: bool
-    ) -> None:
+    def test_offsets_of_the_former_log_are_forgotten(self, manager: LogManager, tmp_path: Path, is_late: bool) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.flush()
@@ -173,9 +166,7 @@ class TestDeletion:
 
         assert "00000000000000000001.snapshot" in names_in(log.directory)
 
-    def test_what_a_crash_left_renamed_is_removed_after_the_next_start(
-        self, manager: LogManager, tmp_path: Path
-    ) -> None:
+    def test_what_a_crash_left_renamed_is_removed_after_a_start(self, manager: LogManager, tmp_path: Path) -> None:
         append(log_in(manager), "a")
         manager.delete_log(ORDERS)
         crash(manager)
@@ -189,9 +180,7 @@ class TestDeletion:
 
 
 class TestStops:
-    def test_a_stop_writes_down_how_far_everything_is_with_a_marker_until_the_next_start(
-        self, manager: LogManager, tmp_path: Path
-    ) -> None:
+    def test_a_stop_leaves_checkpoints_and_a_marker_until_a_start(self, manager: LogManager, tmp_path: Path) -> None:
         log = log_in(manager)
         append(log, *"abcdef")
         log.update_high_watermark(6)
@@ -312,18 +301,10 @@ class TestUpkeep:
             assert manager.delete_check_interval_ms == interval_ms
 
 
-def no_space(*_: object) -> NoReturn:
-    raise OSError(errno.ENOSPC, "no space")
-
-
 def fail_for_orders(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Have a method of one of the two logs find the disk full."""
-    real = getattr(Log, name)
-
-    def fail(log: Log, *given: object) -> object:
-        return no_space() if log.topic_partition == ORDERS else real(log, *given)
-
-    monkeypatch.setattr(Log, name, fail)
+    real, full = getattr(Log, name), failing(errno.ENOSPC)
+    monkeypatch.setattr(Log, name, lambda log, *given: (full if log.topic_partition == ORDERS else real)(log, *given))
 
 
 class TestFailingDisk:
@@ -362,7 +343,7 @@ class TestFailingDisk:
         append(log, "a")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fdatasync", no_space)
+            patch.setattr(os, "fdatasync", failing(errno.ENOSPC))
             manager.flush_dirty_logs(NOW_MS)
 
         assert manager.is_offline
@@ -376,9 +357,7 @@ class TestFailingDisk:
         with pytest.raises(KafkaError, match="not this"), map_storage_errors():
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "not this")
 
-    def test_one_log_that_fails_does_not_keep_the_others_from_upkeep(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_log_that_fails_keeps_no_other_from_upkeep(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         manager = opened(tmp_path, replace(CONFIG, retention_ms=0))
         for key in (ORDERS, OTHERS):
             append(log_in(manager, key), "a")
@@ -414,7 +393,7 @@ class TestFailingDisk:
             append(log_in(manager, key), "a")
 
         fail_for_orders(monkeypatch, "close")
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(OSError, match="No space"):
             manager.close()
         monkeypatch.undo()
 

@@ -17,10 +17,11 @@ from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
 from minibroker.storage.segment.log_segment import LogSegment, SegmentOffsetOverflowError
 from tests.storage.file_limits import no_file_beyond, no_space_in
-from tests.storage.open_files import descriptors_in
+from tests.storage.open_files import descriptors_in, forced_files
 from tests.storage.segments import NOW_MS, batch_at, batches_of_three, data_of, files_of, fill, open_segment
 
 SMALL_INTERVAL = LogConfig(index_interval_bytes=400)
+SIZE = len(batch_at(0, 3).data)  # of each of `batches_of_three`
 
 
 def read(segment: LogSegment, offset: int, **bounds: Any) -> FetchDataInfo:
@@ -176,12 +177,11 @@ def test_a_flush_forces_every_file_of_the_segment(tmp_path: Path, monkeypatch: p
     fill(segment, [batch_at(offset) for offset in range(9)])
     segment.on_become_inactive()
     segment.update_txn_index(CompletedTxn(1, 0, 9, is_aborted=True), 10)
-    forced: set[str] = set()
-    monkeypatch.setattr(os, "fdatasync", lambda fd: forced.add(Path(os.readlink(f"/proc/self/fd/{fd}")).suffix))
+    forced = forced_files(monkeypatch)
 
     segment.flush()
 
-    assert forced == {".log", ".index", ".timeindex", ".txnindex"}
+    assert {Path(name).suffix for name in forced} == {".log", ".index", ".timeindex", ".txnindex"}
 
 
 def test_truncation_forgets_aborted_transactions_beyond(segment: LogSegment) -> None:
@@ -259,69 +259,40 @@ def test_a_read_returns_the_file_from_the_batch_that_holds_the_offset(tmp_path: 
     assert found.aborted_transactions is None
 
 
-def test_a_read_is_cut_at_the_byte_but_not_within_a_first_batch_that_must_be_given(segment: LogSegment) -> None:
-    batches = batches_of_three(3)
-    fill(segment, batches)
-    first, size = batches[0].data, len(batches[0].data)
-
-    found = [read(segment, 2, max_size=max_size) for max_size in (size, size + 1, size - 1)]
-    found.append(read(segment, 2, max_size=1, min_one_message=True))
-
-    assert [data_of(each) for each in found] == [first, first + batches[1].data[:1], first[:-1], first]
-    assert [each.first_entry_incomplete for each in found] == [False, False, True, False]
-
-
-def test_a_read_of_no_bytes_still_tells_where_it_stands(segment: LogSegment) -> None:
-    fill(segment, batches_of_three(3))
-
-    found = read(segment, 4, max_size=0)
-
-    assert (found.records, found.size_bytes) == (b"", 0)
-    assert found.offset_metadata == LogOffsetMetadata(4, 0, len(batch_at(0, 3).data))
-    with pytest.raises(ValueError, match="-1 bytes"):
-        segment.read(4, max_size=-1)
-
-
 @pytest.mark.parametrize(
-    ("max_offset", "read_batches"), [(2, 0), (3, 0), (4, 0), (5, 0), (6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (99, 3)]
+    ("offset", "bounds", "begin", "end"),
+    [
+        # It is cut at the byte, but not within a first batch that must be given.
+        *((2, {"max_size": size}, 0, size) for size in (SIZE - 1, SIZE, SIZE + 1)),
+        (2, {"max_size": 1, "min_one_message": True}, 0, SIZE),
+        (4, {"max_size": 0}, SIZE, SIZE),
+        # It ends before the batch that holds the highest offset, and gives nothing rather than a part.
+        *((3, {"max_offset": offset}, SIZE, SIZE) for offset in (2, 3, 4, 5)),
+        *((3, {"max_offset": offset}, SIZE, 2 * SIZE) for offset in (6, 8)),
+        *((3, {"max_offset": offset}, SIZE, 3 * SIZE) for offset in (9, 11)),
+        *((3, {"max_offset": offset}, SIZE, 4 * SIZE) for offset in (12, 99)),
+        (7, {"max_size": 1, "max_offset": 6}, 2 * SIZE, 2 * SIZE),
+        # It does not go past the highest position.
+        *((3, {"max_position": position}, SIZE, max(position, SIZE)) for position in (1, SIZE, 3 * SIZE)),
+        (3, {"max_position": 3 * SIZE, "max_offset": 6}, SIZE, 2 * SIZE),
+    ],
 )
-def test_nothing_is_read_from_the_batch_on_that_holds_the_highest_offset(
-    segment: LogSegment, max_offset: int, read_batches: int
+def test_a_read_goes_from_the_batch_that_holds_the_offset_as_far_as_its_bounds_allow(
+    segment: LogSegment, offset: int, bounds: dict[str, int], begin: int, end: int
 ) -> None:
     batches = batches_of_three(4)
     fill(segment, batches)
 
-    found = read(segment, 3, max_size=10_000, max_offset=max_offset)
+    found = read(segment, offset, **{"max_size": 10_000, **bounds})
 
-    assert data_of(found) == b"".join(batch.data for batch in batches[1 : 1 + read_batches])
-    assert found.offset_metadata == LogOffsetMetadata(3, 0, len(batches[0].data))
-
-
-def test_a_highest_offset_below_the_start_gives_nothing_rather_than_a_part(segment: LogSegment) -> None:
-    fill(segment, batches_of_three(4))
-
-    found = read(segment, 7, max_size=1, max_offset=6)
-
-    assert (found.records, found.first_entry_incomplete) == (b"", False)
-    assert found.offset_metadata == LogOffsetMetadata(7, 0, 2 * len(batch_at(0, 3).data))
-
-
-def test_nothing_is_read_past_the_highest_position(segment: LogSegment) -> None:
-    batches = batches_of_three(4)
-    fill(segment, batches)
-    size = len(batches[0].data)
-
-    assert data_of(segment.read(3, max_size=10_000, max_position=3 * size)) == batches[1].data + batches[2].data
-    assert data_of(segment.read(3, max_size=10_000, max_position=3 * size, max_offset=6)) == batches[1].data
-    assert data_of(segment.read(3, max_size=10_000, max_position=size)) == b""
-    assert data_of(segment.read(3, max_size=10_000, max_position=1)) == b""
+    assert data_of(found) == b"".join(batch.data for batch in batches)[begin:end]
+    assert (found.size_bytes, found.offset_metadata) == (end - begin, LogOffsetMetadata(offset, 0, begin))
+    assert found.first_entry_incomplete == (bounds.get("max_size") == SIZE - 1)
 
 
 @pytest.mark.parametrize("sizes", [(10, 60), (3000, 9000), (5, 30_000)])
 @pytest.mark.parametrize("reopened", [False, True])
-def test_every_offset_is_found_however_large_the_batches(
-    tmp_path: Path, sizes: tuple[int, int], reopened: bool
-) -> None:
+def test_every_offset_is_found_whatever_the_batches(tmp_path: Path, sizes: tuple[int, int], reopened: bool) -> None:
     chance = random.Random(11)
     segment = open_segment(tmp_path, config=LogConfig(index_interval_bytes=2000))
     expected: list[OffsetPosition] = []
@@ -381,6 +352,8 @@ def test_there_is_nothing_past_the_end_and_a_lookup_can_begin_further_on(segment
     assert segment.read(9, max_size=100) is None
     assert segment.translate_offset(9) is None
     assert segment.translate_offset(1, starting_position=size) == OffsetPosition(3, size, size)
+    with pytest.raises(ValueError, match="-1 bytes"):
+        segment.read(4, max_size=-1)
 
 
 def test_one_large_message_set_makes_one_entry_at_its_start(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from minibroker.storage.config import LogConfig
 from minibroker.storage.files.storage_errors import LogFlushError
 from minibroker.storage.log.log import Log
 from tests.refusals import refusal_of
+from tests.storage.file_limits import failing
 from tests.storage.logs import (
     EPOCH,
     NOW_MS,
@@ -35,7 +36,7 @@ from tests.storage.logs import (
     send_transactional,
     values_of,
 )
-from tests.storage.open_files import descriptors_in
+from tests.storage.open_files import descriptors_in, forced_files
 
 
 class TestRolling:
@@ -58,9 +59,7 @@ class TestRolling:
 
         assert segment_bases(log) == [0, 2]
 
-    def test_a_roll_leaves_a_snapshot_of_the_producers_unless_the_segment_is_empty(
-        self, log: Log, tmp_path: Path
-    ) -> None:
+    def test_a_roll_of_a_segment_with_records_leaves_a_snapshot_of_producers(self, log: Log, tmp_path: Path) -> None:
         log.roll(NOW_MS)
         assert segment_bases(log) == [0]
 
@@ -70,19 +69,16 @@ class TestRolling:
         assert segment_bases(log) == [0, 1]
         assert "00000000000000000001.snapshot" in names_in(tmp_path)
 
-    def test_a_roll_that_fails_leaves_the_old_segment_in_use(
-        self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_roll_leaves_the_segment(self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a")
 
-        def full(*_: object, **__: object) -> None:
+        def leave_a_file(*_: object, **__: object) -> None:
             (tmp_path / "00000000000000000001.log").touch()
             raise OSError(errno.ENOSPC, "no space")
 
-        monkeypatch.setattr("minibroker.storage.segment.log_segment.LogSegment.open", full)
-        with pytest.raises(OSError, match="no space"):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+            patch.setattr("minibroker.storage.segment.log_segment.LogSegment.open", leave_a_file)
             log.roll(NOW_MS)
-        monkeypatch.undo()
         append(log, "b")
 
         assert segment_bases(log) == [0]
@@ -127,25 +123,19 @@ class TestFlushing:
         assert not send(log, bytearray(batch)).needs_flush
         assert not append(log, "a").needs_flush
 
-    def test_only_files_with_something_new_are_forced_and_none_stays_open(
-        self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_only_what_is_new_is_forced(self, rolled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         before = descriptors_in(tmp_path)
         rolled.flush()
         append(rolled, "new")
-        forced: list[str] = []
-        for name in ("fdatasync", "fsync"):
-            monkeypatch.setattr(os, name, lambda fd: forced.append(os.readlink(f"/proc/self/fd/{fd}")))
+        forced = forced_files(monkeypatch)
 
         rolled.flush()
 
-        assert forced == [str(tmp_path / "00000000000000000006.log")]
+        assert forced == ["00000000000000000006.log"]
         assert descriptors_in(tmp_path) == before
 
     @pytest.mark.parametrize("moment", ["fsync", "fdatasync"])
-    def test_a_log_may_be_deleted_while_another_thread_flushes_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-    ) -> None:
+    def test_a_log_may_go_amid_a_flush(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
         directory = tmp_path / "orders-0"
         directory.mkdir()
         log = roll_three(directory)
@@ -161,14 +151,9 @@ class TestFlushing:
         assert not directory.exists()
 
     @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-    def test_no_descriptor_for_an_index_is_no_failed_fsync(
-        self, rolled: Log, monkeypatch: pytest.MonkeyPatch, number: int
-    ) -> None:
-        def none_left(*_: object, **__: object) -> int:
-            raise OSError(number, os.strerror(number))
-
+    def test_no_descriptor_is_no_failed_fsync(self, rolled: Log, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         with monkeypatch.context() as patch, pytest.raises(OSError, match=os.strerror(number)) as refused:
-            patch.setattr(os, "open", none_left)
+            patch.setattr(os, "open", failing(number))
             rolled.flush()
 
         assert not isinstance(refused.value, LogFlushError)
@@ -180,13 +165,9 @@ class TestFlushing:
     def test_a_failed_fsync_is_never_acknowledged_again(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a")
 
-        def broken(fd: int) -> None:
-            raise OSError(errno.EIO, "input/output error")
-
-        monkeypatch.setattr(os, "fdatasync", broken)
-        with pytest.raises(LogFlushError):
+        with monkeypatch.context() as patch, pytest.raises(LogFlushError):
+            patch.setattr(os, "fdatasync", failing(errno.EIO))
             log.flush()
-        monkeypatch.undo()
 
         assert log.recovery_point == 0
         assert refusal_of(lambda: append(log, "b")) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -209,9 +190,7 @@ class TestFlushingMeanwhile:
             patch.setattr(os, "fdatasync", fdatasync)
             log.flush()
 
-    def test_what_is_appended_or_rolled_meanwhile_is_flushed_again(
-        self, log: Log, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_new_meanwhile_is_flushed_again(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a")
         self.flush_while(log, monkeypatch, lambda: append(log, "b"))
         assert (log.recovery_point, log.unflushed_messages) == (1, 1)

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import batch_is_valid, is_one_batch_of_magic_2, scan_batches
+from minibroker.protocol.batches import batch_is_valid, is_one_batch_of_magic_2
 from minibroker.protocol.compression import Codec
-from minibroker.protocol.control_records import ControlType, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import TimestampType, build_batch
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
+from tests.protocol.batch_bytes import commit_marker, views_of, with_fields
 from tests.refusals import refusal_of
 from tests.storage.logs import (
     EPOCH,
@@ -26,7 +26,6 @@ from tests.storage.logs import (
     records_of,
     send,
     values_of,
-    with_fields,
 )
 
 RECORDS = [Record(number, NOW_MS - number, b"k%d" % number, b"v%d" % number) for number in range(3)]
@@ -79,9 +78,7 @@ class TestRefusing:
 
     @pytest.mark.parametrize("config", EVERY_WAY)
     @pytest.mark.parametrize("magic", [0, 1, 2])
-    def test_a_wrong_checksum_is_refused_whatever_the_topic(
-        self, tmp_path: Path, config: LogConfig, magic: int
-    ) -> None:
+    def test_a_wrong_checksum_is_refused_by_every_topic(self, tmp_path: Path, config: LogConfig, magic: int) -> None:
         log = open_log(tmp_path, config)
         batch = batch_of(["a"]) if magic == 2 else wrapper_of(magic, Codec.NONE)
         batch[-1] ^= 0x40
@@ -90,9 +87,7 @@ class TestRefusing:
         assert log.log_end_offset == 0
 
     @pytest.mark.parametrize("policy", ["delete", "compact"])
-    def test_the_largest_message_is_just_allowed_and_too_large_is_said_before_a_wrong_checksum(
-        self, tmp_path: Path, policy: str
-    ) -> None:
+    def test_too_large_is_said_before_a_wrong_checksum(self, tmp_path: Path, policy: str) -> None:
         batch = batch_of(["a"])
         fits = log_of(tmp_path / "fits", max_message_bytes=len(batch), cleanup_policy=(policy,))
         exceeds = log_of(tmp_path / "exceeds", max_message_bytes=len(batch) - 1, cleanup_policy=(policy,))
@@ -109,12 +104,9 @@ class TestRefusing:
         assert refusal_of(lambda: send(log, batch)) is ErrorCode.CORRUPT_MESSAGE
 
     def test_the_brokers_own_markers_pass(self, tmp_path: Path) -> None:
-        marker = build_end_txn_marker(
-            ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
-        )
         for name, config in (("plain", LogConfig()), ("gzip", LogConfig(compression_type="gzip"))):
             log = open_log(tmp_path / name, config)
-            send(log, bytearray(marker), is_from_client=False)
+            send(log, commit_marker(), is_from_client=False)
 
             assert [batch.is_control for batch in batches_of(log)] == [True]
             assert batches_of(log)[0].codec is Codec.NONE
@@ -160,7 +152,7 @@ class TestTimestamps:
         info = send(log, batch_of(["a", "b"], timestamp_ms=5), now_ms=NOW_MS)
 
         data = read_bytes(log, 0)
-        (batch,) = scan_batches(data, 0, len(data))
+        (batch,) = views_of(data)
         assert batch_is_valid(data, batch)
         assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         assert (info.log_append_time_ms, info.max_timestamp_ms, batch.max_timestamp_ms) == (NOW_MS,) * 3
@@ -176,7 +168,7 @@ class TestTimestamps:
         assert send(log, wrapper_of(magic, codec)).log_append_time_ms == NOW_MS
 
         data = read_bytes(log, 0)
-        assert all(batch_is_valid(data, batch) for batch in scan_batches(data, 0, len(data)))
+        assert all(batch_is_valid(data, batch) for batch in views_of(data))
         assert {record.timestamp_ms for record in records_of(log)} == {stamped_ms}
 
 
@@ -299,9 +291,6 @@ class TestOneBatch:
 
         assert is_one_batch_of_magic_2(batch)
         assert is_one_batch_of_magic_2(memoryview(batch))
-        assert not is_one_batch_of_magic_2(batch + batch)
-        assert not is_one_batch_of_magic_2(batch[:-1])
-        assert not is_one_batch_of_magic_2(b"")
-        assert not is_one_batch_of_magic_2(None)
-        assert not is_one_batch_of_magic_2(wrapper_of(1, Codec.NONE))
-        assert not is_one_batch_of_magic_2(wrapper_of(0, Codec.NONE))
+        others: list[bytes | bytearray | None] = [batch + batch, batch[:-1], b"", None]
+        others += [wrapper_of(magic, Codec.NONE) for magic in (0, 1)]
+        assert not any(map(is_one_batch_of_magic_2, others))

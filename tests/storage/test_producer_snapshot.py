@@ -95,9 +95,7 @@ def test_snapshots_outside_the_log_are_deleted(manager: ProducerStateManager, tm
     assert (manager.oldest_snapshot_offset, manager.latest_snapshot_offset) == (30, 30)
 
 
-def test_a_corrupt_snapshot_is_deleted_and_the_one_before_is_used(
-    manager: ProducerStateManager, tmp_path: Path
-) -> None:
+def test_a_corrupt_snapshot_is_deleted_and_the_one_before_used(manager: ProducerStateManager, tmp_path: Path) -> None:
     for offset in (0, 1):
         append(manager, offset, offset=offset)
         manager.take_snapshot()

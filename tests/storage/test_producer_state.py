@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record_batch import build_empty_batch, read_header
@@ -15,6 +14,7 @@ from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
 from minibroker.storage.producers.producer_append import BatchMetadata
 from minibroker.storage.producers.producer_state import ProducerStateManager
+from tests.protocol.batch_bytes import views_of
 from tests.refusals import refusal_of
 from tests.storage.producers import EXPIRATION_MS, MAX_SEQUENCE, PID, append, end_transaction, manager_of, unstable
 
@@ -129,15 +129,10 @@ def test_a_control_batch_is_read_for_its_marker_and_one_that_compaction_emptied_
     manager = manager_of(tmp_path)
     read, read_empty = (manager.prepare_update(PID, is_from_client=False) for _ in range(2))
 
-    assert read.append(view_of(batch), batch) == CompletedTxn(PID, 40, 40, is_aborted=True)
+    assert read.append(views_of(batch)[0], batch) == CompletedTxn(PID, 40, 40, is_aborted=True)
     assert (read.epoch, read.coordinator_epoch) == (2, 9)
-    assert read_empty.append(view_of(emptied), emptied) is None
+    assert read_empty.append(views_of(emptied)[0], emptied) is None
     assert (read_empty.epoch, read_empty.started) == (-1, [])
-
-
-def view_of(batch: bytearray) -> BatchView:
-    (view,) = scan_batches(batch, 0, len(batch))
-    return view
 
 
 def test_idle_producers_expire_but_not_amid_a_transaction(manager: ProducerStateManager) -> None:
@@ -178,9 +173,7 @@ def test_a_truncated_state_is_empty_on_disk_too(manager: ProducerStateManager, t
 
 
 @pytest.mark.parametrize(("first_sequence", "epoch"), [(0, 0), (4, 0), (6, 0), (100, 0), (3, 1), (5, 1)])
-def test_a_gap_or_a_step_back_is_out_of_order_and_changes_nothing(
-    manager: ProducerStateManager, first_sequence: int, epoch: int
-) -> None:
+def test_a_gap_or_a_step_back_is_out_of_order(manager: ProducerStateManager, first_sequence: int, epoch: int) -> None:
     append(manager, 0, offset=0, count=5)
 
     assert refused(manager, first_sequence, epoch=epoch) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -204,23 +197,15 @@ def test_batches_of_one_append_follow_each_other_before_they_count(manager: Prod
     assert list(entry.batches) == [BatchMetadata(4, 4, 4, 0), BatchMetadata(9, 9, 4, 0)]
 
 
-def test_sequences_wrap_around_to_zero(manager: ProducerStateManager) -> None:
-    append(manager, MAX_SEQUENCE - 1, offset=0, count=1, is_from_client=False)
-    append(manager, MAX_SEQUENCE, offset=1, count=1)
-    append(manager, 0, offset=2, count=2)
-
-    assert refused(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-def test_a_batch_across_the_wrap_around_is_known_again(manager: ProducerStateManager) -> None:
+def test_sequences_wrap_around_to_zero_and_a_batch_across_that_is_known_again(manager: ProducerStateManager) -> None:
     append(manager, MAX_SEQUENCE - 3, offset=0, count=2, is_from_client=False)
     append(manager, MAX_SEQUENCE - 1, offset=10, count=5)
     append(manager, 3, offset=15, count=1)
 
-    entry = manager.producers[PID]
-    duplicate = entry.find_duplicate(0, MAX_SEQUENCE - 1, 2)
+    duplicate = manager.producers[PID].find_duplicate(0, MAX_SEQUENCE - 1, 2)
     assert duplicate is not None
     assert (duplicate.first_offset, duplicate.last_offset) == (10, 14)
+    assert refused(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_last_five_batches_are_known_again(manager: ProducerStateManager) -> None:

@@ -81,9 +81,7 @@ def test_what_kafka_keeps_beside_its_logs_is_rebuilt_from_them(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("batches_between_entries", [1, 2, 3.5, 36])
-def test_a_recovered_segment_is_indexed_as_it_was_when_it_was_written(
-    tmp_path: Path, batches_between_entries: float
-) -> None:
+def test_a_recovered_segment_is_indexed_as_when_it_was_written(tmp_path: Path, batches_between_entries: float) -> None:
     interval = LogConfig(index_interval_bytes=int(len(batch_at(0, 3).data) * batches_between_entries))
     segment = open_segment(tmp_path, config=interval)
     fill(segment, batches_of_three(100))
@@ -100,17 +98,6 @@ def test_a_recovered_segment_is_indexed_as_it_was_when_it_was_written(
     segment.sanity_check()
 
 
-@pytest.mark.parametrize("missing_bytes", [1, 10, 17, 18, 30, 70])
-def test_a_torn_batch_is_dropped(tmp_path: Path, missing_bytes: int) -> None:
-    first, second = batch_at(0).data, batch_at(1).data
-
-    segment = write_log(tmp_path, first + second[:-missing_bytes])
-
-    assert recover(segment) == len(second) - missing_bytes
-    assert segment.path.read_bytes() == first
-
-
-@pytest.mark.slow
 def test_a_batch_torn_at_any_byte_is_dropped(tmp_path: Path) -> None:
     batches = [batch_at(0, 3), batch_at(3, 2), batch_at(5, 3)]
     whole = b"".join(batch.data for batch in batches)
@@ -141,9 +128,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(tmp_path: Path, magic: int)
 
 
 @pytest.mark.parametrize("tail", [bytes(100_000), b"\xff" * 50], ids=["zeros of a preallocated file", "ones"])
-def test_a_lost_end_is_cut_off_and_logged_with_its_place(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, tail: bytes
-) -> None:
+def test_a_lost_end_is_cut_off_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, tail: bytes) -> None:
     data = batch_at(0, 3).data
     segment = write_log(tmp_path, data + tail)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.asking import batch, by_name, create, create_all, fetch, metadata_of, produce
+from tests.conformance.asking import Row, batch, by_name, create, create_all, fetch, metadata_of, produce
 from tests.conformance.steps import Script, Step, call
 
 LONG = "x" * 241  # with the prefix, the longest that is allowed
@@ -25,32 +25,24 @@ def versions_of_apis() -> Script:
 
 
 def created_topics() -> Script:
+    def topic(name: str, partitions: int = 1, factor: int = 1, *brokers: list[int]) -> Row:
+        return (f"{tag}{name}", partitions, factor, list(enumerate(brokers)), [])
+
     script: Script = []
     for version in range(4):
         tag = f"@{version}"
-        script += [
-            make(version, (f"{tag}plain", 2, 1, [], [])),
-            make(version, (f"{tag}plain", 2, 1, [], [])),
-            make(version, (f"{tag}assigned", -1, -1, [(0, [0]), (1, [0])], [])),
-            make(version, (f"{tag}both", 1, 1, [(0, [0])], [])),
-            make(version, (f"{tag}twice", -1, -1, [(0, [0, 0])], [])),
-            make(version, (f"{tag}uneven", -1, -1, [(0, [0]), (1, [0, 1])], [])),
-            make(version, (f"{tag}p0", 0, 1, [], []), (f"{tag}p1", -1, 1, [], []), (f"{tag}p2", -2, 1, [], [])),
-            make(version, (f"{tag}r0", 1, 0, [], []), (f"{tag}r1", 1, -1, [], []), (f"{tag}r2", 1, 2, [], [])),
-            make(version, ("", 1, 1, [], []), (".", 1, 1, [], []), ("..", 1, 1, [], [])),
-            make(version, (f"{tag}a/b", 1, 1, [], []), (f"{tag}a b", 1, 1, [], []), (f"{tag}ä", 1, 1, [], [])),
-            make(version, (f"{tag}x.y", 1, 1, [], [])),
-            make(version, (f"{tag}x_y", 1, 1, [], [])),
-            make(version, (f"{tag}same", 1, 1, [], []), (f"{tag}same", 1, 1, [], []), (f"{tag}other", 1, 1, [], [])),
-            make(version, (f"@{version}{LONG[:-1]}", 1, 1, [], [])),
-            make(version, (f"@{version}{LONG}", 1, 1, [], [])),
-            make(version),
-        ]
+        script += [make(version, topic("plain", 2)), make(version, topic("plain", 2))]
+        script += [make(version, topic("assigned", -1, -1, [0], [0])), make(version, topic("both", 1, 1, [0]))]
+        script += [make(version, topic("twice", -1, -1, [0, 0])), make(version, topic("uneven", -1, -1, [0], [0, 1]))]
+        script += [make(version, topic("p0", 0), topic("p1", -1), topic("p2", -2))]
+        script += [make(version, topic("r0", 1, 0), topic("r1", 1, -1), topic("r2", 1, 2))]
+        script += [make(version, *((name, 1, 1, [], []) for name in ("", ".", "..")))]
+        script += [make(version, *map(topic, ("a/b", "a b", "ä"))), make(version, topic("x.y"))]
+        script += [make(version, topic("x_y")), make(version, *map(topic, ("same", "same", "other")))]
+        script += [make(version, topic(LONG[:-1])), make(version, topic(LONG)), make(version)]
         if version:
-            script += [
-                make(version, (f"{tag}only", 2, 1, [], []), (f"{tag}plain", 1, 1, [], []), validate_only=True),
-                make(version, (f"{tag}only", 2, 1, [], [("no.such", "1")]), validate_only=True),
-            ]
+            script += [make(version, topic("only", 2), topic("plain"), validate_only=True)]
+            script += [make(version, (f"{tag}only", 2, 1, [], [("no.such", "1")]), validate_only=True)]
         script.append(metadata_of(f"{tag}only", f"{tag}plain", f"{tag}assigned", version=5))
     return script
 
@@ -102,46 +94,32 @@ def described_configs() -> Script:
     broker_keys = """
         message.max.bytes num.partitions log.retention.ms log.retention.hours no.such compression.type
     """.split()
+    resources: list[tuple[Any, ...]] = [
+        *((2, "@a", keys) for keys in (None, [], ["retention.ms", "no.such", "retention.ms"])),
+        *((2, name, None) for name in ("@nope", "", "bad/name")),
+        *((4, "0", keys) for keys in (broker_keys, [])),
+        *((4, name, None) for name in ("", "1", "x")),
+        *((kind, "@a", None) for kind in (0, 1, 3, 99)),
+    ]
     for version in range(3):
         for synonyms in (False, True) if version else (False,):
-            for resource in (
-                (2, "@a", None),
-                (2, "@a", []),
-                (2, "@a", ["retention.ms", "no.such", "retention.ms"]),
-                (2, "@nope", None),
-                (2, "", None),
-                (2, "bad/name", None),
-                (4, "0", broker_keys),
-                (4, "0", []),
-                (4, "", None),
-                (4, "1", None),
-                (4, "x", None),
-                (0, "@a", None),
-                (1, "@a", None),
-                (3, "@a", None),
-                (99, "@a", None),
-            ):
-                options: dict[str, Any] = {"include_synonyms": synonyms} if version else {}
-                script.append(call("DescribeConfigs", version, resources=[resource], **options))
+            options: dict[str, Any] = {"include_synonyms": synonyms} if version else {}
+            script += [call("DescribeConfigs", version, resources=[resource], **options) for resource in resources]
         script.append(call("DescribeConfigs", version, resources=[(2, "@a", KEYS), (2, "@nope", None), (2, "@a", [])]))
         script.append(call("DescribeConfigs", version, resources=[]))
     return script
 
 
 def deleted_topics() -> Script:
+    def delete(*names: str) -> Step:
+        return call("DeleteTopics", version, topic_names=list(names), timeout_ms=20_000)
+
     script: Script = []
     for version in range(3):
         names = [f"@{version}{each}" for each in "abc"]
-        script += [
-            create_all(*((name, 1, {}) for name in names)),
-            call("DeleteTopics", version, topic_names=["@nope", names[0]], timeout_ms=20_000),
-            call("DeleteTopics", version, topic_names=[names[0]], timeout_ms=20_000),
-            fetch((names[0], 0, 0)),
-            produce(names[0], batch()),
-            call("DeleteTopics", version, topic_names=[names[1], names[1], ""], timeout_ms=20_000),
-            call("DeleteTopics", version, topic_names=[], timeout_ms=20_000),
-            metadata_of(*names, version=4),
-        ]
+        script += [create_all(*((name, 1, {}) for name in names)), delete("@nope", names[0]), delete(names[0])]
+        script += [fetch((names[0], 0, 0)), produce(names[0], batch())]
+        script += [delete(names[1], names[1], ""), delete(), metadata_of(*names, version=4)]
     return script
 
 
@@ -149,18 +127,10 @@ def metadata() -> Script:
     script: Script = [create("@a", 3), create("@b", 1)]
     for version in range(7):
         options: dict[str, Any] = {"allow_auto_topic_creation": False} if version >= 4 else {}
-        script += [
-            call("Metadata", version, topics=by_name("@a", "@b", "@a"), **options),
-            call("Metadata", version, topics=by_name("@b"), **options),
-            call("Metadata", version, topics=[], **options),
-            call("Metadata", version, topics=by_name(""), **options),
-            call("Metadata", version, topics=by_name("bad/name"), **options),
-            call("Metadata", version, topics=by_name(f"@{LONG}x"), **options),
-        ]
-        if version:
-            script.append(call("Metadata", version, topics=None, **options))
-        if version >= 4:
-            script.append(call("Metadata", version, topics=by_name("@nope", "@a"), **options))
+        asked: list[list[Any] | None] = [by_name("@a", "@b", "@a"), by_name("@b"), []]
+        asked += [by_name(name) for name in ("", "bad/name", f"@{LONG}x")]
+        asked += [None] * (version >= 1) + [by_name("@nope", "@a")] * (version >= 4)
+        script += [call("Metadata", version, topics=topics, **options) for topics in asked]
     script += [call("Metadata", version, topics=by_name(f"@auto{version}")) for version in range(7)]
     script += [call("Metadata", 4, topics=by_name("@a.b")), create("@c_d"), call("Metadata", 4, topics=by_name("@c.d"))]
     return script

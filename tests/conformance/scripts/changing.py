@@ -17,6 +17,7 @@ from tests.conformance.asking import (
     list_offsets,
     metadata_of,
     produce,
+    settings,
 )
 from tests.conformance.steps import Script, Step, call
 
@@ -49,71 +50,47 @@ def added_partitions() -> Script:
     script: Script = []
     for version in range(2):
         name, other = f"@{version}t", f"@{version}u"
-        script += [
-            create_all((name, 2, {}), (other, 1, {})),
-            add(version, (name, 3, None)),
-            add(version, (name, 3, None), (other, 4, None)),
-            add(version, (name, 2, None)),
-            add(version, (name, 0, None), (other, -1, None)),
-            add(version, ("@nope", 3, None)),
-            add(version, ("bad/name", 3, None)),
-            add(version, (name, 9, None), (name, 8, None), (other, 5, None)),
-            add(version),
-            add(version, (name, 9, None), validate_only=True),
-            add(version, (name, 9, assigned([0])), validate_only=True),
-            add(version, (name, 4, assigned([0]))),
-            add(version, (name, 6, assigned([0]))),
-            add(version, (name, 5, assigned([1]))),
-            add(version, (name, 6, assigned([1], [2, 0]))),
-            add(version, (name, 5, assigned([0, 0]))),
-            add(version, (name, 5, assigned([]))),
-            add(version, (name, 5, assigned())),
-            add(version, (name, 4, assigned())),
-            add(version, (name, 5, None), timeout_ms=0),
-            *settle(f"{version}"),
-            metadata_of(name, other),
-            *(produce(name, batch(), partition) for partition in range(6)),
-            list_offsets(*((name, partition, -1) for partition in range(6))),
+        wishes: list[list[Row]] = [
+            [(name, 3, None)],
+            [(name, 3, None), (other, 4, None)],
+            [(name, 2, None)],
+            [(name, 0, None), (other, -1, None)],
+            [("@nope", 3, None)],
+            [("bad/name", 3, None)],
+            [(name, 9, None), (name, 8, None), (other, 5, None)],
+            [],
         ]
+        script += [create_all((name, 2, {}), (other, 1, {})), *(add(version, *wish) for wish in wishes)]
+        script += [add(version, (name, 9, brokers), validate_only=True) for brokers in (None, assigned([0]))]
+        script += [add(version, (name, 4, assigned([0]))), add(version, (name, 6, assigned([0])))]
+        script += [add(version, (name, 5, assigned([1]))), add(version, (name, 6, assigned([1], [2, 0])))]
+        script += [add(version, (name, 5, brokers)) for brokers in (assigned([0, 0]), assigned([]), assigned())]
+        script += [add(version, (name, 4, assigned())), add(version, (name, 5, None), timeout_ms=0)]
+        script += [*settle(f"{version}"), metadata_of(name, other)]
+        script += [produce(name, batch(), partition) for partition in range(6)]
+        script.append(list_offsets(*((name, partition, -1) for partition in range(6))))
     return script
 
 
 def replicas_that_are_not_there() -> Script:
     """Created all the same, and seen where one of them is alive."""
-    make: list[Row] = [
-        ("@some", -1, -1, [(0, [0, 5]), (1, [5, 0]), (2, [5, 6])], []),
-        ("@none", -1, -1, [(0, [5])], []),
-        ("@late", 1, 1, [], []),
-    ]
-    script: Script = [call("CreateTopics", 3, topics=[row], timeout_ms=300) for row in make]
-    script += [
-        call("CreateTopics", 3, topics=[("@slow", 1, 1, [], [])], timeout_ms=0),
-        call("CreateTopics", 3, topics=[("@slower", 1, 1, [], [])], timeout_ms=-1),
-        *settle("replicas"),
-        metadata_of("@some", "@none", "@slow", "@slower"),
-        metadata_of("@none", may_create=True),
-        call("CreateTopics", 3, topics=[("@none", 1, 1, [], [])], timeout_ms=300),
-    ]
+
+    def make(name: str, *replicas: list[int], timeout_ms: int = 300) -> Step:
+        counts = (-1, -1) if replicas else (1, 1)
+        return call("CreateTopics", 3, topics=[(name, *counts, list(enumerate(replicas)), [])], timeout_ms=timeout_ms)
+
+    script: Script = [make("@some", [0, 5], [5, 0], [5, 6]), make("@none", [5]), make("@late")]
+    script += [make("@slow", timeout_ms=0), make("@slower", timeout_ms=-1), *settle("replicas")]
+    script += [metadata_of("@some", "@none", "@slow", "@slower"), metadata_of("@none", may_create=True), make("@none")]
     for topic, partition in (("@none", 0), ("@some", 0), ("@some", 1), ("@some", 2)):
-        script += [
-            fetch((topic, partition, 0)),
-            produce(topic, batch(), partition),
-            list_offsets((topic, partition, -1)),
-            delete_records((topic, partition, -1)),
-        ]
-    script += [
-        describe((TOPIC, "@none", ["retention.ms"]), (TOPIC, "@some", ["retention.ms"])),
-        alter(1, (TOPIC, "@none", [("retention.ms", "5")])),
-        add(1, ("@some", 4, None)),
-        add(1, ("@some", 4, assigned([0]))),
-        add(1, ("@some", 5, assigned([0, 0], [0]))),
-        add(1, ("@none", 2, None), timeout_ms=300),
-        *settle("more-replicas"),
-        metadata_of("@some", "@none"),
-        describe((TOPIC, "@none", ["retention.ms"])),
-        call("DeleteTopics", 2, topic_names=["@late"], timeout_ms=0),
-    ]
-    return script
+        script += [fetch((topic, partition, 0)), produce(topic, batch(), partition)]
+        script += [list_offsets((topic, partition, -1)), delete_records((topic, partition, -1))]
+    script += [describe((TOPIC, "@none", ["retention.ms"]), (TOPIC, "@some", ["retention.ms"]))]
+    script += [alter(1, (TOPIC, "@none", [("retention.ms", "5")])), add(1, ("@some", 4, None))]
+    script += [add(1, ("@some", 4, assigned([0]))), add(1, ("@some", 5, assigned([0, 0], [0])))]
+    script += [add(1, ("@none", 2, None), timeout_ms=300), *settle("more-replicas"), metadata_of("@some", "@none")]
+    script += [describe((TOPIC, "@none", ["retention.ms"]))]
+    return [*script, call("DeleteTopics", 2, topic_names=["@late"], timeout_ms=0)]
 
 
 def wrong_topics() -> Script:
@@ -144,87 +121,53 @@ TOPIC_KEYS = ["retention.ms", "retention.bytes", "segment.bytes", "max.message.b
 
 def changed_topics() -> Script:
     script: Script = [create("@a", 2, retention_bytes=77), create("@b")]
-    wishes: list[list[Row]] = [
-        [("retention.ms", "5000000"), ("segment.ms", "70000")],
-        [("retention.ms", "x")],
-        [("no.such", "1")],
-        [("retention.ms", "x"), ("no.such", "1")],
-        [("cleanup.policy", "burn")],
-        [("cleanup.policy", "compact,burn")],
-        [("cleanup.policy", "compact,delete")],
-        [("min.insync.replicas", "0")],
-        [("min.cleanable.dirty.ratio", "1.5")],
-        [("preallocate", "maybe")],
-        [("leader.replication.throttled.replicas", "x")],
-        [("follower.replication.throttled.replicas", "0:1,2")],
-        [("leader.replication.throttled.replicas", "*")],
-        [("retention.ms", "5000000"), ("retention.ms", "6000000")],
-        [("message.timestamp.type", "LogAppendTime")],
-        [],
-    ]
+    wishes = """
+        retention.ms=5000000 segment.ms=70000; retention.ms=x; no.such=1; retention.ms=x no.such=1; cleanup.policy=burn;
+        cleanup.policy=compact,burn; cleanup.policy=compact,delete; min.insync.replicas=0;
+        min.cleanable.dirty.ratio=1.5; preallocate=maybe; leader.replication.throttled.replicas=x;
+        follower.replication.throttled.replicas=0:1,2; leader.replication.throttled.replicas=*; retention.ms=5000000
+        retention.ms=6000000; message.timestamp.type=LogAppendTime;
+    """.split(";")
+
+    def retain(name: str, retention_ms: str) -> Row:
+        return (TOPIC, name, [("retention.ms", retention_ms)])
+
     for version in range(2):
         for wish in wishes:
-            for validate_only in (True, False):
-                script.append(alter(version, (TOPIC, "@a", wish), validate_only=validate_only))
+            script += [alter(version, (TOPIC, "@a", settings(wish)), validate_only=is_dry) for is_dry in (True, False)]
             script.append(describe((TOPIC, "@a", TOPIC_KEYS)))
-        script += [
-            alter(version, (TOPIC, "@nope", [("retention.ms", "5")])),
-            alter(version, (TOPIC, "", [("retention.ms", "5")])),
-            alter(version, (TOPIC, "bad/name", [("retention.ms", "5")])),
-            alter(version),
-            *(alter(version, (kind, "@a", [])) for kind in (0, 1, 3, 8, 99, -1)),
-            alter(version, (TOPIC, "@a", [("retention.ms", "9")]), (99, "@b", [])),
-            alter(
-                version,
-                (TOPIC, "@a", [("retention.ms", "90000")]),
-                (TOPIC, "@b", [("no.such", "1")]),
-                (TOPIC, "@a", [("retention.ms", "80000")]),
-            ),
-            describe((TOPIC, "@a", TOPIC_KEYS), (TOPIC, "@b", TOPIC_KEYS)),
-            describe((TOPIC, "@a", TOPIC_KEYS), (99, "@b", None)),
-        ]
+        script += [alter(version, retain(name, "5")) for name in ("@nope", "", "bad/name")]
+        script += [alter(version), *(alter(version, (kind, "@a", [])) for kind in (0, 1, 3, 8, 99, -1))]
+        script += [alter(version, retain("@a", "9"), (99, "@b", []))]
+        script += [alter(version, retain("@a", "90000"), (TOPIC, "@b", [("no.such", "1")]), retain("@a", "80000"))]
+        script += [describe((TOPIC, "@a", TOPIC_KEYS), (TOPIC, "@b", TOPIC_KEYS))]
+        script += [describe((TOPIC, "@a", TOPIC_KEYS), (99, "@b", None))]
     return script
 
 
 def changed_topics_at_work() -> Script:
-    return [
-        create("@a"),
-        produce("@a", batch(3, 300)),
-        alter(1, (TOPIC, "@a", [("max.message.bytes", "200"), ("segment.bytes", "400")])),
-        *settle("smaller"),
-        produce("@a", batch(3, 300)),
-        produce("@a", batch(1, 20)),
-        alter(1, (TOPIC, "@a", [("message.timestamp.type", "LogAppendTime"), ("retention.ms", "-1")])),
-        *settle("append-time"),
-        produce("@a", batch(3, 300)),
-        fetch(("@a", 0, 0)),
-        alter(1, (TOPIC, "@a", [("cleanup.policy", "compact"), ("retention.ms", "-1")])),
-        *settle("compact"),
-        produce("@a", batch(rows=((1_500_000_000_000, None, 5),))),
-        alter(1, (TOPIC, "@a", [("min.insync.replicas", "2"), ("retention.ms", "-1")])),
-        *settle("min-isr"),
-        produce("@a", batch(), acks=-1),
-        produce("@a", batch(), acks=1),
-        alter(1, (TOPIC, "@a", [])),
-        *settle("none"),
-        produce("@a", batch(), acks=-1),
-    ]
+    def change(name: str, *configs: tuple[str, str]) -> Script:
+        return [alter(1, (TOPIC, "@a", list(configs))), *settle(name)]
+
+    kept = ("retention.ms", "-1")
+    script: Script = [create("@a"), produce("@a", batch(3, 300))]
+    script += change("smaller", ("max.message.bytes", "200"), ("segment.bytes", "400"))
+    script += [produce("@a", batch(3, 300)), produce("@a", batch(1, 20))]
+    script += change("append-time", ("message.timestamp.type", "LogAppendTime"), kept)
+    script += [produce("@a", batch(3, 300)), fetch(("@a", 0, 0))]
+    script += change("compact", ("cleanup.policy", "compact"), kept)
+    script += [produce("@a", batch(rows=((1_500_000_000_000, None, 5),)))]
+    script += change("min-isr", ("min.insync.replicas", "2"), kept)
+    script += [produce("@a", batch(), acks=-1), produce("@a", batch(), acks=1), *change("none")]
+    return [*script, produce("@a", batch(), acks=-1)]
 
 
 def log_directories() -> Script:
     script: Script = [create("@a", 2), create("@b"), produce("@a", batch(9, 100)), produce("@a", batch(), 1)]
+    asked: list[Any] = [None, [], [("@a", [0])], [("@a", [1, 0, 7]), ("@nope", [0])]]
+    asked += [[("@a", []), ("@b", [0])], [("@a", [0]), ("@a", [0, 1])]]
     for version in range(2):
-        script += [
-            call("DescribeLogDirs", version, topics=topics)
-            for topics in (
-                None,
-                [],
-                [("@a", [0])],
-                [("@a", [1, 0, 7]), ("@nope", [0])],
-                [("@a", []), ("@b", [0])],
-                [("@a", [0]), ("@a", [0, 1])],
-            )
-        ]
+        script += [call("DescribeLogDirs", version, topics=topics) for topics in asked]
         moves: list[list[Any]] = [
             [],
             [("/nowhere", [("@a", [0])])],

@@ -19,6 +19,7 @@ from tests.conformance.asking import (
     in_session,
     list_offsets,
     metadata_of,
+    parked,
     produce,
     produce_all,
 )
@@ -27,7 +28,7 @@ from tests.conformance.steps import Script, Step, call, look, take
 FOLLOWER = 1
 SETTLED_MS = 9_000  # 2.0.1 propagates an ISR change at a look each 2.5 s, once the last one is 5 s old
 LAGGING_MS = 20_000  # replica.lag.time.max.ms, half of it to the next look, and some more
-OTHER: dict[str, Any] = {"kind": "park", "connection": "other"}
+OTHER = parked("other")
 
 
 def assigned(*topics: tuple[str, list[list[int]], dict[str, Any]], timeout_ms: int = 20_000) -> Step:
@@ -71,168 +72,81 @@ def replicas_that_are_not_up() -> Script:
 
 def high_watermark_of_two_replicas() -> Script:
     """The follower fetches what there is, joins, and holds the high watermark back from then on."""
-    return [
-        assigned(("@a", [[0, 1]], {})),
-        produce("@a", batch(), acks=1),
-        fetch(("@a", 0, 0)),
-        follow(("@a", 0, 0)),
-        produce("@a", batch(), acks=1),
-        list_offsets(("@a", 0, -1)),
-        follow(("@a", 0, 3)),
-        follow(("@a", 0, 6)),
-        produce("@a", batch(), acks=1),
-        fetch(("@a", 0, 6)),
-        list_offsets(("@a", 0, -1)),
-        list_offsets(("@a", 0, -1), replica_id=FOLLOWER),
-        follow(("@a", 0, 6)),
-        follow(("@a", 0, 9)),
-        follow(("@a", 0, 9)),
-        fetch(("@a", 0, 6)),
-        list_offsets(("@a", 0, -1)),
-        # A consumer waits for the follower; a follower waits for the producer.
-        fetch(("@a", 0, 9), max_wait_ms=25_000, **OTHER),
-        produce("@a", batch(), acks=1),
-        look("other"),
-        follow(("@a", 0, 9)),
-        look("other"),
-        follow(("@a", 0, 12)),
-        take("other"),
-        follow(("@a", 0, 12), max_wait_ms=25_000, **OTHER),
-        produce("@a", batch(), acks=1),
-        take("other"),
-        follow(("@a", 0, 15)),
-        fetch(("@a", 0, 12)),
-        # What it has cannot be right: it is answered, and its log end is not known any more.
-        follow(("@a", 0, 16)),
-        produce("@a", batch(), acks=1),
-        fetch(("@a", 0, 15)),
-        follow(("@a", 0, 18)),
-        fetch(("@a", 0, 15)),
-    ]
+    append, ends = produce("@a", batch(), acks=1), list_offsets(("@a", 0, -1))
+    script: Script = [assigned(("@a", [[0, 1]], {})), append, fetch(("@a", 0, 0)), follow(("@a", 0, 0))]
+    script += [append, ends, follow(("@a", 0, 3)), follow(("@a", 0, 6))]
+    script += [append, fetch(("@a", 0, 6)), ends, list_offsets(("@a", 0, -1), replica_id=FOLLOWER)]
+    script += [follow(("@a", 0, 6)), follow(("@a", 0, 9)), follow(("@a", 0, 9)), fetch(("@a", 0, 6)), ends]
+    # A consumer waits for the follower; a follower waits for the producer.
+    script += [fetch(("@a", 0, 9), max_wait_ms=25_000, **OTHER), append, look("other")]
+    script += [follow(("@a", 0, 9)), look("other"), follow(("@a", 0, 12)), take("other")]
+    script += [follow(("@a", 0, 12), max_wait_ms=25_000, **OTHER), append, take("other")]
+    script += [follow(("@a", 0, 15)), fetch(("@a", 0, 12))]
+    # What it has cannot be right: it is answered, and its log end is not known any more.
+    script += [follow(("@a", 0, 16)), append, fetch(("@a", 0, 15))]
+    return [*script, follow(("@a", 0, 18)), fetch(("@a", 0, 15))]
 
 
 def acks_of_all_replicas() -> Script:
-    return [
-        assigned(("@a", [[0, 1]], {}), ("@two", [[0, 1]], {"min_insync_replicas": 2})),
-        produce("@a", batch()),
-        produce("@two", batch()),
-        produce("@two", batch(), acks=1),
-        follow(("@a", 0, 3), ("@two", 0, 3)),
-        parked_produce("@a", batch()),
-        look("other"),
-        follow(("@a", 0, 3)),
-        look("other"),
-        follow(("@a", 0, 6)),
-        take("other"),
-        parked_produce("@two", batch()),
-        follow(("@two", 0, 6)),
-        take("other"),
-        # Nobody fetches: what was appended is answered with its offset, and an error.
-        produce_for(200, "@a"),
-        produce_for(200, "@a", "@two", "@nope"),
-        produce("@a", batch(), acks=1),
-        produce_for(0, "@a"),
-        follow(("@a", 0, 18)),
-        fetch(("@a", 0, 15)),
-    ]
+    script: Script = [assigned(("@a", [[0, 1]], {}), ("@two", [[0, 1]], {"min_insync_replicas": 2}))]
+    script += [produce("@a", batch()), produce("@two", batch()), produce("@two", batch(), acks=1)]
+    script += [follow(("@a", 0, 3), ("@two", 0, 3)), parked_produce("@a", batch()), look("other")]
+    script += [follow(("@a", 0, 3)), look("other"), follow(("@a", 0, 6)), take("other")]
+    script += [parked_produce("@two", batch()), follow(("@two", 0, 6)), take("other")]
+    # Nobody fetches: what was appended is answered with its offset, and an error.
+    script += [produce_for(200, "@a"), produce_for(200, "@a", "@two", "@nope")]
+    script += [produce("@a", batch(), acks=1), produce_for(0, "@a")]
+    return [*script, follow(("@a", 0, 18)), fetch(("@a", 0, 15))]
 
 
 def followers_that_are_no_replicas() -> Script:
     script: Script = [create_all(("@one", 1, {})), assigned(("@a", [[0, 1]], {})), produce("@a", batch())]
     script += [produce("@one", batch())]
     for topic in ("@one", "@a"):
-        script += [
-            follow((topic, 0, 0), replica=5),
-            follow((topic, 0, 0), replica=5, max_wait_ms=100),
-            follow((topic, 0, 3), replica=5, max_wait_ms=100),
-            follow((topic, 0, 4), replica=5, max_wait_ms=100),
-            follow((topic, 0, 0), replica=0),
-            # Parked on what is not its, it is answered with what comes.
-            follow((topic, 0, 3), replica=5, max_wait_ms=3000, **OTHER),
-            produce(topic, batch()),
-            look("other"),
-            take("other"),
-        ]
+        script += [follow((topic, 0, 0), replica=5)]
+        script += [follow((topic, 0, offset), replica=5, max_wait_ms=100) for offset in (0, 3, 4)]
+        script += [follow((topic, 0, 0), replica=0)]
+        # Parked on what is not its, it is answered with what comes.
+        script += [follow((topic, 0, 3), replica=5, max_wait_ms=3000, **OTHER), produce(topic, batch())]
+        script += [look("other"), take("other")]
+    # The future replica reads to the end of the log: it is woken before the high watermark moves.
     script += [
-        # The future replica reads to the end of the log: it is woken before the high watermark moves.
         fetch(("@one", 0, 6), replica_id=-3, max_wait_ms=25_000, **OTHER),
         produce("@one", batch()),
         take("other"),
-        follow(("@one", 0, 0), ("@a", 0, 6)),
-        follow(("@one", 0, 9), ("@a", 0, 6), max_wait_ms=100),
-        produce("@a", batch(), acks=1),
-        fetch(("@a", 0, 6)),
     ]
-    return script
+    script += [follow(("@one", 0, 0), ("@a", 0, 6)), follow(("@one", 0, 9), ("@a", 0, 6), max_wait_ms=100)]
+    return [*script, produce("@a", batch(), acks=1), fetch(("@a", 0, 6))]
 
 
 def in_sync_replicas_that_come_and_go() -> Script:
-    return [
-        create_all(("@quiet", 1, {})),
-        assigned(("@a", [[0, 1]], {"min_insync_replicas": 2})),
-        produce("@a", batch(), acks=1),
-        follow(("@a", 0, 3)),
-        after(SETTLED_MS),
-        follow(("@a", 0, 3)),
-        metadata_of("@a", version=5),
-        metadata_of("@a", version=0),
-        parked_produce("@a", batch(), timeout_ms=29_000),
-        fetch(("@a", 0, 3)),
-        after(LAGGING_MS),
-        take("other"),
-        fetch(("@a", 0, 3)),
-        produce("@a", batch()),
-        after(SETTLED_MS),
-        metadata_of("@a", version=5),
-        follow(("@a", 0, 3)),
-        follow(("@a", 0, 6)),
-        parked_produce("@a", batch()),
-        follow(("@a", 0, 9)),
-        take("other"),
-        after(SETTLED_MS),
-        metadata_of("@a", version=5),
-    ]
+    topic = assigned(("@a", [[0, 1]], {"min_insync_replicas": 2}))
+    script: Script = [create_all(("@quiet", 1, {})), topic, produce("@a", batch(), acks=1), follow(("@a", 0, 3))]
+    script += [after(SETTLED_MS), follow(("@a", 0, 3)), *(metadata_of("@a", version=version) for version in (5, 0))]
+    script += [parked_produce("@a", batch(), timeout_ms=29_000), fetch(("@a", 0, 3)), after(LAGGING_MS), take("other")]
+    script += [fetch(("@a", 0, 3)), produce("@a", batch()), after(SETTLED_MS), metadata_of("@a", version=5)]
+    script += [follow(("@a", 0, 3)), follow(("@a", 0, 6)), parked_produce("@a", batch())]
+    return [*script, follow(("@a", 0, 9)), take("other"), after(SETTLED_MS), metadata_of("@a", version=5)]
 
 
 def records_deleted_below_a_follower() -> Script:
-    return [
-        assigned(("@a", [[0, 1]], {})),
-        *(produce("@a", batch()) for _ in range(3)),
-        follow(("@a", 0, 9)),
-        produce("@a", batch(), acks=1),
-        delete_records(("@a", 0, 4)),
-        delete_records(("@a", 0, 10)),
-        delete_records(("@a", 0, -1)),
-        follow(("@a", 0, 9, 9)),
-        follow(("@a", 0, 12, 12)),
-        delete_records(("@a", 0, -1)),
-        follow(("@a", 0, 12, 12)),
-        fetch(("@a", 0, 9)),
-    ]
+    script: Script = [assigned(("@a", [[0, 1]], {})), *(produce("@a", batch()) for _ in range(3))]
+    script += [follow(("@a", 0, 9)), produce("@a", batch(), acks=1)]
+    script += [delete_records(("@a", 0, offset)) for offset in (4, 10, -1)]
+    script += [follow(("@a", 0, 9, 9)), follow(("@a", 0, 12, 12)), delete_records(("@a", 0, -1))]
+    return [*script, follow(("@a", 0, 12, 12)), fetch(("@a", 0, 9))]
 
 
 def sessions_of_followers() -> Script:
-    return [
-        assigned(("@a", [[0, 1], [0, 1]], {})),
-        follow(("@a", 0, 0), ("@a", 1, 0), session=(0, 0), name="one"),
-        produce("@a", batch(), acks=1),
-        fetch(("@a", 0, 0)),
-        follow(session=in_session("one", 1)),
-        follow(("@a", 0, 3), session=in_session("one", 2)),
-        fetch(("@a", 0, 0)),
-        follow(session=in_session("one", 3)),
-        follow(session=in_session("one", 4)),
-        follow(session=in_session("one", 5), max_wait_ms=25_000, **OTHER),
-        produce("@a", batch(), 1, acks=1),
-        take("other"),
-        follow(("@a", 1, 3), session=in_session("one", 6)),
-        fetch(("@a", 1, 0)),
-        follow(session=in_session("one", 7), forget=[("@a", [0])]),
-        produce("@a", batch(), acks=1),
-        follow(session=in_session("one", 8)),
-        fetch(("@a", 0, 3)),
-        follow(session=in_session("one", 3)),
-    ]
+    def go_on(epoch: int, *rows: Row, **options: Any) -> Step:
+        return follow(*rows, session=in_session("one", epoch), **options)
+
+    script: Script = [assigned(("@a", [[0, 1], [0, 1]], {}))]
+    script += [follow(("@a", 0, 0), ("@a", 1, 0), session=(0, 0), name="one"), produce("@a", batch(), acks=1)]
+    script += [fetch(("@a", 0, 0)), go_on(1), go_on(2, ("@a", 0, 3)), fetch(("@a", 0, 0)), go_on(3), go_on(4)]
+    script += [go_on(5, max_wait_ms=25_000, **OTHER), produce("@a", batch(), 1, acks=1), take("other")]
+    script += [go_on(6, ("@a", 1, 3)), fetch(("@a", 1, 0)), go_on(7, forget=[("@a", [0])])]
+    return [*script, produce("@a", batch(), acks=1), go_on(8), fetch(("@a", 0, 3)), go_on(3)]
 
 
 def waiting_for_several_partitions() -> Script:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.asking import create, fetch
+from tests.conformance.asking import create, fetch, parked
 from tests.conformance.steps import Script, Step, Told, call, drop, look, take
 
 GROUP = "@group"
@@ -73,21 +73,13 @@ def wait(milliseconds: int) -> Step:
 
 def _a_second_joins() -> Script:
     """While "one" is the only member, and assigned."""
-    script: Script = [find(), join("one"), sync("one", (Told("one"), b"all"))]
-    return [*script, join("two", connection="two", kind="park")]
+    return [find(), join("one"), sync("one", (Told("one"), b"all")), join("two", **parked("two"))]
 
 
 def _two_members() -> Script:
     """Both in generation 2, assigned; the leader is "one"."""
-    return [
-        *_a_second_joins(),
-        heartbeat("one"),
-        join("one", Told("one")),
-        take("two"),
-        sync("two", connection="two", kind="park"),
-        sync("one", (Told("one"), b"first"), (Told("two"), b"second")),
-        take("two"),
-    ]
+    script = [*_a_second_joins(), heartbeat("one"), join("one", Told("one")), take("two"), sync("two", **parked("two"))]
+    return [*script, sync("one", (Told("one"), b"first"), (Told("two"), b"second")), take("two")]
 
 
 def found_coordinators() -> Script:
@@ -104,21 +96,11 @@ def life_of_a_group() -> Script:
     for version in JOIN_VERSIONS:
         other = min(version, 2)
         name = f"v{version}"
-        script += [
-            join(name, version=version),
-            describe(version=other),
-            heartbeat(name, other),
-            sync(name, (Told(name), b"all"), version=other),
-            sync(name, version=other),
-            heartbeat(name, other),
-            describe(version=other),
-            call("ListGroups", other),
-            leave(name, other),
-            leave(name, other),
-            heartbeat(name, other),
-            describe(version=other),
-            call("ListGroups", other),
-        ]
+        shown = [describe(version=other), call("ListGroups", other)]
+        script += [join(name, version=version), describe(version=other), heartbeat(name, other)]
+        script += [sync(name, (Told(name), b"all"), version=other), sync(name, version=other)]
+        script += [heartbeat(name, other), *shown]
+        script += [leave(name, other), leave(name, other), heartbeat(name, other), *shown]
     return script
 
 
@@ -127,39 +109,24 @@ def refused_joins() -> Script:
     for version in JOIN_VERSIONS:
         script += [
             join(version=version, group_id=""),
-            join(version=version, session_timeout_ms=99),
-            join(version=version, session_timeout_ms=300_001),
-            join(version=version, session_timeout_ms=-1),
+            *(join(version=version, session_timeout_ms=timeout_ms) for timeout_ms in (99, 300_001, -1)),
             join(member="nobody", version=version),
             join(version=version, group_id=f"@fresh{version}", protocols=[]),
             join(version=version, group_id=f"@fresh{version}", protocol_type=""),
             join(version=version, group_id=f"@fresh{version}", member="nobody"),
             describe(f"@fresh{version}"),
         ]
-    script += [
-        join("one"),
-        join(protocol_type="connect"),
-        join(protocols=[("roundrobin", b"")]),
-        join(protocols=[]),
-        join(member="nobody"),
-        join(member="nobody", protocol_type="connect"),
-    ]
-    return script
+    script += [join("one"), join(protocol_type="connect"), join(protocols=[("roundrobin", b"")]), join(protocols=[])]
+    return [*script, join(member="nobody"), join(member="nobody", protocol_type="connect")]
 
 
 def refused_syncs_and_heartbeats() -> Script:
     script: Script = [find(), join("one")]
     for version in THREE_VERSIONS:
         for step in (sync("one", version=version), heartbeat("one", version)):
-            script += [
-                changed(step, group_id=""),
-                changed(step, group_id="@other"),
-                changed(step, member_id="nobody"),
-                changed(step, member_id=""),
-                changed(step, generation_id=2),
-                changed(step, generation_id=-1),
-                changed(step, generation_id=0),
-            ]
+            script += [changed(step, group_id=group) for group in ("", "@other")]
+            script += [changed(step, member_id=member_id) for member_id in ("nobody", "")]
+            script += [changed(step, generation_id=generation) for generation in (2, -1, 0)]
     script += [sync("one", (Told("one"), b"all"), ("nobody", b"none"))]
     for version in THREE_VERSIONS:
         step = heartbeat("one", version)
@@ -169,106 +136,47 @@ def refused_syncs_and_heartbeats() -> Script:
 
 
 def a_second_member() -> Script:
-    script = _two_members()
-    script += [
-        describe(),
-        heartbeat("one"),
-        heartbeat("two"),
-        join("two", Told("two")),
-        heartbeat("two"),
-        join("two", Told("two"), protocols=[("range", b"new")], connection="two", kind="park"),
-        heartbeat("one"),
-        sync("one"),
-        look("two"),
-        join("one", Told("one")),
-        take("two"),
-        heartbeat("one"),
-        join("one", Told("one")),
-        join("two", Told("two"), protocols=[("range", b"new")]),
-        sync("one"),
-        sync("two"),
-        heartbeat("two"),
-        describe(),
-    ]
-    return script
+    fresh = [("range", b"new")]
+    script = [*_two_members(), describe(), heartbeat("one"), heartbeat("two")]
+    script += [join("two", Told("two")), heartbeat("two")]
+    script += [join("two", Told("two"), protocols=fresh, **parked("two")), heartbeat("one"), sync("one"), look("two")]
+    script += [join("one", Told("one")), take("two"), heartbeat("one")]
+    script += [join("one", Told("one")), join("two", Told("two"), protocols=fresh)]
+    return [*script, sync("one"), sync("two"), heartbeat("two"), describe()]
 
 
 def members_that_leave() -> Script:
-    script = _two_members()
-    script += [
-        leave("one"),
-        heartbeat("two"),
-        heartbeat("one"),
-        join("two", Told("two")),
-        sync("two", (Told("two"), b"all")),
-        describe(),
-        leave("two"),
-        describe(),
-        join("three"),
-    ]
-    return script
+    script = [*_two_members(), leave("one"), heartbeat("two"), heartbeat("one")]
+    script += [join("two", Told("two")), sync("two", (Told("two"), b"all")), describe()]
+    return [*script, leave("two"), describe(), join("three")]
 
 
 def a_rebalance_while_syncing() -> Script:
-    return [
-        *_a_second_joins(),
-        join("one", Told("one")),
-        take("two"),
-        sync("two", connection="two", kind="park"),
-        join("three", connection="three", kind="park"),
-        take("two"),
-        sync("one"),
-        heartbeat("one"),
-        join("two", Told("two"), connection="two", kind="park"),
-        look("three"),
-        join("one", Told("one")),
-        take("two"),
-        take("three"),
-        describe(),
-    ]
+    script = [*_a_second_joins(), join("one", Told("one")), take("two"), sync("two", **parked("two"))]
+    script += [join("three", **parked("three")), take("two"), sync("one"), heartbeat("one")]
+    script += [join("two", Told("two"), **parked("two")), look("three"), join("one", Told("one"))]
+    return [*script, take("two"), take("three"), describe()]
 
 
 def chosen_protocols() -> Script:
     a, b, c = ("a", b"A"), ("b", b"B"), ("c", b"C")
-    return [
-        find(),
-        join("one", protocols=[a, b, c]),
-        sync("one"),
-        join("two", protocols=[b, a], connection="two", kind="park"),
-        join("three", protocols=[("d", b""), b], connection="three", kind="park"),
-        join("four", protocols=[a, c]),
-        join("one", Told("one"), protocols=[a, b, c]),
-        take("two"),
-        take("three"),
-        describe(),
-    ]
+    script: Script = [find(), join("one", protocols=[a, b, c]), sync("one")]
+    script += [join("two", protocols=[b, a], **parked("two"))]
+    script += [join("three", protocols=[("d", b""), b], **parked("three"))]
+    script += [join("four", protocols=[a, c]), join("one", Told("one"), protocols=[a, b, c])]
+    return [*script, take("two"), take("three"), describe()]
 
 
 def members_that_fall_silent() -> Script:
     """A session that ends, a rebalance that does not wait for ever, a client that hangs up while it waits."""
-    return [
-        find(),
-        create("@empty"),
-        join("one", session_timeout_ms=500),
-        sync("one", (Told("one"), b"all")),
-        heartbeat("one"),
-        wait(1500),
-        heartbeat("one"),
-        describe(),
-        join("two", rebalance_timeout_ms=700),
-        sync("two", (Told("two"), b"all")),
-        join("three", rebalance_timeout_ms=700),
-        heartbeat("two"),
-        sync("three", (Told("three"), b"all")),
-        join("four", connection="four", kind="park", session_timeout_ms=500, rebalance_timeout_ms=700),
-        drop("four"),
-        join("three", Told("three")),
-        describe(),
-        sync("three", (Told("three"), b"all")),
-        wait(1500),
-        heartbeat("three"),
-        join("three", Told("three")),
-    ]
+    short = {"session_timeout_ms": 500}
+    script: Script = [find(), create("@empty"), join("one", **short), sync("one", (Told("one"), b"all"))]
+    script += [heartbeat("one"), wait(1500), heartbeat("one"), describe()]
+    hasty = {"rebalance_timeout_ms": 700}
+    script += [join("two", **hasty), sync("two", (Told("two"), b"all")), join("three", **hasty), heartbeat("two")]
+    script += [sync("three", (Told("three"), b"all")), join("four", **parked("four"), **short, **hasty), drop("four")]
+    script += [join("three", Told("three")), describe(), sync("three", (Told("three"), b"all"))]
+    return [*script, wait(1500), heartbeat("three"), join("three", Told("three"))]
 
 
 def commits_without_members() -> Script:
@@ -309,55 +217,28 @@ def commits_of_version_0() -> Script:
 def commits_of_members() -> Script:
     script: Script = [find(), create("@a", 3), join("one")]
     for version in range(1, 5):
-        script += [
-            commit(("@a", 0, version, ""), of="one", version=version),
-            commit(("@a", 0, version, ""), version=version),
-        ]
+        script += [commit(("@a", 0, version, ""), of=name, version=version) for name in ("one", "")]
     script.append(sync("one", (Told("one"), b"all")))
     for version in range(1, 5):
         good = commit(("@a", 0, version, "of a member"), of="one", version=version)
-        script += [
-            good,
-            changed(good, generation_id=2),
-            changed(good, generation_id=-1),
-            changed(good, generation_id=-1, member_id=""),
-            changed(good, member_id="nobody"),
-            changed(good, group_id="@other"),
-            changed(good, group_id=""),
-            committed(("@a", [0]), version=version),
-        ]
-    script += [
-        join("two", connection="two", kind="park"),
-        commit(("@a", 1, 9, ""), of="one"),
-        join("one", Told("one")),
-        take("two"),
-        commit(("@a", 1, 10, ""), of="two"),
-        leave("one"),
-        leave("two"),
-        commit(("@a", 1, 11, ""), of="one"),
-        commit(("@a", 1, 12, "")),
-        committed(),
-        call("DeleteTopics", 1, topic_names=["@a"], timeout_ms=20_000),
-    ]
-    return script
+        script += [good, changed(good, generation_id=2), changed(good, generation_id=-1)]
+        script += [changed(good, generation_id=-1, member_id=""), changed(good, member_id="nobody")]
+        script += [changed(good, group_id="@other"), changed(good, group_id="")]
+        script.append(committed(("@a", [0]), version=version))
+    script += [join("two", **parked("two")), commit(("@a", 1, 9, ""), of="one"), join("one", Told("one")), take("two")]
+    script += [commit(("@a", 1, 10, ""), of="two"), leave("one"), leave("two"), commit(("@a", 1, 11, ""), of="one")]
+    script += [commit(("@a", 1, 12, "")), committed()]
+    return [*script, call("DeleteTopics", 1, topic_names=["@a"], timeout_ms=20_000)]
 
 
 def deleted_groups() -> Script:
+    def delete(*names: str) -> Step:
+        return call("DeleteGroups", version, group_names=list(names))
+
     script: Script = [find(), create("@a")]
     for version in range(2):
         name = f"d{version}"
-        script += [
-            call("DeleteGroups", version, group_names=[GROUP, "@nobody"]),
-            join(name),
-            call("DeleteGroups", version, group_names=[GROUP, "@nobody", GROUP]),
-            sync(name),
-            commit(("@a", 0, 5, ""), of=name),
-            call("DeleteGroups", version, group_names=[GROUP]),
-            leave(name),
-            call("DeleteGroups", version, group_names=[GROUP]),
-            call("DeleteGroups", version, group_names=[]),
-            describe(GROUP, "@nobody", ""),
-            committed(),
-            call("ListGroups", version),
-        ]
+        script += [delete(GROUP, "@nobody"), join(name), delete(GROUP, "@nobody", GROUP)]
+        script += [sync(name), commit(("@a", 0, 5, ""), of=name), delete(GROUP), leave(name), delete(GROUP), delete()]
+        script += [describe(GROUP, "@nobody", ""), committed(), call("ListGroups", version)]
     return script

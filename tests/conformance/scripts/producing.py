@@ -37,16 +37,9 @@ def versions_and_codecs() -> Script:
 
 def into_format(topic_format: str) -> Script:
     """Every magic and codec into a topic of one format."""
-    script: Script = [
-        create_all(
-            ("@create", 1, {"message_format_version": FORMATS[topic_format]}),
-            (
-                "@append",
-                1,
-                {"message_format_version": FORMATS[topic_format], "message_timestamp_type": "LogAppendTime"},
-            ),
-        )
-    ]
+    configs = {"message_format_version": FORMATS[topic_format]}
+    append_time = {**configs, "message_timestamp_type": "LogAppendTime"}
+    script: Script = [create_all(("@create", 1, configs), ("@append", 1, append_time))]
     for topic in ("@create", "@append"):
         for codec in CODECS:
             for magic in (0, 1):
@@ -73,22 +66,15 @@ def into_codec(target: str) -> Script:
 def several_batches() -> Script:
     one, other = batch(2, 20), batch(3, 30, "gzip")
     old = [batch(2, 20, magic=magic) for magic in (0, 1)]
-    return [
-        create_all(
-            ("@a", 1, {}), ("@old", 1, {"message_format_version": "0.10.2"}), ("@gzip", 1, {"compression_type": "gzip"})
-        ),
-        produce_old("@a", Joined((one, other))),
-        produce_old("@a", Joined((one, one))),
-        produce_old("@a", Joined((old[0], old[1]))),
-        produce_old("@a", Joined((old[1], one))),
-        produce_old("@old", Joined((one, other))),
-        produce_old("@old", Joined((old[0], old[1], one))),
-        produce_old("@gzip", Joined((one, old[0]))),
-        produce_old("@a", Joined((one, batch(2, 20)), cut=3)),
-        produce_old("@a", Joined((one, batch(2, 20)), cut=80)),
-        produce("@a", Joined((one, other))),
-        fetch(("@a", 0, 0), ("@old", 0, 0), ("@gzip", 0, 0)),
+    old_format, gzip = {"message_format_version": "0.10.2"}, {"compression_type": "gzip"}
+    script: Script = [create_all(("@a", 1, {}), ("@old", 1, old_format), ("@gzip", 1, gzip))]
+    script += [
+        produce_old("@a", Joined(parts)) for parts in ((one, other), (one, one), (old[0], old[1]), (old[1], one))
     ]
+    script += [produce_old("@old", Joined((one, other))), produce_old("@old", Joined((old[0], old[1], one)))]
+    script += [produce_old("@gzip", Joined((one, old[0])))]
+    script += [produce_old("@a", Joined((one, batch(2, 20)), cut=cut)) for cut in (3, 80)]
+    return [*script, produce("@a", Joined((one, other))), fetch(("@a", 0, 0), ("@old", 0, 0), ("@gzip", 0, 0))]
 
 
 def wrong_batches() -> Script:
@@ -97,85 +83,21 @@ def wrong_batches() -> Script:
     edits: list[tuple[int, str, bool, tuple[int, ...]]] = [
         (17, ">I", False, (0,)),
         (70, ">b", False, (1,)),
-        (
-            16,
-            ">b",
-            False,
-            (
-                3,
-                -1,
-            ),
-        ),
-        (
-            8,
-            ">i",
-            False,
-            (
-                0,
-                -1,
-                20,
-                48,
-                2**31 - 1,
-            ),
-        ),
-        (
-            57,
-            ">i",
-            True,
-            (
-                4,
-                2,
-                0,
-                -1,
-            ),
-        ),
-        (
-            23,
-            ">i",
-            True,
-            (
-                7,
-                0,
-                -1,
-            ),
-        ),
-        (
-            0,
-            ">q",
-            False,
-            (
-                9,
-                -9,
-            ),
-        ),
+        (16, ">b", False, (3, -1)),
+        (8, ">i", False, (0, -1, 20, 48, 2**31 - 1)),
+        (57, ">i", True, (4, 2, 0, -1)),
+        (23, ">i", True, (7, 0, -1)),
+        (0, ">q", False, (9, -9)),
         (12, ">i", False, (99,)),
-        (
-            21,
-            ">h",
-            True,
-            (
-                8,
-                16,
-                32,
-                0x40,
-            ),
-        ),
+        (21, ">h", True, (8, 16, 32, 0x40)),
     ]
     script: Script = [create("@a")]
     for position, form, is_resealed, numbers in edits:
         for number in numbers:
             wrong = Batch(records(), edits=((position, form, number),), is_resealed=is_resealed)
             script += [produce("@a", wrong), produce_old("@a", wrong)]
-    for what in (
-        None,
-        b"",
-        b"\0",
-        b"\0" * 12,
-        b"\0" * 61,
-        b"x" * 100,
-        Joined((batch(),), cut=1),
-        Joined((batch(), b"12345")),
-    ):
+    cut, longer = Joined((batch(),), cut=1), Joined((batch(), b"12345"))
+    for what in (None, b"", b"\0", b"\0" * 12, b"\0" * 61, b"x" * 100, cut, longer):
         script += [produce("@a", what), produce_old("@a", what)]
     script += [produce("@a", batch(1, rows=((TIME_MS, b"k", b"v"),), is_control=True)), fetch(("@a", 0, 0))]
     return [*script, list_offsets(("@a", 0, -1))]
@@ -186,17 +108,13 @@ def wrong_messages() -> Script:
     script: Script = [create_all(("@a", 1, {}), ("@old", 1, {"message_format_version": "0.10.2"}))]
     for topic in ("@a", "@old"):
         for magic in (0, 1):
-            for edit in (
+            edits = [
                 (12, ">I", 0),
-                (8, ">i", 0),
-                (8, ">i", 13),
-                (8, ">i", 1 << 20),
+                *((8, ">i", size) for size in (0, 13, 1 << 20)),
                 (16, ">b", 3),
                 (16, ">b", 1 - magic),
-                (17, ">b", 1),
-                (17, ">b", 8),
-                (0, ">q", -4),
-            ):
+            ]
+            for edit in (*edits, (17, ">b", 1), (17, ">b", 8), (0, ">q", -4)):
                 script.append(produce_old(topic, Batch(records(2), magic=magic, edits=(edit,))))
                 script.append(produce_old(topic, Batch(records(2), magic=magic, codec=1, edits=(edit,))))
             script.append(produce(topic, Batch(records(2), magic=magic)))
@@ -211,23 +129,14 @@ def acks_and_names() -> Script:
         script += [produce("@nope", batch(1), acks=acks), produce("@a", batch(1), 9, acks=acks)]
         script += [produce("@a", batch(1), -1, acks=acks, version=version) for version in (0, 1, 2, 3, 4, 5, 6)]
     both = [(0, batch(1)), (1, batch(2))]
-    return [
-        *script,
-        produce_all(("@a", both), ("@nope", both), ("@two", [(0, batch(1))])),
-        produce_all(("@a", [*both, (0, batch(3))]), ("@a", [(1, batch(4))])),
-        produce_all(("@a", [])),
-        produce_all(),
-        produce_all(acks=0),
-        produce_all(acks=7),
-        produce("__consumer_offsets", batch(1)),
-        produce("__consumer_offsets", batch(1), client_id="__admin_client"),
-        produce("@a", batch(1), client_id=None),
-        produce("@a", batch(1), transactional_id="@t"),
-        produce("@a", batch(1), version=0),
-        produce("no/such name", batch(1)),
-        produce("", batch(1)),
-        fetch(("@a", 0, 0), ("@a", 1, 0), ("@two", 0, 0)),
-    ]
+    script += [produce_all(("@a", both), ("@nope", both), ("@two", [(0, batch(1))]))]
+    script += [produce_all(("@a", [*both, (0, batch(3))]), ("@a", [(1, batch(4))]))]
+    script += [produce_all(("@a", [])), produce_all(), produce_all(acks=0), produce_all(acks=7)]
+    script += [produce("__consumer_offsets", batch(1))]
+    script += [produce("__consumer_offsets", batch(1), client_id="__admin_client")]
+    script += [produce("@a", batch(1), client_id=None), produce("@a", batch(1), transactional_id="@t")]
+    script += [produce("@a", batch(1), version=0), produce("no/such name", batch(1)), produce("", batch(1))]
+    return [*script, fetch(("@a", 0, 0), ("@a", 1, 0), ("@two", 0, 0))]
 
 
 def sizes() -> Script:
@@ -258,14 +167,8 @@ def timestamps() -> Script:
         ),
     ]
     for topic in ("@near", "@append", "@old"):
-        for rows in (
-            just_now(),
-            records(),
-            just_now(2, -7_200_000),
-            just_now(2, 7_200_000),
-            ((-1, b"k", 5),),
-            (*just_now(1), *records(1)),
-        ):
+        early, late = just_now(2, -7_200_000), just_now(2, 7_200_000)
+        for rows in (just_now(), records(), early, late, ((-1, b"k", 5),), (*just_now(1), *records(1))):
             script += [produce(topic, batch(rows=rows)), produce(topic, batch(rows=rows, codec="gzip"))]
             script += [produce_old(topic, batch(rows=rows, magic=magic)) for magic in (0, 1)]
         script.append(produce(topic, Batch(records(), edits=((21, ">h", 8),), is_resealed=True)))

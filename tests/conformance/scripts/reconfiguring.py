@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.asking import batch, create, fetch, produce
+from tests.conformance.asking import batch, create, fetch, produce, settings
 from tests.conformance.scripts.changing import BROKER, TOPIC, Row, alter, describe, settle
 from tests.conformance.steps import Script, Step, call
 
@@ -15,54 +15,20 @@ def alter_broker(version: int, name: str, mark: str, *rows: Row) -> Step:
     return alter(version, (BROKER, name, [*rows, (f"mark.of.{name or 'all'}", mark)]))
 
 
-SINGLE_WISHES: dict[str, tuple[str, ...]] = {
-    "log.retention.ms": (
-        "-1",
-        "x",
-        "0",
-    ),
-    "log.retention.hours": ("5",),
-    "log.roll.hours": ("5",),
-    "num.partitions": ("5",),
-    "broker.id": ("5",),
-    "max.connections.per.ip": ("5",),
-    "log.message.format.version": ("0.10.0",),
-    "no.such": ("5",),
-    "compression.type": ("bogus",),
-    "min.insync.replicas": ("0",),
-    "message.max.bytes": ("-1",),
-    "log.segment.bytes": ("13",),
-    "log.roll.ms": ("0",),
-    "log.cleanup.policy": ("delete,compact",),
-    "log.cleaner.dedupe.buffer.size": ("1",),
-    "log.cleaner.io.buffer.load.factor": ("x",),
-    "unclean.leader.election.enable": ("maybe",),
-    "background.threads": (
-        "4",
-        "21",
-    ),
-    "num.recovery.threads.per.data.dir": ("0",),
-    "metric.reporters": (
-        "",
-        "no.such.Class",
-    ),
-    "principal.builder.class": ("no.such.Class",),
-    "ssl.keystore.location": ("x",),
-    "ssl.key.password": ("x",),
-    "ssl.protocol": ("TLS",),
-    "sasl.jaas.config": ("x",),
-    "listener.name.x.ssl.keystore.location": ("x",),
-    "listener.name.x.ssl.keystore.password": ("x",),
-    "listener.name.x.scram.sasl.jaas.config": ("x",),
-    "advertised.listeners": ("PLAINTEXT://h:1",),
-    "leader.replication.throttled.rate": (
-        "5",
-        "x",
-    ),
-    "follower.replication.throttled.rate": ("-1",),
-    "replica.alter.log.dirs.io.max.bytes.per.second": ("5",),
-}
-BROKER_WISHES: list[list[Row]] = [*([(name, value)] for name, values in SINGLE_WISHES.items() for value in values), []]
+SINGLE_WISHES = settings("""
+    log.retention.ms=-1 log.retention.ms=x log.retention.ms=0 log.retention.hours=5 log.roll.hours=5
+    num.partitions=5 broker.id=5 max.connections.per.ip=5 log.message.format.version=0.10.0 no.such=5
+    compression.type=bogus min.insync.replicas=0 message.max.bytes=-1 log.segment.bytes=13 log.roll.ms=0
+    log.cleanup.policy=delete,compact log.cleaner.dedupe.buffer.size=1 log.cleaner.io.buffer.load.factor=x
+    unclean.leader.election.enable=maybe background.threads=4 background.threads=21
+    num.recovery.threads.per.data.dir=0 metric.reporters= metric.reporters=no.such.Class
+    principal.builder.class=no.such.Class ssl.keystore.location=x ssl.key.password=x ssl.protocol=TLS
+    sasl.jaas.config=x listener.name.x.ssl.keystore.location=x listener.name.x.ssl.keystore.password=x
+    listener.name.x.scram.sasl.jaas.config=x advertised.listeners=PLAINTEXT://h:1
+    leader.replication.throttled.rate=5 leader.replication.throttled.rate=x follower.replication.throttled.rate=-1
+    replica.alter.log.dirs.io.max.bytes.per.second=5
+""")
+BROKER_WISHES: list[list[Row]] = [*([wish] for wish in SINGLE_WISHES), []]
 
 
 def wrong_broker_changes() -> Script:
@@ -98,21 +64,14 @@ def changed_broker() -> Script:
         call("DescribeConfigs", 0, resources=[(BROKER, "0", BROKER_KEYS), (TOPIC, "@a", None)]),
     ]
     script: Script = [create("@a", retention_bytes=77), *seen]
-    for_all: list[Row] = [
-        ("log.segment.bytes", "1073741823"),
-        ("log.retention.ms", "90000000000"),
-        ("no.such", "q"),
-        ("follower.replication.throttled.rate", "5"),
-        ("log.roll.ms", "604800000"),
-    ]
-    for_one: list[Row] = [
-        ("log.segment.bytes", "1073741822"),
-        ("log.retention.ms", "-1"),
-        ("log.retention.bytes", "99000000000000"),
-        ("other.such", "z"),
-        ("leader.replication.throttled.rate", "7"),
-        ("listener.name.x.ssl.keystore.location", "loc"),
-    ]
+    for_all = settings("""
+        log.segment.bytes=1073741823 log.retention.ms=90000000000 no.such=q follower.replication.throttled.rate=5
+        log.roll.ms=604800000
+    """)
+    for_one = settings("""
+        log.segment.bytes=1073741822 log.retention.ms=-1 log.retention.bytes=99000000000000 other.such=z
+        leader.replication.throttled.rate=7 listener.name.x.ssl.keystore.location=loc
+    """)
     for number, change in enumerate(
         (
             alter_broker(1, "0", "a", *for_one),
@@ -127,22 +86,11 @@ def changed_broker() -> Script:
 
 
 def changed_broker_at_work() -> Script:
-    return [
-        create("@a"),
-        create("@b", max_message_bytes=100_000),
-        alter_broker(1, "", "f", ("message.max.bytes", "200"), ("log.segment.bytes", "400")),
-        *settle("small"),
-        produce("@a", batch(3, 300)),
-        produce("@a", batch(1, 20)),
-        produce("@b", batch(3, 100)),
-        alter_broker(1, "0", "g", ("message.max.bytes", "2000")),
-        *settle("bigger"),
-        produce("@a", batch(1, 300)),
-        produce("@a", batch(3, 900)),
-        alter_broker(1, "", "h", ("message.max.bytes", "1000012"), ("log.segment.bytes", "1073741824")),
-        alter_broker(1, "0", "i"),
-        alter_broker(1, "0", "j", ("message.max.bytes", "1000012")),
-        *settle("as-before"),
-        produce("@a", batch(3, 900)),
-        fetch(("@a", 0, 0), ("@b", 0, 0)),
-    ]
+    script: Script = [create("@a"), create("@b", max_message_bytes=100_000)]
+    script += [alter_broker(1, "", "f", ("message.max.bytes", "200"), ("log.segment.bytes", "400")), *settle("small")]
+    script += [produce("@a", batch(3, 300)), produce("@a", batch(1, 20)), produce("@b", batch(3, 100))]
+    script += [alter_broker(1, "0", "g", ("message.max.bytes", "2000")), *settle("bigger")]
+    script += [produce("@a", batch(1, 300)), produce("@a", batch(3, 900))]
+    script += [alter_broker(1, "", "h", ("message.max.bytes", "1000012"), ("log.segment.bytes", "1073741824"))]
+    script += [alter_broker(1, "0", "i"), alter_broker(1, "0", "j", ("message.max.bytes", "1000012"))]
+    return [*script, *settle("as-before"), produce("@a", batch(3, 900)), fetch(("@a", 0, 0), ("@b", 0, 0))]
