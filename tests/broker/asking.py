@@ -7,12 +7,15 @@ from typing import Any
 
 import trio
 
+from minibroker.protocol.api import ApiKey
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 
 UNLIMITED = 1 << 20
 LONG_MS = 60_000
+TOPIC, BROKER = 2, 4  # types of resources that have configs
 
 
 def rows(answer: Any) -> list[tuple[str, Any]]:
@@ -46,7 +49,19 @@ async def fill(broker: InMemoryBroker, topic: str, *, partition: int = 0, batche
     for _ in range(batches):
         answer = await broker.produce(topic, [b"x" * size], partition=partition)
         assert answer.error_code == 0, answer
-    return len(build_batch([Record(0, NOW_MS, None, b"x" * size, ())]))
+    return len(batch_of(b"x" * size))
+
+
+def batch_of(value: bytes = b"v", *, key: bytes | None = None, **options: Any) -> bytearray:
+    """A batch of one record; `options` are those of `build_batch`."""
+    return build_batch([Record(0, NOW_MS, key, value, ())], **options)
+
+
+async def described(broker: InMemoryBroker, kind: int, name: str, *keys: str, version: int = 1, **more: Any) -> Any:
+    """The configs of a topic or broker by name, all unless `keys` are given."""
+    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, version, resources=[(kind, name, list(keys) or None)], **more)
+    assert answer.results[0].error_code == ErrorCode.NONE, answer
+    return {row.name: row for row in answer.results[0].configs}
 
 
 def on_disk(broker: InMemoryBroker, topic: str, partition: int = 0) -> bytes:

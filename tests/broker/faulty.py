@@ -8,11 +8,8 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.faults.fault import Fault
 from minibroker.broker.faults.injector import FaultInjector
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import NOW_MS, InMemoryBroker
-
-BATCH = build_batch([Record(0, NOW_MS, None, b"value", ())])
+from tests.broker.asking import batch_of
+from tests.broker.conftest import InMemoryBroker
 
 
 class Faulty:
@@ -41,13 +38,11 @@ async def produce_to(broker: InMemoryBroker, *places: tuple[str, int], acks: int
     """Produce one record each; the errors by place, None for no answer."""
     topics: dict[str, list[Any]] = {}
     for topic, partition in places:
-        topics.setdefault(topic, []).append((partition, BATCH))
+        topics.setdefault(topic, []).append((partition, batch_of()))
     answer = await broker.call(
         ApiKey.PRODUCE, 7, client_id=client_id, acks=acks, timeout_ms=1000, topics=list(topics.items())
     )
-    if answer is None:
-        return None
-    return {(topic, row.partition): row.error_code for topic, rows in answer.topics for row in rows}
+    return None if answer is None else errors_of(answer)
 
 
 def end_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> int:

@@ -10,6 +10,7 @@ from tests.broker.conftest import InMemoryBroker, Parked
 
 GROUP = "group"
 PROTOCOLS = (("range", b"metadata"),)
+SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
 
 
 class GroupClient:
@@ -24,14 +25,8 @@ class GroupClient:
         return await self.broker.call(ApiKey.FIND_COORDINATOR, 1, key=self.group_id)
 
     async def join(self, member_id: str = "", version: int = 3, **body: Any) -> Any:
-        given: dict[str, Any] = {
-            "group_id": self.group_id,
-            "session_timeout_ms": 10_000,
-            "rebalance_timeout_ms": 60_000,
-            "member_id": member_id,
-            "protocol_type": "consumer",
-            "protocols": PROTOCOLS,
-        }
+        given: dict[str, Any] = {"group_id": self.group_id, "member_id": member_id, "session_timeout_ms": 10_000}
+        given |= {"rebalance_timeout_ms": 60_000, "protocol_type": "consumer", "protocols": PROTOCOLS}
         return await self.broker.call(ApiKey.JOIN_GROUP, version, **given | body)
 
     async def start_join(self, member_id: str = "", version: int = 3, **body: Any) -> Parked:
@@ -57,14 +52,17 @@ class GroupClient:
         )
         return int((await self.broker.call(ApiKey.LEAVE_GROUP, version, group_id=self.group_id, **body)).error_code)
 
-    async def commit(self, *rows: tuple[str, int, int], joined: Any = None, version: int = 7, **body: Any) -> list[int]:
+    async def commit(
+        self, *rows: tuple[str, int, int], joined: Any = None, version: int = 7, metadata: str = "", **body: Any
+    ) -> list[int]:
         """Rows of (topic, partition, offset); the error of each."""
-        identity = {} if joined is None else self._identity(joined)
-        topics = [(topic, [(partition, offset, -1, -1, body.get("metadata", ""))]) for topic, partition, offset in rows]
-        given = {key: value for key, value in body.items() if key != "metadata"}
-        answer = await self.broker.call(
-            ApiKey.OFFSET_COMMIT, version, group_id=self.group_id, topics=topics, **identity | given
-        )
+        topics = [(topic, [(partition, offset, -1, -1, metadata)]) for topic, partition, offset in rows]
+        given: dict[str, Any] = {
+            "group_id": self.group_id,
+            "topics": topics,
+            **(self._identity(joined) if joined else {}),
+        }
+        answer = await self.broker.call(ApiKey.OFFSET_COMMIT, version, **given | body)
         return [row.error_code for topic in answer.topics for row in topic.partitions]
 
     async def committed(self, *partitions: tuple[str, int], version: int = 5) -> Any:

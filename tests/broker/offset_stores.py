@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.offset_loader import LoadedGroup
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
@@ -24,6 +26,10 @@ from minibroker.storage.log.log import Log
 
 NOW_MS = 1_500_000_000_000
 PRODUCER, EPOCH = 7, 0
+IN_TRANSACTION: dict[str, Any] = {"producer_id": PRODUCER, "producer_epoch": EPOCH}
+GROUP = "readers"
+PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
+RETENTION_MS = 7 * 24 * 3600 * 1000
 # A partition as Apache Kafka 2.0.1 left it: two commits of a "simple" group, of which the second names an expiry; a
 # group "readers" that came to one member, committed 7 plainly and 100 in a transaction, 200 in one that was aborted,
 # and became empty.
@@ -84,6 +90,13 @@ class StoreOnDisk:
     def close(self) -> None:
         self.log_manager.close()
 
+    def commit(self, *numbers: int, group: str = GROUP, into: GroupOffsets | None = None, **producer: int) -> ErrorCode:
+        """Commit these offsets one after the other for PARTITION; the last outcome."""
+        offsets = GroupOffsets() if into is None else into
+        outcomes = [self.store.commit(group, offsets, {PARTITION: offset(number)}, **producer) for number in numbers]
+        assert isinstance(outcomes[-1], ErrorCode)
+        return outcomes[-1]
+
     def reopened(self) -> StoreOnDisk:
         self.close()
         return StoreOnDisk(self.directory, **self._arguments)  # type: ignore[arg-type]
@@ -121,6 +134,11 @@ class StoreOnDisk:
 
 def partition_of(number: int) -> TopicPartition:
     return TopicPartition(GROUP_METADATA_TOPIC, number)
+
+
+def as_read(record: OffsetRecord) -> OffsetRecord:
+    """A commit without an expiry of its own as it is read again: the log always names one."""
+    return record._replace(expire_timestamp_ms=record.commit_timestamp_ms + RETENTION_MS)
 
 
 def offset(number: int, *, leader_epoch: int = -1, expire_timestamp_ms: int | None = None) -> OffsetRecord:

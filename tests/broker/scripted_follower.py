@@ -36,17 +36,10 @@ def answers(body: Any) -> list[Answer]:
 
 
 async def follow(
-    broker: InMemoryBroker,
-    topic: str,
-    offset: int,
-    *,
-    partition: int = 0,
-    replica: int = FOLLOWER,
-    log_start_offset: int = 0,
-    **options: Any,
+    broker: InMemoryBroker, topic: str, offset: int, *, partition: int = 0, replica: int = FOLLOWER, **options: Any
 ) -> Answer:
     """Fetch as the follower whose log ends at `offset`."""
-    asked = At(topic, partition, offset, log_start_offset=log_start_offset)
+    asked = At(topic, partition, offset, log_start_offset=options.pop("log_start_offset", 0))
     (answer,) = answers(await broker.fetch(asked, replica_id=replica, **options))
     return answer
 

@@ -16,9 +16,9 @@ from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.checkpoints import OffsetCheckpointFile
 from minibroker.storage.files.file_names import HIGH_WATERMARK_CHECKPOINT
-from tests.broker.conftest import MakeBroker
+from tests.broker.asking import LONG_MS
+from tests.broker.conftest import MakeBroker, fetch_body
 
-LONG_MS = 60_000
 ANSWER_SECONDS = 8
 
 
@@ -32,18 +32,14 @@ async def test_a_broker_that_stops_writes_its_high_watermarks_down(make_broker: 
     assert OffsetCheckpointFile(tmp_path / HIGH_WATERMARK_CHECKPOINT).read() == {TopicPartition("t", 0): 2}
 
 
-async def test_a_broker_that_stops_answers_the_fetch_that_waits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_broker_that_stops_answers_a_fetch_that_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("minibroker.broker.app.settle_memory", lambda: None)
     app = BrokerApp(KafkaConfig({"log.dirs": str(tmp_path)}))
     app.load()
     parts = app.build()
     monkeypatch.setattr(app, "build", lambda: parts)
     parts.controller.create_missing_topics(["t"])
-    fetch = API_TABLE[ApiKey.FETCH].request(
-        replica_id=-1, max_wait_ms=LONG_MS, min_bytes=1, topics=[("t", [(0, -1, 0, -1, -1, 1024)])]
-    )
+    fetch = API_TABLE[ApiKey.FETCH].request(**fetch_body(("t", 0, 0), max_wait_ms=LONG_MS))
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
 

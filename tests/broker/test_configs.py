@@ -16,30 +16,19 @@ from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER, TH
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.configs import IncrementalAlterConfigsRequest
+from tests.broker.asking import BROKER, TOPIC, described
 from tests.broker.conftest import InMemoryBroker, MakeBroker
 
-TOPIC, BROKER = 2, 4
-
-
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
 OK = (ErrorCode.NONE, None)
 
 
 async def alter(
-    broker: InMemoryBroker,
-    kind: int,
-    name: str,
-    configs: dict[str, Any],
-    *,
-    validate_only: bool = False,
-    version: int = 1,
+    broker: InMemoryBroker, kind: int, name: str, configs: dict[str, Any], version: int = 1
 ) -> tuple[int, str | None]:
     """Error code and message of the one resource."""
-    answer = await broker.call(
-        ApiKey.ALTER_CONFIGS, version, resources=[(kind, name, list(configs.items()))], validate_only=validate_only
-    )
+    resources = [(kind, name, list(configs.items()))]
+    answer = await broker.call(ApiKey.ALTER_CONFIGS, version, resources=resources, validate_only=False)
     return tuple(answer.responses[0][:2])
 
 
@@ -47,55 +36,30 @@ async def alter_some(
     broker: InMemoryBroker, kind: int, name: str, *rows: tuple[str, int, str | None], version: int = 0
 ) -> tuple[int, str | None]:
     """IncrementalAlterConfigs, likewise."""
-    answer = await broker.call(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=[(kind, name, list(rows))], validate_only=False
-    )
+    resources = [(kind, name, list(rows))]
+    answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, resources=resources, validate_only=False)
     return tuple(answer.responses[0][:2])
 
 
-async def described(broker: InMemoryBroker, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
-    """Value and source by name."""
-    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=[(kind, name, list(keys) or None)])
-    assert answer.results[0].error_code == ErrorCode.NONE, answer
-    return {row.name: (row.value, row.config_source) for row in answer.results[0].configs}
+async def value_and_source(
+    broker: InMemoryBroker, kind: int, name: str, *keys: str
+) -> dict[str, tuple[str | None, int]]:
+    return {key: (row.value, row.config_source) for key, row in (await described(broker, kind, name, *keys)).items()}
 
 
 make_row = IncrementalAlterConfigsRequest.row("resources.configs")
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    path.write_text(path.read_text().replace(old, new))
 
 
 @pytest.mark.parametrize("version", range(3))
 async def test_a_topics_configs_count_in_its_live_logs(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t", 2)
 
+    null = (ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms")
+    assert await alter(broker, TOPIC, "t", {"retention.ms": None}, version=version) == null
     assert await alter(broker, TOPIC, "t", {"segment.bytes": "1000", "retention.ms": "7"}, version=version) == OK
 
     assert [broker.log_of("t", partition).config.segment_bytes for partition in range(2)] == [1000, 1000]
     assert broker.log_of("t").config.retention_ms == 7
-
-
-async def test_a_topics_configs_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "shared")
-    await broker.create_topic("t")
-    await alter(broker, TOPIC, "t", {"segment.bytes": "1000"})
-    broker.close()
-
-    broker = make_broker(tmp_path / "shared")
-
-    assert broker.log_of("t").config.segment_bytes == 1000
-    assert await described(broker, TOPIC, "t", "segment.bytes") == {"segment.bytes": ("1000", 1)}
-
-
-async def test_a_config_without_a_value_alters_nothing(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", segment_bytes=1000)
-
-    refusal = (ErrorCode.INVALID_REQUEST, "Null value not supported for : retention.ms")
-    assert await alter(broker, TOPIC, "t", {"retention.ms": None}) == refusal
-
-    assert broker.log_of("t").config.segment_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -113,19 +77,10 @@ async def test_a_config_without_a_value_alters_nothing(broker: InMemoryBroker) -
         (99, "t", ErrorCode.INVALID_REQUEST, "Unexpected resource type UNKNOWN"),
     ],
 )
-async def test_what_is_not_there_is_not_altered(
+async def test_unknown_resources_are_refused(
     broker: InMemoryBroker, kind: int, name: str, code: ErrorCode, message: str
 ) -> None:
-    assert await alter(broker, kind, name, {}) == (code, message)
     assert await alter_some(broker, kind, name) == (code, message)
-
-
-async def test_validation_alone_alters_nothing(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    assert await alter(broker, TOPIC, "t", {"segment.bytes": "1000"}, validate_only=True) == OK
-
-    assert broker.log_of("t").config.segment_bytes == 1024**3
 
 
 async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +95,7 @@ async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch
     assert (await alter(broker, BROKER, "0", {"log.segment.bytes": "1000"}))[0] == ErrorCode.KAFKA_STORAGE_ERROR
 
     assert broker.log_of("t").config.segment_bytes == 1024**3
-    assert await described(broker, TOPIC, "t", "segment.bytes") == {"segment.bytes": ("1073741824", 5)}
+    assert await value_and_source(broker, TOPIC, "t", "segment.bytes") == {"segment.bytes": ("1073741824", 5)}
 
 
 async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broker: InMemoryBroker) -> None:
@@ -155,23 +110,22 @@ async def test_a_brokers_settings_count_in_live_logs_below_what_topics_set(broke
     assert broker.log_of("later").config.segment_bytes == 5000
 
 
-async def test_a_brokers_settings_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
+async def test_changes_of_topics_and_brokers_outlive_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
     broker = make_broker(tmp_path / "shared")
     await broker.create_topic("t")
+    await broker.create_topic("own")
+    await alter(broker, TOPIC, "own", {"segment.bytes": "1000"})
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "plugin.key": "secret"})
     await alter(broker, BROKER, "", {"log.retention.bytes": "9"})
-    assert await described(broker, BROKER, "") == {"log.retention.bytes": ("9", 3)}
+    assert await value_and_source(broker, BROKER, "") == {"log.retention.bytes": ("9", 3)}
     broker.close()
 
     broker = make_broker(tmp_path / "shared")
 
-    assert broker.log_of("t").config.segment_bytes == 5000
-    keys = ("log.segment.bytes", "log.retention.bytes", "plugin.key")
-    assert await described(broker, BROKER, "0", *keys) == {
-        "log.segment.bytes": ("5000", 2),
-        "log.retention.bytes": ("9", 3),
-        "plugin.key": (None, 2),
-    }
+    assert [broker.log_of(name).config.segment_bytes for name in ("own", "t")] == [1000, 5000]
+    assert await value_and_source(broker, TOPIC, "own", "segment.bytes") == {"segment.bytes": ("1000", 1)}
+    kept = {"log.segment.bytes": ("5000", 2), "log.retention.bytes": ("9", 3), "plugin.key": (None, 2)}
+    assert await value_and_source(broker, BROKER, "0", *kept) == kept
 
 
 async def test_a_stored_setting_that_is_no_longer_right_is_ignored(
@@ -180,16 +134,14 @@ async def test_a_stored_setting_that_is_no_longer_right_is_ignored(
     broker = make_broker(tmp_path / "shared")
     await alter(broker, BROKER, "0", {"log.segment.bytes": "5000", "log.retention.bytes": "9"})
     broker.close()
-    edit(tmp_path / "shared" / "minibroker.json", '"5000"', '"many"')
+    path = tmp_path / "shared" / "minibroker.json"
+    path.write_text(path.read_text().replace('"5000"', '"many"'))
 
     broker = make_broker(tmp_path / "shared")
 
     assert "log.segment.bytes=many is ignored" in caplog.text
-    keys = ("log.segment.bytes", "log.retention.bytes")
-    assert await described(broker, BROKER, "0", *keys) == {
-        "log.segment.bytes": ("1073741824", 5),
-        "log.retention.bytes": ("9", 2),
-    }
+    kept = {"log.segment.bytes": ("1073741824", 5), "log.retention.bytes": ("9", 2)}
+    assert await value_and_source(broker, BROKER, "0", *kept) == kept
 
 
 async def test_what_clients_are_told_to_connect_to_may_change(broker: InMemoryBroker) -> None:
@@ -202,11 +154,8 @@ async def test_what_clients_are_told_to_connect_to_may_change(broker: InMemoryBr
 async def test_secrets_are_not_written_down(broker: InMemoryBroker, tmp_path: Path) -> None:
     code, message = await alter(broker, BROKER, "0", {"listener.name.x.ssl.keystore.password": "hunter2"})
 
-    assert (code, message) == (
-        ErrorCode.INVALID_REQUEST,
-        "Invalid config value for resource ConfigResource(type=BROKER, name='0'): "
-        "Password encoder secret not configured",
-    )
+    assert code == ErrorCode.INVALID_REQUEST
+    assert message is not None and message.endswith(": Password encoder secret not configured")
     assert all("hunter2" not in path.read_text() for path in tmp_path.rglob("minibroker.json"))  # noqa: ASYNC240
 
 
@@ -214,19 +163,12 @@ async def test_secrets_are_not_written_down(broker: InMemoryBroker, tmp_path: Pa
 async def test_types_and_documentation_are_told_from_v3(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
 
-    answer = await broker.call(
-        ApiKey.DESCRIBE_CONFIGS,
-        version,
-        resources=[(TOPIC, "t", ["retention.ms", "cleanup.policy"]), (BROKER, "0", ["log.segment.bytes"])],
-        include_documentation=True,
-    )
+    asked = [(TOPIC, "t", ["retention.ms", "cleanup.policy"]), (BROKER, "0", ["log.segment.bytes"])]
+    answer = await broker.call(ApiKey.DESCRIBE_CONFIGS, version, resources=asked, include_documentation=True)
 
     rows = [row for result in answer.results for row in result.configs]
-    assert {row.name: row.config_type for row in rows} == {
-        "retention.ms": 5,
-        "cleanup.policy": 7,
-        "log.segment.bytes": 3,
-    }
+    types = {"retention.ms": 5, "cleanup.policy": 7, "log.segment.bytes": 3}
+    assert {row.name: row.config_type for row in rows} == types
     assert all(row.documentation for row in rows)
 
 
@@ -245,38 +187,34 @@ async def test_what_is_not_named_stays(broker: InMemoryBroker, version: int) -> 
 
 async def test_a_brokers_settings_are_altered_one_by_one(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
-    await alter_some(broker, BROKER, "0", ("log.segment.bytes", SET, "5000"))
-    await alter_some(broker, BROKER, "0", ("log.retention.bytes", SET, "9"))
-
-    assert await alter_some(broker, BROKER, "0", ("log.segment.bytes", DELETE, None)) == OK
+    for name, operation, value in (("segment", SET, "5000"), ("retention", SET, "9"), ("segment", DELETE, None)):
+        assert await alter_some(broker, BROKER, "0", (f"log.{name}.bytes", operation, value)) == OK
 
     config = broker.log_of("t").config
     assert (config.segment_bytes, config.retention_bytes) == (1024**3, 9)
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("operations", "message"),
     [
+        ([(SET, "1"), (DELETE, None)], "Error due to duplicate config keys : retention.ms"),
+        ([(SET, None)], "Null value not supported for : retention.ms"),
+        ([(APPEND, "1")], "Config value append is not allowed for config key: retention.ms"),
+        ([(SUBTRACT, "1")], "Config value subtract is not allowed for config key: retention.ms"),
+        ([(9, "1")], "Unknown operation 9 on config retention.ms"),
         (
-            [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
-            "Error due to duplicate config keys : retention.ms",
-        ),
-        ([("retention.ms", SET, None)], "Null value not supported for : retention.ms"),
-        ([("retention.ms", APPEND, "1")], "Config value append is not allowed for config key: retention.ms"),
-        ([("retention.ms", SUBTRACT, "1")], "Config value subtract is not allowed for config key: retention.ms"),
-        ([("retention.ms", 9, "1")], "Unknown operation 9 on config retention.ms"),
-        (
-            [("retention.ms", SET, "x")],
+            [(SET, "x")],
             "Invalid config value for resource ConfigResource(type=TOPIC, name='t'): "
             "Invalid value x for configuration retention.ms: Not a number of type LONG",
         ),
     ],
 )
-async def test_wrong_operations_alter_nothing(
-    broker: InMemoryBroker, rows: list[tuple[str, int, str | None]], message: str
+async def test_wrong_operations_are_refused(
+    broker: InMemoryBroker, operations: list[tuple[int, str | None]], message: str
 ) -> None:
     await broker.create_topic("t", retention_ms=7)
 
+    rows = [("retention.ms", *operation) for operation in operations]
     assert await alter_some(broker, TOPIC, "t", *rows) == (ErrorCode.INVALID_REQUEST, message)
 
     assert broker.log_of("t").config.retention_ms == 7
@@ -285,12 +223,8 @@ async def test_wrong_operations_alter_nothing(
 async def test_a_resource_is_altered_once_in_a_request(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 
-    answer = await broker.call(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        0,
-        resources=[(TOPIC, "t", [("retention.ms", SET, "7")]), (TOPIC, "t", [("retention.bytes", SET, "8")])],
-        validate_only=False,
-    )
+    twice = [(TOPIC, "t", [("retention.ms", SET, "7")]), (TOPIC, "t", [("retention.bytes", SET, "8")])]
+    answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, resources=twice, validate_only=False)
 
     assert [tuple(row) for row in answer.responses] == [
         (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.", TOPIC, "t")
@@ -342,12 +276,8 @@ LOG_SETTINGS: dict[str, tuple[str, str, object]] = {
 }
 # The cleaner's own, which compaction reads off the broker's configuration for each log; and reporters: refused.
 OTHER_SETTINGS = {
-    "log.cleaner.backoff.ms",
-    "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.buffer.load.factor",
-    "log.cleaner.io.buffer.size",
-    "log.cleaner.io.max.bytes.per.second",
-    "log.cleaner.threads",
+    *(f"log.cleaner.{name}" for name in ("backoff.ms", "dedupe.buffer.size", "io.buffer.load.factor", "threads")),
+    *(f"log.cleaner.io.{name}" for name in ("buffer.size", "max.bytes.per.second")),
     "metric.reporters",
 }
 
@@ -363,14 +293,6 @@ async def test_an_open_log_has_the_changed_default_at_once(broker: InMemoryBroke
     assert await alter_some(broker, BROKER, whose, (name, SET, value)) == OK
 
     assert getattr(log.config, field) == expected
-
-
-async def test_what_a_topic_sets_itself_is_not_touched(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t", retention_ms=7)
-
-    assert await alter_some(broker, BROKER, "0", ("log.retention.ms", SET, "9999")) == OK
-
-    assert broker.log_of("t").config.retention_ms == 7
 
 
 def test_no_setting_that_may_be_changed_is_left_out() -> None:

@@ -65,13 +65,8 @@ def test_a_connection_from_elsewhere_is_sent_to_as_the_system_has_it(other_defau
 def test_a_kernel_that_refuses_the_choice_serves_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(congestion, "WITHIN_HOST", b"no-such-thing")
 
-    with accepted_from("127.0.0.1") as sock:
-        assert algorithm(sock) == default_algorithm()
-
-
-def test_the_system_s_own_choice_is_that_of_a_new_socket() -> None:
-    with socket.socket() as sock:
-        assert default_algorithm() == algorithm(sock)
+    with accepted_from("127.0.0.1") as sock, socket.socket() as new:
+        assert algorithm(sock) == algorithm(new) == default_algorithm()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from tests.broker.peers import MAX_REQUEST_BYTES, Connect, Peer, echo, framed
+from tests.broker.asking import seconds
+from tests.broker.peers import Connect, Peer, echo, framed
 from tests.broker.peers import connect as connect
 
 pytestmark = pytest.mark.time_jumps
@@ -57,28 +57,6 @@ async def test_what_a_request_has_begun_is_finished_though_its_client_is_gone(co
     assert finished == ["counted"]
 
 
-async def test_a_request_without_a_response_sends_nothing(connect: Connect) -> None:
-    peer = connect(lambda frame, client: None if frame == b"acks=0" else echo(frame, client))
-
-    await peer.send(b"acks=0", b"next")
-
-    assert await peer.receive(8) == framed(b"next")
-
-
-@pytest.mark.parametrize(
-    "prefix", [b"\x7f\xff\xff\xff", b"\xff" * 4, b"GET /", struct.pack(">i", MAX_REQUEST_BYTES + 1)]
-)
-async def test_a_length_nobody_may_send_closes_the_connection_behind_the_answers_before(
-    connect: Connect, caplog: pytest.LogCaptureFixture, prefix: bytes
-) -> None:
-    peer = connect(echo)
-
-    peer.sock.send(framed(b"good") + prefix)
-
-    assert await peer.receive(9) == framed(b"good") + CLOSED
-    assert "closing the connection of peer" in caplog.text
-
-
 async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
     connect: Connect, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -93,9 +71,7 @@ async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(
     assert "5 of 100 bytes" in caplog.text
 
 
-async def test_requests_of_a_client_that_has_closed_its_side_are_answered(
-    connect: Connect, nursery: trio.Nursery
-) -> None:
+async def test_requests_before_a_client_closed_its_side_are_answered(connect: Connect, nursery: trio.Nursery) -> None:
     peer = connect(echo, runs=False)
     peer.sock.send(framed(b"last"))
     peer.sock.shutdown(socket.SHUT_WR)
@@ -182,33 +158,21 @@ async def test_the_answer_is_on_the_socket_when_the_completing_call_returns(peer
     assert peer.sock.recv(64) == framed(b"late")
 
 
-async def test_what_was_answered_before_is_sent_at_once_and_what_follows_comes_after(
-    peer: Peer, parking: Parking
-) -> None:
-    await peer.send(b"early", b"wait", b"after")
+async def test_answers_before_a_wait_are_sent_at_once_and_others_after_it(peer: Peer, parking: Parking) -> None:
+    await peer.send(b"early", b"wait", b"after", b"wait")
 
     assert await peer.receive(9) == framed(b"early")
     with pytest.raises(BlockingIOError):
         peer.sock.recv(1)
     await peer.send(b"later")
     parking.operations[0].force_complete()
-    assert await peer.receive(26) == framed(b"late") + framed(b"after") + framed(b"later")
+    assert await peer.receive(17) == framed(b"late") + framed(b"after")
+    await trio.testing.wait_all_tasks_blocked()
+    parking.operations[1].force_complete()
+    assert await peer.receive(17) == framed(b"late") + framed(b"later")
 
 
-async def test_one_parked_request_after_another_is_answered(peer: Peer, parking: Parking) -> None:
-    await peer.send(b"wait", b"wait")
-
-    for number in range(2):
-        await trio.testing.wait_all_tasks_blocked()
-        parking.operations[number].force_complete()
-        assert await peer.receive(8) == framed(b"late")
-    await peer.send(b"next")
-    assert await peer.receive(8) == framed(b"next")
-
-
-async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_its_place(
-    peer: Peer, parking: Parking
-) -> None:
+async def test_an_answer_ready_before_earlier_ones_are_sent_keeps_its_place(peer: Peer, parking: Parking) -> None:
     big = framed(b"x" * 1000) * 900  # more than the socket holds
     peer.connection._out.append(big)
     peer.connection._out_bytes = len(big)
@@ -217,20 +181,6 @@ async def test_an_answer_that_is_ready_while_earlier_ones_are_being_sent_keeps_i
     parking.operations[0].force_complete()
 
     assert await peer.receive(len(big) + 8) == big + framed(b"late")
-
-
-async def test_a_client_that_leaves_while_it_is_parked_is_noticed_when_its_answer_is_due(
-    connect: Connect, parking: Parking
-) -> None:
-    peer = connect(parking, runs=False)
-    with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(peer.run)
-            await peer.send(b"wait")
-            peer.sock.close()
-            await trio.testing.wait_all_tasks_blocked()
-
-            parking.operations[0].force_complete()
 
 
 async def test_a_connection_that_ends_leaves_the_purgatory(peer: Peer, parking: Parking) -> None:
@@ -253,7 +203,7 @@ async def test_stopping_waits_for_the_parked_answer_and_then_ends(peer: Peer, pa
     assert await peer.receive(9) == framed(b"late") + CLOSED
 
 
-async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(
+async def test_an_answer_that_fails_ends_its_connection(
     peer: Peer, parking: Parking, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> list[bytes]:
@@ -268,9 +218,7 @@ async def test_an_answer_that_cannot_be_made_ends_its_own_connection_only(
     assert "no such thing" in caplog.text
 
 
-async def test_an_idle_client_is_not_the_one_that_is_parked(
-    connect: Connect, parking: Parking, nursery: trio.Nursery
-) -> None:
+async def test_a_client_that_waits_is_not_idle(connect: Connect, parking: Parking, nursery: trio.Nursery) -> None:
     peer = connect(parking, max_idle_ms=10_000)
     nursery.start_soon(peer.timers.run)
     await trio.sleep(8)
@@ -302,45 +250,28 @@ def trickling(bytes_per_second: int, hurry: trio.Event) -> Dispatch:
 async def test_a_slow_answer_leaves_at_its_rate(connect: Connect, bytes_per_second: int) -> None:
     peer = connect(trickling(bytes_per_second, trio.Event()))
     peer.sock.send(framed(b"slow") + framed(b"next"))
-    began = trio.current_time()
 
-    received = await peer.receive(len(ANSWER) + 8)
+    took_seconds, received = await seconds(peer.receive(len(ANSWER) + 8))
 
     assert received == ANSWER + framed(b"next")
-    assert trio.current_time() - began == pytest.approx(len(ANSWER) / bytes_per_second)
+    assert took_seconds == pytest.approx(len(ANSWER) / bytes_per_second)
 
 
-async def test_a_slow_answer_is_nowhere_early(connect: Connect) -> None:
-    peer = connect(trickling(10, trio.Event()))
-    peer.sock.send(framed(b"slow"))
-
-    await trio.sleep(5.05)
-
-    assert len(peer.sock.recv(1000)) == math.ceil(50.5)
-
-
-async def test_a_slow_answer_that_may_hurry_goes_at_once(connect: Connect) -> None:
+async def test_a_slow_answer_is_nowhere_early_and_at_once_when_it_may_hurry(connect: Connect) -> None:
     hurry = trio.Event()
-    peer = connect(trickling(1, hurry))
+    peer, other = connect(trickling(10, hurry)), connect(echo)
     peer.sock.send(framed(b"slow"))
-    await peer.receive(2)
+    await trio.sleep(5.05)
+    sent = peer.sock.recv(1000)
     began = trio.current_time()
 
+    other.sock.send(framed(b"quick"))  # which does not wait for the slow one
+    quick = await other.receive(9)
     hurry.set()
-    rest = await peer.receive(len(ANSWER) - 2)
+    rest = await peer.receive(len(ANSWER) - len(sent))
 
-    assert (rest, trio.current_time()) == (ANSWER[2:], began)
-
-
-async def test_other_connections_do_not_wait_for_a_slow_one(connect: Connect) -> None:
-    slow, other = connect(trickling(1, trio.Event())), connect(echo)
-    slow.sock.send(framed(b"slow"))
-    await slow.receive(1)
-    began = trio.current_time()
-
-    other.sock.send(framed(b"quick"))
-
-    assert (await other.receive(9), trio.current_time()) == (framed(b"quick"), began)
+    assert len(sent) == math.ceil(50.5)
+    assert (quick, sent + rest, trio.current_time()) == (framed(b"quick"), ANSWER, began)
 
 
 async def test_a_torn_answer_ends_the_connection_behind_its_last_bytes(connect: Connect) -> None:

@@ -49,8 +49,7 @@ def new_topic(name: str) -> NewTopic:
 
 
 def create_assigned(controller: Controller, assignment: dict[int, list[int]]) -> None:
-    outcomes = controller.create_topics([NewTopic("t", -1, -1, assignment, {})])
-    assert codes(outcomes) == {"t": None}
+    assert codes(controller.create_topics([NewTopic("t", -1, -1, assignment, {})])) == {"t": None}
 
 
 def make_two_topics(controller: Controller) -> dict[str, TopicState | KafkaError]:
@@ -86,9 +85,7 @@ async def test_a_deletion_that_fails_is_not_told(parts: Parts, monkeypatch: pyte
     assert cache.topics.keys() == store.topics.keys() == {"t", "u"}
 
 
-async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_made_again(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, _ = parts
     with monkeypatch.context() as full_disk:
         full_disk.setattr(store, "save", fail)
@@ -103,9 +100,7 @@ async def test_topics_that_could_not_be_written_down_are_not_there_and_may_be_ma
     assert codes(make_two_topics(controller)) == {"t": None, "u": None}
 
 
-async def test_the_topics_of_a_request_are_written_down_once_before_any_is_seen(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, _ = parts
     seen_at_save: list[list[str]] = []
     monkeypatch.setattr(store, "save", lambda: seen_at_save.append(list(cache.topics)))
@@ -130,11 +125,9 @@ async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkey
     assert codes(controller.delete_topics(["v"])) == {"v": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_in_sync_replicas_are_written_down_before_they_are_seen(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_in_sync_replicas_are_stored_before_they_are_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, _ = parts
-    create_assigned(controller, {0: [0, 5]})
+    create_assigned(controller, {0: [0, 5], 1: [5, 6]})
     store.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
     monkeypatch.setattr(store, "save", fail)
 
@@ -142,32 +135,22 @@ async def test_in_sync_replicas_are_written_down_before_they_are_seen(
         store.set_in_sync_replicas({TopicPartition("t", 0): [0]})
 
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
-
-
-async def test_partitions_with_and_without_leaders_share_their_states(parts: Parts) -> None:
-    controller, cache, store, _ = parts
-    create_assigned(controller, {0: [0, 5], 1: [5, 6]})
-
-    store.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
-
-    assert list(cache.topics["t"].partitions) == [0]
+    assert list(cache.topics["t"].partitions) == [0]  # those with a leader
     assert cache.topics["t"].partitions[0].in_sync_replicas == [0, 5]
     topic = controller.topic("t")
     assert topic is not None
     assert list(topic.partitions) == [0, 1]
 
 
+OLD_TOPIC = {
+    "configs": {"retention.ms": "7"},
+    "partitions": {"0": {"leader": 0, "leader_epoch": 3, "replicas": [0], "isr": [0]}},
+}
 OLD_FILE = {
     "version": 1,
     "cluster_id": "dSbrKVchQ3yj_K74Lmamlg",
     "next_producer_id": 2000,
-    "topics": {
-        "t": {
-            "configs": {"retention.ms": "7"},
-            "partitions": {"0": {"leader": 0, "leader_epoch": 3, "replicas": [0], "isr": [0]}},
-        }
-    },
+    "topics": {"t": OLD_TOPIC},
 }
 
 
@@ -185,9 +168,9 @@ def test_everything_is_read_again(tmp_path: Path) -> None:
 
     again = loaded(tmp_path)
 
-    assert again.topics == store.topics
-    assert again.broker_configs == store.broker_configs
-    assert again.cluster_id == store.cluster_id
+    for name in ("topics", "broker_configs", "cluster_id"):
+        assert getattr(again, name) == getattr(store, name)
+    assert kafka_id_text(parse_kafka_id("dSbrKVchQ3yj_K74Lmamlg")) == "dSbrKVchQ3yj_K74Lmamlg"
 
 
 def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) -> None:
@@ -200,17 +183,10 @@ def test_topics_of_an_older_file_get_ids_that_stay_once_written(tmp_path: Path) 
     assert loaded(tmp_path).topics["t"].topic_id == store.topics["t"].topic_id
 
 
-def test_ids_are_written_as_kafka_writes_them() -> None:
-    text = kafka_id_text(parse_kafka_id("dSbrKVchQ3yj_K74Lmamlg"))
-
-    assert text == "dSbrKVchQ3yj_K74Lmamlg"
-
-
 @pytest.mark.parametrize("topic_id", ["short", 7, "!" * 22])
 def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: str | int) -> None:
-    document = json.loads(json.dumps(OLD_FILE))
-    document["topics"]["t"]["topic_id"] = topic_id
-    (tmp_path / FILE_NAME).write_text(json.dumps(document))
+    topics = {"t": OLD_TOPIC | {"topic_id": topic_id}}
+    (tmp_path / FILE_NAME).write_text(json.dumps(OLD_FILE | {"topics": topics}))
 
     with pytest.raises(TopicStoreError, match="cannot read"):
         loaded(tmp_path)

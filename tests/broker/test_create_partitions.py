@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker.broker.cluster.assignment import MAX_PARTITIONS_PER_TOPIC, added_partitions, assign_replicas
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 
 
@@ -53,54 +55,24 @@ async def test_added_partitions_outlive_a_restart(make_broker: MakeBroker, tmp_p
     assert await count_partitions(broker, "t") == 3
 
 
-@pytest.mark.parametrize(
-    ("count", "assignments", "code", "message"),
-    [
-        (2, None, ErrorCode.INVALID_PARTITIONS, "Topic already has 2 partitions."),
-        (2**31 - 1, None, ErrorCode.INVALID_PARTITIONS, "2147483647 partitions: a topic may have 10000 here at most."),
-        (4, [[0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Increasing the number of partitions by 2 but 1 assign"),
-        (4, [[1], [2, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s) in replica assignment: 1, 2."),
-        (3, [[0, 0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Duplicate brokers not allowed in replica assignment"),
-        (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Cannot have replication factor of 0 for partition id 2."),
-        (3, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Increasing the number of partitions by 1 but 0 assign"),
-    ],
-)
-async def test_what_cannot_be_met_adds_nothing(
-    broker: InMemoryBroker, count: int, assignments: list[list[int]] | None, code: ErrorCode, message: str
-) -> None:
+async def test_a_topic_has_no_more_partitions_than_it_may_have(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", 2)
 
-    ((_, told, why),) = await add(
-        broker, ("t", count, None if assignments is None else [(each,) for each in assignments])
-    )
+    rows = await add(broker, ("t", 2**31 - 1, None))
 
-    assert (told, why.startswith(message)) == (code, True), why
+    message = "2147483647 partitions: a topic may have 10000 here at most."
+    assert [(code, told.startswith(message)) for _, code, told in rows] == [(ErrorCode.INVALID_PARTITIONS, True)]
     assert await count_partitions(broker, "t") == 2
+    assert len(assign_replicas(0, MAX_PARTITIONS_PER_TOPIC, 1)) == 10_000
+    assert len(added_partitions([[0]], MAX_PARTITIONS_PER_TOPIC, None, 0)) == 9_999
+    too_many = MAX_PARTITIONS_PER_TOPIC + 1
+    for ask in (partial(assign_replicas, 0, too_many, 1), partial(added_partitions, [[0]], too_many, None, 0)):
+        with pytest.raises(KafkaError) as refused:
+            ask()
+        assert refused.value.code is ErrorCode.INVALID_PARTITIONS
 
 
-@pytest.mark.parametrize(
-    ("assignments", "code"),
-    [(None, ErrorCode.INVALID_REPLICATION_FACTOR), ([([0],)], ErrorCode.INVALID_REPLICA_ASSIGNMENT)],
-)
-async def test_more_replicas_than_live_brokers_are_refused(
-    broker: InMemoryBroker, assignments: list[Any] | None, code: ErrorCode
-) -> None:
-    await broker.call(ApiKey.CREATE_TOPICS, 3, topics=[("t", -1, -1, [(0, [0, 5])], [])], timeout_ms=1000)
-
-    assert [row[1] for row in await add(broker, ("t", 2, assignments))] == [code]
-
-
-async def test_validation_alone_adds_nothing(broker: InMemoryBroker) -> None:
-    await broker.create_topic("t")
-
-    assert await add(broker, ("t", 2, None), validate_only=True) == [("t", ErrorCode.NONE, None)]
-
-    assert await count_partitions(broker, "t") == 1
-
-
-async def test_partitions_that_cannot_be_written_down_are_not_added(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_adds_no_partitions(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
 
     def fail() -> None:

@@ -23,6 +23,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 NOT_NOW = (
     "Invalid value org.apache.kafka.common.config.ConfigException: {} for configuration Invalid dynamic configuration"
 )
+THREADS = NOT_NOW.format("Dynamic thread count update validation failed for num.io.threads={}, value should {}")
 
 
 def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> KafkaConfig:
@@ -44,20 +45,8 @@ def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> 
             {"principal.builder.class": "no.such"},
             "Invalid value no.such for configuration principal.builder.class: Class no.such could not be found.",
         ),
-        (
-            {"num.io.threads": "3"},
-            NOT_NOW.format(
-                "Dynamic thread count update validation failed for num.io.threads=3, value should be at least half "
-                "the current value 8"
-            ),
-        ),
-        (
-            {"num.io.threads": "17"},
-            NOT_NOW.format(
-                "Dynamic thread count update validation failed for num.io.threads=17, value should not be greater "
-                "than double the current value 8"
-            ),
-        ),
+        ({"num.io.threads": "3"}, THREADS.format(3, "be at least half the current value 8")),
+        ({"num.io.threads": "17"}, THREADS.format(17, "not be greater than double the current value 8")),
         (
             {"log.cleaner.threads": "3"},
             NOT_NOW.format("Log cleaner threads cannot be increased to more than double the current value 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 
@@ -11,11 +12,7 @@ from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.network import listen as listening
 from minibroker.broker.network.listen import FIRST_FREE_PORT, listen
 
-
-def error_of(**given: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        KafkaConfig({name.replace("_", "."): value for name, value in given.items()})
-    return str(caught.value)
+TWO_PROTOCOLS = "A:PLAINTEXT,B:PLAINTEXT"
 
 
 @pytest.mark.parametrize(
@@ -26,17 +23,12 @@ def error_of(**given: str) -> str:
         ({"listeners": "PLAINTEXT://:0"}, [("", 0)]),
         ({"listeners": "plaintext://h:1 , "}, [("h", 1)]),
         ({"listeners": "PLAINTEXT://[::1]:9092"}, [("::1", 9092)]),
-        (
-            {"listeners": "A://x:1,B://x:2", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT"},
-            [("x", 1), ("x", 2)],
-        ),
+        ({"listeners": "A://x:1,B://x:2", "listener.security.protocol.map": TWO_PROTOCOLS}, [("x", 1), ("x", 2)]),
+        ({"listeners": "A://x:0,B://y:0", "listener.security.protocol.map": TWO_PROTOCOLS}, [("x", 0), ("y", 0)]),
     ],
 )
 def test_listeners(given: dict[str, str], addresses: list[tuple[str, int]]) -> None:
     assert KafkaConfig(given).listen_addresses == addresses
-
-
-TWO_PROTOCOLS = "A:PLAINTEXT,B:PLAINTEXT"
 
 
 @pytest.mark.parametrize(
@@ -49,18 +41,15 @@ TWO_PROTOCOLS = "A:PLAINTEXT,B:PLAINTEXT"
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "Each listener must have a different name"),
         ({"listeners": "SSL://h:1"}, "only PLAINTEXT listeners are supported"),
         ({"listeners": "SASL_PLAINTEXT://h:1"}, "only PLAINTEXT listeners are supported"),
-        ({"listeners": "A://x:1,B://y:1", "listener_security_protocol_map": TWO_PROTOCOLS}, "different port"),
-        ({"listener_security_protocol_map": "PLAINTEXT:PLAIN"}, "Invalid security protocol `PLAIN`"),
-        ({"listener_security_protocol_map": "PLAINTEXT"}, "not of the form key:value"),
-        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
+        ({"listeners": "A://x:1,B://y:1", "listener.security.protocol.map": TWO_PROTOCOLS}, "different port"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAIN"}, "Invalid security protocol `PLAIN`"),
+        ({"listener.security.protocol.map": "PLAINTEXT"}, "not of the form key:value"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
     ],
 )
 def test_bad_listeners_are_refused(given: dict[str, str], message: str) -> None:
-    assert message in error_of(**given)
-
-
-def test_two_listeners_may_both_have_any_free_port() -> None:
-    KafkaConfig({"listeners": "A://x:0,B://y:0", "listener.security.protocol.map": TWO_PROTOCOLS})
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        KafkaConfig(given)
 
 
 @pytest.mark.parametrize(
@@ -70,19 +59,9 @@ def test_two_listeners_may_both_have_any_free_port() -> None:
         ({"advertised.listeners": "PLAINTEXT://h:1"}, ("h", 1)),
         ({"advertised.host.name": "h", "advertised.port": "5"}, ("h", 5)),
         ({"advertised.host.name": "h"}, ("h", 0)),
-        (
-            {
-                "listeners": "IN://:1,OUT://:2",
-                "advertised.listeners": "OUT://out:2,IN://in:1",
-                "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
-            },
-            ("in", 1),
-        ),
     ],
 )
-def test_the_first_listener_is_advertised_as_it_was_said(
-    given: dict[str, str], address: tuple[str, int] | None
-) -> None:
+def test_the_first_listener_is_advertised_as_given(given: dict[str, str], address: tuple[str, int] | None) -> None:
     assert KafkaConfig(given).advertised_address(1) == address
 
 
@@ -109,7 +88,8 @@ def test_connection_limits_by_address() -> None:
 
 @pytest.mark.parametrize("overrides", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:-1"])
 def test_bad_connection_limits_are_refused(overrides: str) -> None:
-    assert f"(max.connections.per.ip.overrides={overrides})" in error_of(max_connections_per_ip_overrides=overrides)
+    with pytest.raises(ConfigError, match=re.escape(f"(max.connections.per.ip.overrides={overrides})")):
+        KafkaConfig({"max.connections.per.ip.overrides": overrides})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -134,9 +114,7 @@ def test_a_port_that_is_taken_is_passed_over(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "1024 65000"])
-def test_where_clients_may_be_given_any_port_any_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
-) -> None:
+def test_any_port_if_clients_may_have_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
     monkeypatch.setattr(listening, "CLIENT_PORTS", ports := tmp_path / "ip_local_port_range")
     if text is not None:
         ports.write_text(text)

@@ -56,31 +56,25 @@ def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -
 
 
 def test_produce_without_acks_has_no_answer() -> None:
-    frame = encode_request(ApiKey.PRODUCE, 3, 1, None, API_TABLE[ApiKey.PRODUCE].request(acks=0))[4:]
+    assert failure(ApiKey.PRODUCE, 3, acks=0) is None
 
-    assert answer_to(frame, None) is None
+
+def failure(key: ApiKey, version: int, **body: Any) -> Any:
+    """What the handler's failure makes of a request."""
+    frame = encode_request(key, version, 1, None, API_TABLE[key].request(**body))[4:]
+    return failure_of(decode_request(frame), KafkaError(CODE))
 
 
 def test_a_fetch_fails_for_what_it_asks_for_and_not_for_what_it_forgets() -> None:
-    body = API_TABLE[ApiKey.FETCH].request(
-        topics=[("asked", [(3, -1, 0, -1, -1, 100)])], forgotten_topics=[("forgotten", [1])]
-    )
-    request = decode_request(encode_request(ApiKey.FETCH, 11, 1, None, body)[4:])
+    asked = [("asked", [(3, -1, 0, -1, -1, 100)])]
 
-    failure = failure_of(request, KafkaError(CODE))
-    assert failure is not None
+    failed = failure(ApiKey.FETCH, 11, topics=asked, forgotten_topics=[("forgotten", [1])])
 
-    assert failure is not None
-    assert [topic.topic for topic in failure.topics] == ["asked"]
-    assert [(row.partition, row.error_code) for row in failure.topics[0].partitions] == [(3, CODE)]
+    assert [topic.topic for topic in failed.topics] == ["asked"]
+    assert [(row.partition, row.error_code) for row in failed.topics[0].partitions] == [(3, CODE)]
 
 
 def test_rows_that_the_request_does_not_name_are_not_made() -> None:
-    body = API_TABLE[ApiKey.LEAVE_GROUP].request(group_id="g", members=[("m", None)])
-    request = decode_request(encode_request(ApiKey.LEAVE_GROUP, 3, 1, None, body)[4:])
+    failed = failure(ApiKey.LEAVE_GROUP, 3, group_id="g", members=[("m", None)])
 
-    failure = failure_of(request, KafkaError(CODE))
-    assert failure is not None
-
-    assert failure is not None
-    assert (failure.error_code, list(failure.members)) == (CODE, [])
+    assert (failed.error_code, list(failed.members)) == (CODE, [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.faults.rows import ROWS, requested_rows
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field
 from tests.broker.conftest import InMemoryBroker
@@ -35,12 +35,6 @@ def versions_of(key: int) -> range:
     return range(first, last + 1)
 
 
-async def answer_to(faulty: Faulty, key: ApiKey, version: int, body: Any) -> Any:
-    response = await faulty.broker.answer(encode_request(key, version, 1, "test", body)[4:])
-    assert response is not None
-    return decode_response(key, version, response)[1]
-
-
 def codes_in(fields: Sequence[Field], row: Any) -> Iterator[int]:
     """All there are in an answer, or a row of it."""
     for field, value in zip(fields, row, strict=True):
@@ -57,7 +51,7 @@ async def test_every_api_can_be_failed(faulty: Faulty, key: ApiKey, when: str) -
     fault = faulty.add("error", error=CODE.name, api=key.name, when=when)
 
     for version in versions_of(key):
-        answer = await answer_to(faulty, key, version, sample_body(key, version))
+        answer = await faulty.broker.call(key, version, **sample_body(key, version)._asdict())
 
         assert CODE in codes_in(API_TABLE[key].response.fields, answer) or (key, version) in SAY_NOTHING, version
 
@@ -71,7 +65,7 @@ async def test_every_api_of_topics_can_be_failed_for_one(faulty: Faulty, key: Ap
     topics = next(field for field in API_TABLE[key].response.fields if field.name == ROWS[key].field)
 
     for version in versions_of(key):
-        answer = await answer_to(faulty, key, version, body_naming(key, version, names))
+        answer = await faulty.broker.call(key, version, **body_naming(key, version, names)._asdict())
 
         failed = {
             row[ROWS[key].topic]: CODE in codes_in(topics.kind.fields, row) for row in getattr(answer, topics.name)

@@ -5,19 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import trio
-import trio.testing
 
 from minibroker.broker.apis.client import CloseConnectionError
 from minibroker.broker.config.profiles import profile_of
+from minibroker.broker.faults.fault import Fault
 from minibroker.broker.transaction.transaction import EMPTY
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import ZERO_UUID
+from tests.broker.asking import seconds
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
 from tests.broker.faulty import Faulty, end_of, errors_of, produce_to
-from tests.broker.transactional import Producer
+from tests.broker.group_clients import GroupClient
+from tests.broker.transactional import started, state_of
 
 NOT_LEADER = ErrorCode.NOT_LEADER_FOR_PARTITION
+
+
+BOTH = ("orders", 0, 0), ("orders", 1, 0)
+
+
+def strike(faulty: Faulty, api: str = "produce", topic: str = "orders", **arguments: Any) -> Fault:
+    return faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api=api, topic=topic, **arguments)
 
 
 @pytest.fixture
@@ -52,7 +61,7 @@ async def test_what_an_error_of_a_produce_strikes(
 
 
 async def test_two_errors_strike_their_own_partitions_of_one_request(faulty: Faulty) -> None:
-    first = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", topic="orders", partition=0)
+    first = strike(faulty, partition=0)
     second = faulty.add("error", error="REQUEST_TIMED_OUT", api="produce", topic="orders", when="after")
 
     answered = await produce_to(faulty.broker, ("orders", 0), ("orders", 1))
@@ -63,7 +72,7 @@ async def test_two_errors_strike_their_own_partitions_of_one_request(faulty: Fau
 
 
 async def test_acks_0_is_told_of_its_error_by_the_end_of_the_connection(faulty: Faulty) -> None:
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", topic="orders")
+    strike(faulty)
 
     with pytest.raises(CloseConnectionError, match="NOT_LEADER_FOR_PARTITION"):
         await produce_to(faulty.broker, ("orders", 0), ("payments", 0), acks=0)
@@ -103,19 +112,13 @@ async def test_a_metadata_error_can_be_for_one_partition(faulty: Faulty) -> None
 
 
 async def test_of_the_partitions_of_a_transaction_all_are_added_or_none(faulty: Faulty) -> None:
-    producer = Producer(faulty.broker)
-    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="t", key_type=1)
-    assert await producer.initialize() is ErrorCode.NONE
-    faulty.add("error", error="UNKNOWN_TOPIC_OR_PARTITION", api="add_partitions_to_txn", topic="orders", partition=0)
+    producer = await started(faulty.broker)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    faulty.add("error", error=unknown.name, api="add_partitions_to_txn", topic="orders", partition=0)
 
-    assert await producer.add("orders", 0, 1) == [
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.OPERATION_NOT_ATTEMPTED,
-    ]
-    assert await producer.add("orders", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-
-    transaction = faulty.broker.parts.transactions.transactions["t"]
-    assert transaction.state is EMPTY
+    assert await producer.add("orders", 0, 1) == [unknown, ErrorCode.OPERATION_NOT_ATTEMPTED]
+    assert await producer.add("orders", 0) == [unknown]
+    assert state_of(faulty.broker) is EMPTY
 
 
 async def test_an_api_without_topics_does_what_was_asked_when_it_fails_after_that(faulty: Faulty) -> None:
@@ -150,46 +153,32 @@ async def test_what_a_struck_request_is_refused_for_is_answered_as_ever(faulty: 
     assert fault.count == 1
 
 
-async def test_the_committed_offsets_of_other_partitions_are_kept(faulty: Faulty) -> None:
-    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
+async def test_offsets_are_committed_and_fetched_of_what_is_not_struck(faulty: Faulty) -> None:
+    group = GroupClient(faulty.broker)
+    await group.find()
     faulty.add("error", error="NOT_COORDINATOR", api="offset_commit", topic="orders", partition=0)
-    rows = [(partition, 7, -1, -1, "") for partition in (0, 1)]
+    faulty.add("error", error="UNSTABLE_OFFSET_COMMIT", api="offset_fetch", topic="payments", times=1)
 
-    answer = await faulty.broker.call(
-        ApiKey.OFFSET_COMMIT, 2, group_id="g", generation_id=-1, member_id="", topics=[("orders", rows)]
-    )
-    kept = await faulty.broker.call(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=[("orders", [0, 1])])
+    committed = await group.commit(("orders", 0, 7), ("orders", 1, 7), ("payments", 0, 7))
+    everything = await group.committed()
 
-    assert errors_of(answer) == {("orders", 0): ErrorCode.NOT_COORDINATOR, ("orders", 1): 0}
-    assert {row.partition: row.committed_offset for row in kept.topics[0].partitions} == {0: -1, 1: 7}
-
-
-async def test_an_offset_fetch_of_everything_fails_for_the_topic_alone(faulty: Faulty) -> None:
-    await faulty.broker.call(ApiKey.FIND_COORDINATOR, 1, key="g")
-    rows = [(topic, [(0, 7, -1, -1, "")]) for topic in ("orders", "payments")]
-    await faulty.broker.call(ApiKey.OFFSET_COMMIT, 2, group_id="g", generation_id=-1, member_id="", topics=rows)
-    faulty.add("error", error="UNSTABLE_OFFSET_COMMIT", api="offset_fetch", topic="orders")
-
-    answer = await faulty.broker.call(ApiKey.OFFSET_FETCH, 2, group_id="g", topics=None)
-
-    assert errors_of(answer) == {("orders", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT, ("payments", 0): 0}
-    assert answer.error_code == 0
+    assert sorted(committed) == [0, 0, ErrorCode.NOT_COORDINATOR]
+    assert errors_of(everything) == {("orders", 1): 0, ("payments", 0): ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    assert everything.error_code == 0
+    assert [await group.offset("orders"), await group.offset("orders", 1), await group.offset("payments")] == [-1, 7, 7]
 
 
 @pytest.mark.parametrize("version", [1, 6])
 async def test_a_topic_that_is_struck_is_not_deleted(faulty: Faulty, version: int) -> None:
     faulty.add("error", error="NOT_CONTROLLER", api="delete_topics", topic="orders")
-    both = {"topics": by_name_and_id("orders", "payments")} if version == 6 else {"topic_names": ["orders", "payments"]}
+    names = ["orders", "payments"]
+    both: dict[str, Any] = {"topic_names": names} if version < 6 else {"topics": [(name, ZERO_UUID) for name in names]}
 
     answer = await faulty.broker.call(ApiKey.DELETE_TOPICS, version, timeout_ms=1000, **both)
 
     assert {row.name: row.error_code for row in answer.topics} == {"orders": ErrorCode.NOT_CONTROLLER, "payments": 0}
     metadata = await faulty.broker.call(ApiKey.METADATA, 1, topics=None)
     assert [topic.name for topic in metadata.topics] == ["orders"]
-
-
-def by_name_and_id(*names: str) -> list[Any]:
-    return [(name, topic_id) for topic_id, name in by_name(*names)]
 
 
 async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -> None:
@@ -204,9 +193,9 @@ async def test_an_error_is_one_that_the_release_knows(make_broker: MakeBroker) -
 
 async def test_a_fetch_error_is_told_at_once_and_the_others_are_read(faulty: Faulty) -> None:
     await faulty.broker.produce("orders", [b"a"])
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=1)
+    strike(faulty, "fetch", partition=1)
 
-    answer = await faulty.broker.fetch(("orders", 0, 0), ("orders", 1, 0), max_wait_ms=60_000, min_bytes=1 << 20)
+    answer = await faulty.broker.fetch(*BOTH, max_wait_ms=60_000, min_bytes=1 << 20)
 
     assert errors_of(answer) == {("orders", 0): 0, ("orders", 1): NOT_LEADER}
     records = {row.partition: bytes(row.records) for row in answer.topics[0].partitions}
@@ -214,8 +203,8 @@ async def test_a_fetch_error_is_told_at_once_and_the_others_are_read(faulty: Fau
 
 
 async def test_a_partition_of_the_fetch_session_is_struck_though_the_request_names_none(faulty: Faulty) -> None:
-    begun = await faulty.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_id=0, session_epoch=0)
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=1, times=1)
+    begun = await faulty.broker.fetch(*BOTH, session_id=0, session_epoch=0)
+    strike(faulty, "fetch", partition=1, times=1)
 
     struck = await faulty.broker.fetch(session_id=begun.session_id, session_epoch=1, max_wait_ms=60_000)
     after = await faulty.broker.fetch(session_id=begun.session_id, session_epoch=2)
@@ -226,8 +215,8 @@ async def test_a_partition_of_the_fetch_session_is_struck_though_the_request_nam
 
 
 async def test_a_partition_struck_when_the_session_begins_is_in_it(faulty: Faulty) -> None:
-    faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=1, times=1)
-    begun = await faulty.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_id=0, session_epoch=0)
+    strike(faulty, "fetch", partition=1, times=1)
+    begun = await faulty.broker.fetch(*BOTH, session_id=0, session_epoch=0)
     await faulty.broker.produce("orders", [b"a"], partition=1)
 
     after = await faulty.broker.fetch(session_id=begun.session_id, session_epoch=1)
@@ -238,17 +227,15 @@ async def test_a_partition_struck_when_the_session_begins_is_in_it(faulty: Fault
 
 
 async def test_a_partition_that_the_session_forgets_is_not_struck(faulty: Faulty) -> None:
-    begun = await faulty.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_id=0, session_epoch=0)
-    fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch", topic="orders", partition=1)
+    begun = await faulty.broker.fetch(*BOTH, session_id=0, session_epoch=0)
+    fault = strike(faulty, "fetch", partition=1)
 
     answer = await faulty.broker.fetch(session_id=begun.session_id, session_epoch=1, forgotten_topics=[("orders", [1])])
 
     assert (list(answer.topics), fault.count) == ([], 0)
 
 
-async def test_a_session_that_is_not_there_strikes_nobody_and_an_error_of_one_is_the_answers(
-    faulty: Faulty,
-) -> None:
+async def test_an_unknown_session_is_not_struck_and_an_error_of_one_is_the_answers(faulty: Faulty) -> None:
     fault = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="fetch")
     unknown = await faulty.broker.fetch(("orders", 0, 0), session_id=77, session_epoch=5)
     assert (unknown.error_code, fault.count) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
@@ -286,27 +273,16 @@ async def test_a_fetch_without_records_does_not_use_a_wrong_crc_up(faulty: Fault
     assert fault.count == 0
 
 
-async def test_a_delayed_request_is_served_after_its_delay(faulty: Faulty, autojump_clock: Any) -> None:
-    faulty.add("delay", seconds=30, api="produce")
-    began = trio.current_time()
-
-    await produce_to(faulty.broker, ("orders", 0))
-
-    assert trio.current_time() - began == pytest.approx(30)
-
-
 @pytest.mark.parametrize(("when", "end"), [("before", 0), ("after", 1)])
 async def test_the_records_of_a_delayed_request_wait_too_or_not(faulty: Faulty, when: str, end: int) -> None:
     fault = faulty.add("delay", seconds=3600, api="produce", when=when)
+    held = await faulty.broker.park(produce_to, faulty.broker, ("orders", 0))
+    end_meanwhile = end_of(faulty.broker, "orders")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(produce_to, faulty.broker, ("orders", 0))
-        await trio.testing.wait_all_tasks_blocked()
-        end_meanwhile = end_of(faulty.broker, "orders")
-        faulty.injector.lift(fault.id)  # and what it holds goes on at once
+    faulty.injector.lift(fault.id)  # and what it holds goes on at once
 
-    assert end_meanwhile == end
-    assert end_of(faulty.broker, "orders") == 1
+    assert await held.seen() is not None
+    assert (end_meanwhile, end_of(faulty.broker, "orders")) == (end, 1)
 
 
 @pytest.mark.parametrize("connection", [2, "127.0.0.1:50002"])
@@ -345,39 +321,32 @@ async def test_a_torn_frame_is_the_first_half_of_the_answer(faulty: Faulty) -> N
 
 
 async def test_an_error_and_a_delay_strike_one_request(faulty: Faulty, autojump_clock: Any) -> None:
-    delay = faulty.add("delay", seconds=5)
-    error = faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce", topic="orders")
-    began = trio.current_time()
+    delay, error = faulty.add("delay", seconds=5), strike(faulty)
 
-    answered = await produce_to(faulty.broker, ("orders", 0), acks=-1)
+    waited_seconds, answered = await seconds(produce_to(faulty.broker, ("orders", 0), acks=-1))
 
     assert answered == {("orders", 0): NOT_LEADER}
-    assert trio.current_time() - began == pytest.approx(5)
+    assert waited_seconds == pytest.approx(5)
     assert [delay.count, error.count] == [1, 1]
 
 
 async def test_lifting_all_leaves_none_and_lets_go_what_they_hold(faulty: Faulty) -> None:
     made = [faulty.add("delay", seconds=3600, api="produce"), faulty.add("slow", bytes_per_second=10)]
     assert faulty.injector.active() == [fault.id for fault in made]
+    held = await faulty.broker.park(produce_to, faulty.broker, ("orders", 0))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(produce_to, faulty.broker, ("orders", 0))
-        await trio.testing.wait_all_tasks_blocked()
-        faulty.injector.lift_all()
+    faulty.injector.lift_all()
 
+    assert await held.seen() is not None
     assert faulty.injector.active() == []
 
 
-async def test_there_is_an_end_to_how_many_faults_can_be(faulty: Faulty) -> None:
-    for _ in range(1000):
-        faulty.add("delay", seconds=1)
-
-    with pytest.raises(ValueError, match="1000 faults are active; lift some"):
-        faulty.add("delay", seconds=1)
-
-
-async def test_a_fault_of_the_process_before_is_lifted_already(faulty: Faulty) -> None:
-    faulty.injector.lift(3)
-
+async def test_faults_that_cannot_be_made_or_described(faulty: Faulty) -> None:
+    faulty.injector.lift(3)  # of the process before: it is lifted already
     with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)
+
+    for _ in range(1000):
+        faulty.add("delay", seconds=1)
+    with pytest.raises(ValueError, match="1000 faults are active; lift some"):
+        faulty.add("delay", seconds=1)

@@ -1,7 +1,7 @@
 """What fetch requests are to their sessions, and the cache of them: rows 36-48 of kafka 2.0.1's fetch path.
 
 A client of fetch sessions asks without a broker. The rows at the wire are in tests/fetch_path; what Apache Kafka
-answered to whole conversations is in test_session_conversations.py.
+answered to whole conversations is in tests/conformance/scripts/sessions.py.
 """
 
 from __future__ import annotations
@@ -94,10 +94,6 @@ def names(answer: FetchAnswer) -> list[TopicPartition]:
     return [result.topic_partition for result in answer.partitions]
 
 
-def rows_of(context: FetchContext) -> list[TopicPartition]:
-    return [each.topic_partition for each in context.rows]
-
-
 def test_row_41_a_session_that_ended_meanwhile_still_answers(fetcher: Fetcher) -> None:
     session_id = fetcher.begin(A0)
     context = fetcher.open(session_id, 1)
@@ -138,8 +134,24 @@ def test_row_46_of_consumers_of_one_size_the_smallest_id_makes_room() -> None:
 
     fetcher.begin(A0, is_from_follower=True)
 
-    assert Fetcher(max_sessions=0).begin(A0, is_from_follower=True) == NO_SESSION_ID
     assert fetcher.lives(*sorted(session_ids)) == [False, True, True, True]
+    assert Fetcher(max_sessions=0).begin(A0, is_from_follower=True) == NO_SESSION_ID
+
+
+def test_row_46_who_makes_room_for_whom_is_as_apache_kafka_2_0_1_answered() -> None:
+    fetcher = Fetcher(max_sessions=3)
+    four = A0, A1, A2, B0
+    large, small, middle = fetcher.begin(*four), fetcher.begin(A0), fetcher.begin(A0, A1)
+
+    assert fetcher.begin(*four) == NO_SESSION_ID
+    fetcher.begin(A0, is_from_follower=True)
+    assert fetcher.lives(large, small, middle) == [True, False, True]
+    fetcher.answer(fetcher.open(middle, 1, A2, B0, TopicPartition("b", 1)))  # it is the largest now
+    fetcher.begin(A0, A1, A2, is_from_follower=True)
+    assert fetcher.lives(large, small, middle) == [False, False, True]
+    fetcher.begin(A0, A1, is_from_follower=True)
+    assert fetcher.lives(large, small, middle) == [False, False, False]
+    assert fetcher.begin(*four, is_from_follower=True) == NO_SESSION_ID
 
 
 def settled_cache() -> tuple[FetchSessionCache, FetchSession, FetchSession]:
@@ -207,18 +219,16 @@ def test_row_48_another_size_is_noted_with_the_old_time() -> None:
 
 def test_statistics_count_sessions_partitions_and_evictions() -> None:
     fetcher = Fetcher(max_sessions=2)
+
+    def counts() -> tuple[int, int, int]:
+        statistics = fetcher.cache.statistics()
+        return statistics.sessions, statistics.partitions, statistics.evictions
+
     first = fetcher.begin(A0, A1)
     fetcher.begin(A0)
     fetcher.answer(fetcher.open(first, 1, A2, B0))
-    assert astuple(fetcher) == (2, 5, 0)
-
+    assert counts() == (2, 5, 0)
     fetcher.begin(A0, A1, is_from_follower=True)
-    assert astuple(fetcher) == (2, 6, 1)
-
+    assert counts() == (2, 6, 1)
     fetcher.open(first, FINAL_EPOCH)
-    assert astuple(fetcher) == (1, 2, 1)
-
-
-def astuple(fetcher: Fetcher) -> tuple[int, int, int]:
-    statistics = fetcher.cache.statistics()
-    return statistics.sessions, statistics.partitions, statistics.evictions
+    assert counts() == (1, 2, 1)

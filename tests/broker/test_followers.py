@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -17,10 +18,9 @@ from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from tests.broker.conftest import NOW_MS, At, InMemoryBroker, MakeBroker
+from tests.broker.asking import LONG_MS, batch_of, seconds
+from tests.broker.conftest import At, InMemoryBroker, MakeBroker
 from tests.broker.scripted_follower import FOLLOWER, answers, assign, consume, follow, in_sync, partition_of
 
 pytestmark = pytest.mark.time_jumps
@@ -31,21 +31,7 @@ CHECK_SECONDS = LAG_SECONDS / 2
 ACKS_ALL = -1
 
 
-async def test_row_55_a_follower_joins_when_it_has_what_is_committed(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", THREE)
-
-    seen = []
-    for offset in (0, 2, 3):
-        await follow(broker, "t", offset)
-        seen.append(await in_sync(broker, "t"))
-
-    assert seen == [[0], [0], [0, 1]]
-
-
-async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(
-    make_broker: MakeBroker, tmp_path: Path
-) -> None:
+async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broker: MakeBroker, tmp_path: Path) -> None:
     first = make_broker(tmp_path / "first")
     await assign(first, "t", [0, 1, 2])
     await follow(first, "t", 0, replica=2)
@@ -62,24 +48,15 @@ async def test_row_55_a_follower_joins_only_beyond_where_this_leader_began(
     assert seen == [[0, 2], [0, 2], [0, 2, 1]]
 
 
-async def test_row_55_all_partitions_of_one_fetch_are_written_down_together(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_55_a_fetch_stores_all_joins_once(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", *[[0, 1]] * 20)
-    store = broker.app._store
-    saves: list[int] = []
-    save = store.save
-
-    def counted() -> None:
-        saves.append(1)
-        save()
-
-    monkeypatch.setattr(store, "save", counted)
+    save = Mock(wraps=broker.app._store.save)
+    monkeypatch.setattr(broker.app._store, "save", save)
 
     await broker.fetch(*(("t", number, 0) for number in range(20)), replica_id=FOLLOWER)
 
     assert [await in_sync(broker, "t", number) for number in range(20)] == [[0, 1]] * 20
-    assert len(saves) == 1
+    save.assert_called_once()
 
 
 async def test_row_56_who_does_not_fetch_leaves_after_the_lag_at_the_next_look(broker: InMemoryBroker) -> None:
@@ -105,18 +82,13 @@ async def test_row_56_who_fetches_and_never_catches_up_leaves(broker: InMemoryBr
     assert await in_sync(broker, "t") == [0]
 
 
-async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_row_56_a_set_that_is_not_stored_stays(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
 
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as disk:
-        disk.setattr(broker.app._store, "save", full)
+        disk.setattr(broker.app._store, "save", no_space)
         await trio.sleep(LAG_SECONDS + CHECK_SECONDS + 0.1)
         assert await in_sync(broker, "t") == [0, 1]
         assert (await consume(broker, "t", 0)).high_watermark == 0
@@ -126,50 +98,21 @@ async def test_row_56_a_set_that_cannot_be_written_down_stays_as_it_is(
     assert (await consume(broker, "t", 0)).high_watermark == 3
 
 
-async def test_row_56_after_a_restart_who_was_in_sync_still_is_and_has_the_lag_to_come_back(
-    make_broker: MakeBroker, tmp_path: Path
-) -> None:
+async def test_row_56_after_a_restart_replicas_have_the_lag_to_return(make_broker: MakeBroker, tmp_path: Path) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1], [0, 1])
     for partition in (0, 1):
         await follow(first, "t", 0, partition=partition)
     first.close()
-
     second = make_broker(tmp_path / "shared")
-    at_start = [await in_sync(second, "t", partition) for partition in (0, 1)]
+    both = [[0, 1], [0, 1]]
+
+    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == both
     await trio.sleep(LAG_SECONDS - 1)
-    in_time = [await in_sync(second, "t", partition) for partition in (0, 1)]
+    assert [await in_sync(second, "t", partition) for partition in (0, 1)] == both
     await follow(second, "t", 0, partition=1)
     await trio.sleep(CHECK_SECONDS + 2)
-
-    assert at_start == in_time == [[0, 1], [0, 1]]
     assert [await in_sync(second, "t", partition) for partition in (0, 1)] == [[0], [0, 1]]
-
-
-async def test_row_58_acks_all_waits_until_the_in_sync_replicas_have_it(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1, 2])
-    for replica in (1, 2):
-        await follow(broker, "t", 0, replica=replica)
-    waiting = await broker.park(broker.produce, "t", THREE, acks=ACKS_ALL)
-
-    seen = []
-    for replica, offset in ((1, 3), (2, 0), (2, 2), (2, 3)):
-        await follow(broker, "t", offset, replica=replica)
-        seen.append(await waiting.seen())
-
-    assert seen[:3] == [None, None, None]
-    assert (seen[3].error_code, seen[3].base_offset) == (ErrorCode.NONE, 0)
-
-
-async def test_row_58_too_few_when_it_is_committed_is_told_with_the_offset(make_broker: MakeBroker) -> None:
-    broker = make_broker(replica_lag_time_max_ms=500)
-    await assign(broker, "t", [0, 1], min_insync_replicas=2)
-    await follow(broker, "t", 0)
-
-    row = await broker.produce("t", THREE, acks=ACKS_ALL)
-
-    assert (row.error_code, row.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)
-    assert (await consume(broker, "t", 0)).high_watermark == 3
 
 
 @pytest.mark.parametrize("is_disk_failed", [False, True], ids=["stop", "disk"])
@@ -196,16 +139,12 @@ def replica(last_caught_up_ms: int = NEVER_MS) -> Replica:
 
 
 def fetch(follower: Replica, offset: int, *, leader_end: int, now_ms: int) -> None:
-    follower.note_fetch(
-        LogOffsetMetadata(offset, 0, offset * 10), log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms
-    )
+    end = LogOffsetMetadata(offset, 0, offset * 10)
+    follower.note_fetch(end, log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms)
 
 
-def test_row_52_nothing_is_known_of_a_follower_before_its_first_fetch() -> None:
-    follower = replica()
-
-    assert (follower.log_end_offset.message_offset, follower.log_start_offset) == (-1, -1)
-    assert not follower.is_caught_up(0, LAG_MS)
+def no_space() -> None:
+    raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -229,6 +168,8 @@ def test_row_52_when_a_follower_was_caught_up(fetches: list[tuple[int, int, int]
 
 def test_row_52_a_failed_fetch_leaves_no_end_and_the_time_as_it_was() -> None:
     follower = replica()
+    assert (follower.log_end_offset.message_offset, follower.log_start_offset) == (-1, -1)
+    assert not follower.is_caught_up(0, LAG_MS)
     fetch(follower, 5, leader_end=5, now_ms=100)
 
     follower.note_failed_fetch()
@@ -243,15 +184,7 @@ def test_row_56_the_lag_may_be_as_long_as_is_allowed_and_no_longer(now_ms: int, 
     assert replica(last_caught_up_ms=7).is_caught_up(now_ms, LAG_MS) is expected
 
 
-LONG_MS = 60_000
-FUTURE_REPLICA = -3
-
-
-def one_batch() -> bytearray:
-    return build_batch([Record(0, NOW_MS, None, b"v", ())])
-
-
-async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broker: InMemoryBroker) -> None:
+async def test_row_52_a_fetch_in_range_names_the_bounds_of_the_followers_log(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
 
@@ -259,20 +192,12 @@ async def test_row_52_a_fetch_says_where_the_followers_log_begins_and_ends(broke
 
     replica = partition_of(broker, "t").remote_replicas[FOLLOWER]
     assert (replica.log_start_offset, replica.log_end_offset.message_offset) == (1, 2)
-
-
-async def test_row_52_a_fetch_out_of_range_leaves_the_followers_end_unknown(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await follow(broker, "t", 0)
-
     assert await follow(broker, "t", 4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
-    assert partition_of(broker, "t").remote_replicas[FOLLOWER].log_end_offset.message_offset == -1
+    assert replica.log_end_offset.message_offset == -1
     assert (await follow(broker, "t", 9, replica=5)).error == ErrorCode.OFFSET_OUT_OF_RANGE  # broker 5 is not a replica
 
 
-async def test_row_52_a_follower_whose_log_parts_from_the_leaders_says_nothing_until_it_is_cut(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_52_a_log_that_diverges_from_the_leaders_has_no_end_until_it_is_cut(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
     await broker.produce("t", THREE)
     await follow(broker, "t", 2)
@@ -297,19 +222,16 @@ async def test_row_52_a_fetch_that_waited_says_nothing_new_when_it_wakes(broker:
 
 
 @pytest.mark.parametrize("replicas", [[0], [0, 1]])
-async def test_row_53_who_is_no_replica_gets_nothing_at_once_and_all_after_a_wait(
-    broker: InMemoryBroker, replicas: list[int]
-) -> None:
+async def test_row_53_a_stranger_gets_records_only_after_a_wait(broker: InMemoryBroker, replicas: list[int]) -> None:
     await assign(broker, "t", replicas)
     await broker.produce("t", THREE)
 
     at_once = await follow(broker, "t", 0, replica=5)
-    began = trio.current_time()
-    later = await follow(broker, "t", 0, replica=5, max_wait_ms=100)
+    waited_seconds, later = await seconds(follow(broker, "t", 0, replica=5, max_wait_ms=100))
 
     assert at_once == (ErrorCode.NONE, 3, b"")
     assert b"a" in later.records
-    assert trio.current_time() - began >= 0.1
+    assert waited_seconds >= 0.1
     assert await in_sync(broker, "t") == [0]
 
 
@@ -331,11 +253,7 @@ async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await assign(broker, "t", [0, 1])
-
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(broker.app._store, "save", full)
+    monkeypatch.setattr(broker.app._store, "save", no_space)
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
 
@@ -345,14 +263,12 @@ async def test_row_54_who_is_caught_up_and_cannot_be_written_down_as_in_sync_is_
     assert (await consume(broker, "t", 0)).high_watermark == 3
 
 
-async def test_row_54_a_follower_commits_nothing_that_flush_messages_wants_on_the_disk_first(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on_disk(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1], flush_messages=1)
     replica_manager = broker.parts.replica_manager
     where = TopicPartition("t", 0)
 
-    results = replica_manager.append({where: memoryview(one_batch())}, required_acks=1, timeout_ms=1000)
+    results = replica_manager.append({where: memoryview(batch_of())}, required_acks=1, timeout_ms=1000)
     await follow(broker, "t", 1)
     assert replica_manager.partitions[where].high_watermark.message_offset == 0
 
@@ -374,9 +290,7 @@ async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behi
     assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
 
 
-async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
-    broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_fetch_fails_no_producer(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t", 2)
     waiting = await broker.park(broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)
 
@@ -384,7 +298,7 @@ async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("minibroker.broker.replica.fetch.read_rows", fail)
-    topics = [("t", [(0, one_batch()), (1, one_batch())])]
+    topics = [("t", [(0, batch_of()), (1, batch_of())])]
     produced = await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=topics)
 
     assert [row.error_code for row in produced.topics[0].partitions] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -396,9 +310,7 @@ async def test_a_read_that_fails_for_who_waits_does_not_fail_the_producer(
     [(1, True), (-1, False), (-2, False), (-3, True), (-4, False)],
     ids=["follower", "consumer", "debugging", "future", "nobody"],
 )
-async def test_row_57_followers_read_to_the_end_and_consumers_to_the_high_watermark(
-    broker: InMemoryBroker, replica: int, is_read: bool
-) -> None:
+async def test_row_57_who_reads_beyond_the_high_watermark(broker: InMemoryBroker, replica: int, is_read: bool) -> None:
     await assign(broker, "t", [0, 1])
     await follow(broker, "t", 0)
     await broker.produce("t", THREE)
@@ -409,9 +321,7 @@ async def test_row_57_followers_read_to_the_end_and_consumers_to_the_high_waterm
     assert bool(answer.records) is is_read
 
 
-async def test_row_59_the_high_watermark_is_in_the_checkpoint_and_is_where_the_next_start_begins(
-    make_broker: MakeBroker, tmp_path: Path
-) -> None:
+async def test_row_59_a_start_begins_at_the_checkpoints_watermark(make_broker: MakeBroker, tmp_path: Path) -> None:
     first = make_broker(tmp_path / "shared")
     await assign(first, "t", [0, 1])
     await follow(first, "t", 0)
@@ -436,28 +346,21 @@ async def test_row_59_a_leader_that_goes_answers_who_waits_for_it(broker: InMemo
 
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 
-    row = await producing.seen()
-    assert (row.error_code, row.base_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
-    assert (await consuming.seen()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await following.seen()).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    gone, row = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, await producing.seen()
+    assert (row.error_code, row.base_offset) == (gone, 0)
+    assert (await consuming.seen()).error == (await following.seen()).error == gone
 
 
-async def test_row_52_every_partition_of_a_followers_session_is_fetched_with_each_request(
-    broker: InMemoryBroker,
-) -> None:
+async def test_row_52_each_request_fetches_every_partition_of_a_followers_session(broker: InMemoryBroker) -> None:
     await assign(broker, "t", [0, 1])
-    session = {"replica_id": FOLLOWER}
-    rows = [("t", 0, 0)]
-    session["session_id"] = (await broker.fetch(*rows, session_epoch=0, **session)).session_id
+    begun = await broker.fetch(("t", 0, 0), session_epoch=0, replica_id=FOLLOWER)
 
     for epoch in range(1, 5):
         await trio.sleep(8)
-        await broker.fetch(session_epoch=epoch, **session)
+        await broker.fetch(session_id=begun.session_id, session_epoch=epoch, replica_id=FOLLOWER)
 
     assert await in_sync(broker, "t") == [0, 1]
 
-
-pytestmark = pytest.mark.time_jumps
 
 TIMEOUT_MS = 2000
 
@@ -494,12 +397,11 @@ async def test_a_live_follower_is_waited_for_until_its_log_begins_there(cluster:
 
 async def test_the_timeout_tells_how_far_all_are(cluster: InMemoryBroker) -> None:
     await follow(cluster, "t", 3, log_start_offset=1)
-    began = trio.current_time()
 
-    rows = await delete(cluster, ("t", 0, -1))
+    waited_seconds, rows = await seconds(delete(cluster, ("t", 0, -1)))
 
     assert rows == [(ErrorCode.REQUEST_TIMED_OUT, 1)]
-    assert TIMEOUT_MS <= (trio.current_time() - began) * 1000 <= TIMEOUT_MS + 100
+    assert TIMEOUT_MS <= waited_seconds * 1000 <= TIMEOUT_MS + 100
 
 
 async def test_one_partition_that_fails_does_not_cut_the_wait_for_another(cluster: InMemoryBroker) -> None:
@@ -525,14 +427,3 @@ async def test_which_records_are_not_deleted(broker: InMemoryBroker) -> None:
     assert await delete(broker, ("__consumer_offsets", 0, 0)) == [(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)]
     assert await delete(broker, ("t", 0, -2)) == [(ErrorCode.OFFSET_OUT_OF_RANGE, -1)]  # whatever the policy
     assert await delete(broker, ("t", 0, 0)) == [(ErrorCode.POLICY_VIOLATION, -1)]
-
-
-async def test_row_59_a_produce_waits_for_its_last_record(broker: InMemoryBroker) -> None:
-    await assign(broker, "t", [0, 1])
-    await broker.produce("t", [b"a"])
-    await follow(broker, "t", 1)
-    producing = await broker.park(broker.produce, "t", [b"b"], acks=-1)
-
-    await follow(broker, "t", 2)
-
-    assert (await producing.seen()).error_code == ErrorCode.NONE

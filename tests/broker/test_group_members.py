@@ -10,15 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from minibroker.broker.pending import Pending
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import MakeBroker
-from tests.broker.group_clients import GROUP, GroupClient
+from tests.broker.group_clients import GROUP, SETTINGS, GroupClient
 
 pytestmark = pytest.mark.time_jumps
-
-SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
 
 
 @pytest.fixture
@@ -56,32 +53,25 @@ async def test_a_rebalance_waits_for_who_was_given_an_id(client: GroupClient) ->
     first = await client.stable()
     promised = await client.join(version=4)
     rejoining = await client.start_join(first.member_id)
-
     assert rejoining.waits
+
     joined = await client.join(promised.member_id, version=4)
-    await trio.testing.wait_all_tasks_blocked()
-    assert joined.generation_id == rejoining.answer.generation_id == 2
+
+    assert joined.generation_id == (await rejoining.seen()).generation_id == 2
 
 
-async def test_who_never_comes_is_waited_for_no_longer_than_its_session(client: GroupClient) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_promised_member_is_waited_for_until_it_leaves_or_times_out(client: GroupClient, leaves: bool) -> None:
     first = await client.stable()
-    await client.join(version=4, session_timeout_ms=6000)
+    promised = await client.join(version=4, session_timeout_ms=6000)
     rejoining = await client.start_join(first.member_id)
 
-    await trio.sleep(6.1)
+    if leaves:
+        assert await client.leave(promised.member_id, version=3) == ErrorCode.NONE
+    else:
+        await trio.sleep(6.1)
 
-    assert rejoining.answer.generation_id == 2
-
-
-async def test_who_leaves_before_it_joined_is_not_waited_for(client: GroupClient) -> None:
-    first = await client.stable()
-    promised = await client.join(version=4)
-    rejoining = await client.start_join(first.member_id)
-
-    assert await client.leave(promised.member_id, version=3) == ErrorCode.NONE
-    await trio.testing.wait_all_tasks_blocked()
-
-    assert rejoining.answer.generation_id == 2
+    assert (await rejoining.seen()).generation_id == 2
 
 
 async def test_a_static_member_needs_no_id_and_is_named_after_itself(client: GroupClient) -> None:
@@ -102,15 +92,10 @@ async def test_a_static_member_that_comes_back_has_its_assignment_and_nobody_reb
     assert back.member_id != two.member_id
     assert synced.assignment == b"p1"
     assert await client.heartbeat(one) == ErrorCode.NONE
-
-
-async def test_a_static_leader_that_comes_back_is_told_of_a_leader_it_is_not(client: GroupClient) -> None:
-    one, _ = await two_static(client)
-
-    back = await client.join(**static("one"))
-
-    assert back.leader == one.member_id != back.member_id
-    assert back.members == []
+    assert (await client.join(one.member_id, **static("three"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    leader_again = await client.join(**static("one"))
+    assert leader_again.leader == one.member_id != leader_again.member_id
+    assert leader_again.members == []
 
 
 async def test_whose_place_was_taken_is_fenced(client: GroupClient) -> None:
@@ -126,12 +111,6 @@ async def test_whose_place_was_taken_is_fenced(client: GroupClient) -> None:
     assert await client.commit(("a", 0, 5), joined=two, **instance) == [ErrorCode.FENCED_INSTANCE_ID]
     leaving = await client.broker.call(ApiKey.LEAVE_GROUP, 3, group_id=GROUP, members=[(two.member_id, "two")])
     assert leaving.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
-
-
-async def test_a_static_member_of_no_such_name_is_unknown(client: GroupClient) -> None:
-    one, _ = await two_static(client)
-
-    assert (await client.join(one.member_id, **static("three"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_an_administrator_removes_a_static_member_by_its_name(client: GroupClient) -> None:
@@ -197,9 +176,8 @@ async def test_a_member_that_asks_again_on_a_new_connection_is_answered_there(cl
 
     again = await client.start_sync(second)
     await client.sync(first, [(second.member_id, b"all")])
-    await trio.testing.wait_all_tasks_blocked()
 
-    assert lost.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert (await lost.seen()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert again.answer.assignment == b"all"
 
 
@@ -256,14 +234,16 @@ async def test_a_member_is_one_entry_in_the_timer_however_often_it_is_heard_of(c
     assert len(timer) == before
 
 
-def later(client: GroupClient, error: ErrorCode) -> Pending[ErrorCode]:
-    """The outcome of an append that is acknowledged after a second."""
+def storing_ends_in(monkeypatch: pytest.MonkeyPatch, client: GroupClient, error: ErrorCode, *, is_late: bool) -> None:
+    """From now on groups are stored with this outcome, at once or after a second."""
 
     async def acknowledge() -> ErrorCode:
         await trio.sleep(1)
         return error
 
-    return client.broker.parts.background.promise(acknowledge)
+    promise = client.broker.parts.background.promise
+    store = client.broker.parts.groups._store
+    monkeypatch.setattr(store, "store_group", lambda *_: promise(acknowledge) if is_late else error)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -273,8 +253,7 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     first, second = await client.two_members()
     follower = await client.start_sync(second)
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    store = client.broker.parts.groups._store
-    monkeypatch.setattr(store, "store_group", lambda *_: later(client, error) if is_late else error)
+    storing_ends_in(monkeypatch, client, error, is_late=is_late)
 
     refused = await client.sync(first, [(first.member_id, b"all")])
     await trio.testing.wait_all_tasks_blocked()
@@ -288,12 +267,9 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     assert (again.generation_id, rejoined.answer.leader) == (3, first.member_id)
 
 
-async def test_an_assignment_that_is_stored_too_late_is_given_to_nobody(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_assignment_stored_too_late_is_void(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await client.join()
-    store = client.broker.parts.groups._store
-    monkeypatch.setattr(store, "store_group", lambda *_: later(client, ErrorCode.NONE))
+    storing_ends_in(monkeypatch, client, ErrorCode.NONE, is_late=True)
     syncing = await client.start_sync(first, [(first.member_id, b"all")])
 
     await client.start_join()
@@ -303,12 +279,9 @@ async def test_an_assignment_that_is_stored_too_late_is_given_to_nobody(
     assert (await client.describe()).group_state == "PreparingRebalance"
 
 
-async def test_a_static_member_whose_return_cannot_be_stored_is_not_back(
-    client: GroupClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_static_member_not_stored_is_not_back(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     _, two = await two_static(client)
-    store = client.broker.parts.groups._store
-    monkeypatch.setattr(store, "store_group", lambda *_: later(client, ErrorCode.NOT_COORDINATOR))
+    storing_ends_in(monkeypatch, client, ErrorCode.NOT_COORDINATOR, is_late=True)
 
     back = await client.join(**static("two"))
     monkeypatch.undo()

@@ -12,13 +12,12 @@ import trio
 from trio.testing import MockClock
 
 from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.conftest import MakeBroker
-from tests.broker.group_clients import GroupClient
+from tests.broker.group_clients import SETTINGS, GroupClient
 
-SETTINGS = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 1}
 MINUTE_MS = 60_000
 
 
@@ -42,36 +41,6 @@ async def test_a_leader_epoch_is_kept_with_the_offset(client: GroupClient) -> No
 
     row = (await client.committed(("a", 0))).topics[0].partitions[0]
     assert (row.committed_offset, row.committed_leader_epoch, row.metadata) == (5, 42, "")
-
-
-@pytest.mark.parametrize(
-    ("state", "body", "error"),
-    [
-        ("no group", {"generation_id": 3, "member_id": "x"}, ErrorCode.ILLEGAL_GENERATION),
-        ("joined", {}, ErrorCode.REBALANCE_IN_PROGRESS),
-        ("stable", {}, ErrorCode.NONE),
-        ("stable", {"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("stable", {"generation_id": 2}, ErrorCode.ILLEGAL_GENERATION),
-        ("stable", {"metadata": "x" * 4097}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
-        ("stable", {"topics": ["nowhere"]}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    ],
-)
-async def test_who_may_commit_what(client: GroupClient, state: str, body: dict[str, Any], error: ErrorCode) -> None:
-    (topic,) = body.pop("topics", ["a"])
-    joined = None if state == "no group" else await (client.join() if state == "joined" else client.stable())
-
-    assert await client.commit((topic, 0, 5), joined=joined, **body) == [error]
-
-
-async def test_what_versions_0_and_1_of_offset_fetch_cannot_say(client: GroupClient) -> None:
-    await client.commit(("a", 0, 5), metadata="why")
-
-    answer = await client.committed(("a", 0), ("a", 1), version=0)
-
-    told = [(row.committed_offset, row.metadata, row.error_code) for topic in answer.topics for row in topic.partitions]
-    assert told == [(5, "", ErrorCode.NONE), (-1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
-    with pytest.raises(KafkaProtocolError, match="topics are null"):
-        await client.committed(version=1)
 
 
 async def test_a_commit_is_a_sign_of_life(client: GroupClient, autojump_clock: MockClock) -> None:
@@ -98,19 +67,12 @@ async def test_offsets_expire_and_the_group_with_them(client: GroupClient) -> No
 @pytest.mark.parametrize("version", [2, 3, 4])
 async def test_a_client_up_to_v4_may_say_how_long(client: GroupClient, version: int) -> None:
     await client.commit(("a", 0, 5), version=version, retention_time_ms=MINUTE_MS)
+    await client.commit(("a", 1, 6), version=version, retention_time_ms=2**63 - 1)  # to the end of time
 
     client.broker.clock.wall_now_ms += MINUTE_MS + 1
     client.broker.parts.groups.offsets.expire()
 
-    assert await client.offset("a") == -1
-
-
-async def test_a_time_beyond_all_times_is_the_last_there_is(client: GroupClient) -> None:
-    assert await client.commit(("a", 0, 5), version=2, retention_time_ms=2**63 - 1) == [ErrorCode.NONE]
-
-    client.broker.parts.groups.offsets.expire()
-
-    assert await client.offset("a") == 5
+    assert (await client.offset("a"), await client.offset("a", 1)) == (-1, 6)
 
 
 async def test_offsets_of_a_deleted_topic_go_with_it(client: GroupClient) -> None:
@@ -122,13 +84,9 @@ async def test_offsets_of_a_deleted_topic_go_with_it(client: GroupClient) -> Non
     assert (await client.offset("a"), await client.offset("b")) == (5, -1)
 
 
-async def delete_offsets(client: GroupClient, *topics: str, group_id: str | None = None) -> Any:
-    return await client.broker.call(
-        ApiKey.OFFSET_DELETE,
-        0,
-        group_id=client.group_id if group_id is None else group_id,
-        topics=[(topic, [0]) for topic in topics],
-    )
+async def delete_offsets(client: GroupClient, *topics: str, group_id: str = "group") -> Any:
+    rows = [(topic, [0]) for topic in topics]
+    return await client.broker.call(ApiKey.OFFSET_DELETE, 0, group_id=group_id, topics=rows)
 
 
 async def test_offsets_of_an_empty_group_can_be_deleted(client: GroupClient) -> None:

@@ -6,10 +6,9 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +52,15 @@ def starts_a_process(test: Any) -> Any:
     return pytest.mark.slow(pytest.mark.integration(test))
 
 
-def read_until(descriptor: int, text: str) -> str:
-    seen = ""
-    while text not in seen:
-        seen += os.read(descriptor, 4096).decode()
-    return seen
-
-
 @starts_a_process
 def test_a_terminal_shows_where_the_broker_is_and_what_to_type_next(serve: Serve, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = serve(stderr=theirs)
     os.close(theirs)
 
-    seen = read_until(ours, "Ctrl-C")
+    seen = ""
+    while "Ctrl-C" not in seen:
+        seen += os.read(ours, 4096).decode()
     process.terminate()
 
     assert process.wait(ENDED_SECONDS) == 0
@@ -92,9 +86,7 @@ def test_a_log_file_has_only_log_lines(serve: Serve, tmp_path: Path) -> None:
 
 @starts_a_process
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_a_signal_while_it_starts_ends_it_quietly_with_status_0(
-    serve: Serve, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_while_it_starts_ends_it_with_status_0(serve: Serve, tmp_path: Path, number: signal.Signals) -> None:
     config = tmp_path / "server.properties"
     os.mkfifo(config)
     process = serve("--config", config, "--ready-file", tmp_path / "ready")
@@ -129,9 +121,7 @@ def test_a_broker_whose_parent_has_ended_already_stops_in_order(serve: Serve) ->
         (["--control", "{}/no/c"], ["cannot create the control socket {}/no/c: .*No such file.*; .* --control PATH"]),
     ],
 )
-def test_what_keeps_it_from_starting_has_a_line(
-    serve: Serve, tmp_path: Path, arguments: list[str], lines: list[str]
-) -> None:
+def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: list[str], lines: list[str]) -> None:
     if not arguments:
         (tmp_path / "data" / "minibroker.json").mkdir(parents=True)
     process = serve(*(each.format(tmp_path) for each in arguments))
@@ -163,19 +153,6 @@ def test_who_does_not_ask_for_control_does_not_pay_for_it() -> None:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> KafkaConfig:
-    return KafkaConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
-
-
-@pytest.fixture
-def listeners(config: KafkaConfig) -> Iterator[list[socket.socket]]:
-    listeners = listen_on(config)
-    yield listeners
-    for listener in listeners:
-        listener.close()
-
-
-@pytest.fixture
 def signals() -> Iterator[list[int]]:
     """The stop signals that arrive while `signals_go_to` is in force; this process's handlers come back."""
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -184,32 +161,37 @@ def signals() -> Iterator[list[int]]:
         signal.signal(number, handler)
 
 
-def fake_app(
-    monkeypatch: pytest.MonkeyPatch, signals: list[int], *, before_the_loop: list[int], at_the_end: list[int]
-) -> None:
-    """In place of the broker: takes the signals over when it runs, and gives them back when it stops."""
+RunFaked = Callable[..., None]
 
-    def run_app(
-        config: KafkaConfig,
-        listeners: list[socket.socket],
-        *,
-        on_loaded: Callable[[], None],
-        on_ready: Callable[[str, int], None],
-        options: ServeOptions,
+
+@pytest.fixture
+def run_faked(monkeypatch: pytest.MonkeyPatch, signals: list[int], tmp_path: Path) -> Iterator[RunFaked]:
+    """Run, in place of the broker, what takes the signals over when it runs, and gives them back when it stops."""
+    config = KafkaConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    listeners = listen_on(config)
+
+    def run_it(
+        ready_file: Path | None = None, *, before_the_loop: Iterable[int] = (), at_the_end: Iterable[int] = ()
     ) -> None:
-        on_loaded()
-        for number in before_the_loop:
-            signal.raise_signal(number)
-        given = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        for number in STOP_SIGNALS:
-            signal.signal(number, lambda number, frame: signals.append(number))
-        on_ready("127.0.0.1", 9092)
-        for number in STOP_SIGNALS:
-            signal.signal(number, given[number])
-        for number in at_the_end:
-            signal.raise_signal(number)
+        def run_app(*_: object, on_loaded: Any, on_ready: Any, options: ServeOptions) -> None:
+            on_loaded()
+            for number in before_the_loop:
+                signal.raise_signal(number)
+            given = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+            for number in STOP_SIGNALS:
+                signal.signal(number, lambda number, frame: signals.append(number))
+            on_ready("127.0.0.1", 9092)
+            for number in STOP_SIGNALS:
+                signal.signal(number, given[number])
+            for number in at_the_end:
+                signal.raise_signal(number)
 
-    monkeypatch.setattr("minibroker.broker.app.run", run_app)
+        monkeypatch.setattr("minibroker.broker.app.run", run_app)
+        run(config, listeners, ready_file, ServeOptions())
+
+    yield run_it
+    for listener in listeners:
+        listener.close()
 
 
 @pytest.mark.parametrize(
@@ -220,33 +202,18 @@ def fake_app(
     ],
 )
 def test_signals_when_the_broker_does_not_listen_to_them(
-    monkeypatch: pytest.MonkeyPatch,
-    config: KafkaConfig,
-    listeners: list[socket.socket],
-    signals: list[int],
-    before_the_loop: list[int],
-    at_the_end: list[int],
-    seen: list[int],
+    run_faked: RunFaked, signals: list[int], before_the_loop: list[int], at_the_end: list[int], seen: list[int]
 ) -> None:
-    fake_app(monkeypatch, signals, before_the_loop=before_the_loop, at_the_end=at_the_end)
-
-    run(config, listeners, None, ServeOptions())
+    run_faked(before_the_loop=before_the_loop, at_the_end=at_the_end)
 
     assert signals == seen
 
 
-def test_a_ready_file_that_cannot_be_written_at_last_stops_the_broker(
-    monkeypatch: pytest.MonkeyPatch,
-    config: KafkaConfig,
-    listeners: list[socket.socket],
-    signals: list[int],
-    tmp_path: Path,
-) -> None:
-    fake_app(monkeypatch, signals, before_the_loop=[], at_the_end=[])
+def test_a_ready_file_that_cannot_be_written_stops_it(run_faked: RunFaked, signals: list[int], tmp_path: Path) -> None:
     (tmp_path / "ready.tmp").mkdir()
 
     with pytest.raises(StartFailed, match="cannot write --ready-file"):
-        run(config, listeners, tmp_path / "ready", ServeOptions())
+        run_faked(tmp_path / "ready")
 
     assert signals == [signal.SIGTERM]
 

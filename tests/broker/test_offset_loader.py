@@ -24,11 +24,22 @@ from minibroker.protocol.group_records import (
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_empty_batch, read_header
-from tests.broker.offset_stores import EPOCH, KAFKA_LOG, NOW_MS, PRODUCER, StoreOnDisk, offset, views
+from tests.broker.offset_stores import (
+    EPOCH,
+    GROUP,
+    IN_TRANSACTION,
+    KAFKA_LOG,
+    NOW_MS,
+    OTHER,
+    PARTITION,
+    PRODUCER,
+    RETENTION_MS,
+    StoreOnDisk,
+    as_read,
+    offset,
+    views,
+)
 
-GROUP = "readers"
-PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
-RETENTION_MS = 7 * 24 * 3600 * 1000
 EMPTY = GroupRecord("consumer", 2, None, None, -1, ())
 STATIC = MemberRecord("gate-1", "gate", "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
 
@@ -46,21 +57,11 @@ def loaded_from(batches: list[tuple[bytes, BatchView]]) -> dict[str, LoadedGroup
     return {group.group_id: group for group in loader.groups()}
 
 
-def as_read(record: OffsetRecord) -> OffsetRecord:
-    """A commit without an expiry of its own as it is read again: the log always names one."""
-    return record._replace(expire_timestamp_ms=record.commit_timestamp_ms + RETENTION_MS)
-
-
 def commit_batch(*numbers: int, magic: int = 2, first_partition: int = 0) -> bytes:
-    records = [
-        Record(
-            index,
-            NOW_MS,
-            offset_key(GROUP, TopicPartition("flights", first_partition + index)),
-            offset_value(offset(number), RETENTION_MS),
-        )
-        for index, number in enumerate(numbers)
-    ]
+    records = []
+    for index, number in enumerate(numbers):
+        key = offset_key(GROUP, TopicPartition("flights", first_partition + index))
+        records.append(Record(index, NOW_MS, key, offset_value(offset(number), RETENTION_MS)))
     return bytes(build_records(records, magic=magic, base_offset=0))
 
 
@@ -71,10 +72,8 @@ def test_what_kafka_wrote_is_found() -> None:
     assert groups["simple"].record is None
     assert groups["simple"].offsets.committed == {PARTITION: noted, OTHER: noted}
     assert groups["readers"].record == EMPTY
-    assert {each.partition: record.offset for each, record in groups["readers"].offsets.committed.items()} == {
-        0: 100,
-        1: 7,
-    }
+    committed = groups["readers"].offsets.committed
+    assert {each.partition: record.offset for each, record in committed.items()} == {0: 100, 1: 7}
     assert groups["readers"].offsets.active_producers == set()
 
 
@@ -96,7 +95,7 @@ def test_all_partitions_are_read(tmp_path: Path) -> None:
     disk = StoreOnDisk(tmp_path / "data", partitions=50)
     names = [f"group-{number}" for number in range(20)]
     for name in names:
-        disk.store.commit(name, GroupOffsets(), {PARTITION: offset(5)})
+        disk.commit(5, group=name)
     later = disk.reopened()
 
     groups = later.load()
@@ -106,47 +105,41 @@ def test_all_partitions_are_read(tmp_path: Path) -> None:
 
 
 def test_later_batches_win(disk: StoreOnDisk) -> None:
-    for number in (5, 6, 7):
-        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
+    disk.commit(5, 6, 7)
 
     assert disk.load()[GROUP].offsets.committed == {PARTITION: as_read(offset(7))}
 
 
-def test_a_group_that_was_removed_comes_back_with_its_next_record(disk: StoreOnDisk) -> None:
+def test_a_removed_group_leaves_its_offsets_and_comes_back_with_its_next_record(disk: StoreOnDisk) -> None:
     disk.store.store_group(GROUP, EMPTY)
     disk.store.store_group(GROUP, None)
-    between = disk.load()
+    assert disk.load() == {}
+
+    disk.store.store_group(GROUP, EMPTY)
+    disk.commit(5)
+    disk.store.store_group(GROUP, None)
+    removed = disk.load()[GROUP]
     disk.store.store_group(GROUP, EMPTY._replace(generation_id=1))
 
-    assert between == {}
+    assert (removed.record, removed.offsets.committed) == (None, {PARTITION: as_read(offset(5))})
     assert disk.load()[GROUP].record == EMPTY._replace(generation_id=1)
 
 
-def test_offsets_outlive_the_group_that_is_removed_alone(disk: StoreOnDisk) -> None:
-    disk.store.store_group(GROUP, EMPTY)
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
-    disk.store.store_group(GROUP, None)
-
-    loaded = disk.load()[GROUP]
-
-    assert loaded.record is None
-    assert loaded.offsets.committed == {PARTITION: as_read(offset(5))}
-
-
 @pytest.mark.parametrize(
-    ("plain", "end", "expected", "active"),
+    ("before", "inside", "end", "expected", "active"),
     [
-        pytest.param([5], True, 6, set(), id="a commit counts"),
-        pytest.param([5], False, 5, set(), id="an abort does not"),
-        pytest.param([], None, None, {PRODUCER}, id="an open transaction stays open"),
+        pytest.param([5], [], True, 6, set(), id="a commit counts"),
+        pytest.param([5], [], False, 5, set(), id="an abort does not"),
+        pytest.param([], [], None, None, {PRODUCER}, id="an open transaction stays open"),
+        pytest.param([], [7], True, 7, set(), id="a plain commit inside is newer"),
     ],
 )
 def test_a_transaction_counts_by_its_marker(
-    disk: StoreOnDisk, plain: list[int], end: bool | None, expected: int | None, active: set[int]
+    disk: StoreOnDisk, before: list[int], inside: list[int], end: bool | None, expected: int | None, active: set[int]
 ) -> None:
-    for number in plain:
-        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    for numbers, is_transactional in ((before, False), ([6], True), (inside, False)):
+        if numbers:
+            disk.commit(*numbers, **(IN_TRANSACTION if is_transactional else {}))
     if end is not None:
         disk.end_transaction(is_commit=end)
 
@@ -154,14 +147,6 @@ def test_a_transaction_counts_by_its_marker(
 
     assert offsets.committed == ({} if expected is None else {PARTITION: as_read(offset(expected))})
     assert offsets.active_producers == active
-
-
-def test_a_plain_commit_inside_a_transaction_is_newer_than_it(disk: StoreOnDisk) -> None:
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(7)})
-    disk.end_transaction(is_commit=True)
-
-    assert disk.load()[GROUP].offsets.committed == {PARTITION: as_read(offset(7))}
 
 
 def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None:
@@ -178,12 +163,8 @@ def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None
 
 def test_a_tombstone_inside_a_transaction_takes_back_what_it_had_committed(disk: StoreOnDisk) -> None:
     tombstone = Record(0, NOW_MS, offset_key(GROUP, PARTITION), None)
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-    disk.append(
-        build_records(
-            [tombstone], magic=2, base_offset=0, producer_id=PRODUCER, producer_epoch=EPOCH, is_transactional=True
-        )
-    )
+    disk.commit(6, **IN_TRANSACTION)
+    disk.append(build_records([tombstone], magic=2, base_offset=0, is_transactional=True, **IN_TRANSACTION))
     disk.end_transaction(is_commit=True)
 
     assert disk.load() == {}
@@ -248,19 +229,3 @@ def test_a_log_that_cannot_be_read_on_gives_what_was_read(caplog: pytest.LogCapt
 
     assert [group.group_id for group in loader.groups()] == [GROUP]
     assert "cannot read __consumer_offsets-0 any further: Record size 3" in caplog.text
-
-
-def test_a_commit_that_a_crash_tore_is_the_only_one_lost(tmp_path: Path) -> None:
-    disk = StoreOnDisk(tmp_path / "data")
-    for number in (5, 6):
-        disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(number)})
-    disk.close()
-    log = tmp_path / "data" / "__consumer_offsets-0" / f"{0:020d}.log"
-    log.write_bytes(log.read_bytes()[:-1])
-    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
-    later = StoreOnDisk(tmp_path / "data")
-
-    groups = later.load()
-
-    later.close()
-    assert groups[GROUP].offsets.committed == {PARTITION: as_read(offset(5))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,21 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import GroupRecord, MemberRecord, OffsetRecord, group_key, offset_key
 from minibroker.protocol.primitives import TopicPartition
-from tests.broker.offset_stores import EPOCH, NOW_MS, PRODUCER, StoreOnDisk, offset, recorded_batch
+from tests.broker.offset_stores import (
+    GROUP,
+    IN_TRANSACTION,
+    OTHER,
+    PARTITION,
+    PRODUCER,
+    StoreOnDisk,
+    as_read,
+    offset,
+    recorded_batch,
+)
 
-GROUP = "readers"
 FIRST_PRODUCER = {"producer_id": 0, "producer_epoch": 0}
-PARTITION, OTHER = TopicPartition("flights", 0), TopicPartition("flights", 1)
 MEMBER = MemberRecord("reader-1", None, "reader", "/127.0.0.1", 300_000, 45_000, b"subscription", b"assignment")
 STABLE = GroupRecord("consumer", 1, "range", "reader-1", -1, (MEMBER,))
-SEVEN_DAYS_MS = 7 * 24 * 3600 * 1000
-
 MakeStore = Callable[..., StoreOnDisk]
 
 
@@ -81,7 +88,7 @@ def test_a_commit_is_one_append(disk: StoreOnDisk) -> None:
 def test_a_group_lives_in_the_partition_that_its_name_gives(make_store: MakeStore) -> None:
     disk = make_store(partitions=50)
 
-    disk.store.commit("readers", GroupOffsets(), {PARTITION: offset(5)})
+    disk.commit(5, group="readers")
 
     # In Java, "readers".hashCode() is 1080410128.
     assert [partition for partition in range(50) if disk.batches(partition)] == [28]
@@ -90,7 +97,7 @@ def test_a_group_lives_in_the_partition_that_its_name_gives(make_store: MakeStor
 def test_the_codec_of_the_settings_is_used(make_store: MakeStore) -> None:
     disk = make_store(offsets_topic_compression_codec=1)
 
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)})
+    disk.commit(5)
     disk.store.store_group(GROUP, STABLE)
 
     assert [batch.codec for batch in disk.batches()] == [Codec.GZIP, Codec.GZIP]
@@ -105,18 +112,11 @@ def test_a_topic_of_an_old_format_is_written_in_it(make_store: MakeStore, versio
 
     assert error is ErrorCode.NONE
     assert {batch.magic for batch in disk.batches()} == {magic}
+    assert (
+        disk.commit(6, into=(refused := GroupOffsets()), **IN_TRANSACTION) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    )
+    assert refused.is_empty
     assert disk.load()[GROUP].offsets.committed[PARTITION].offset == 5
-
-
-def test_an_old_format_has_no_transactions(make_store: MakeStore) -> None:
-    disk = make_store(topic_configs={"message.format.version": "0.10.2"})
-    offsets = GroupOffsets()
-
-    error = disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-
-    assert error is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert offsets.is_empty
-    assert disk.batches() == []
 
 
 def test_what_is_removed_gets_a_tombstone(disk: StoreOnDisk) -> None:
@@ -136,13 +136,9 @@ def test_what_is_removed_gets_a_tombstone(disk: StoreOnDisk) -> None:
         (group_key(GROUP), None),
     ]
     assert disk.load() == {}
-
-
-def test_nothing_is_written_where_nothing_is_removed(disk: StoreOnDisk) -> None:
-    error = disk.store.remove_offsets(GROUP, GroupOffsets(), [PARTITION], also_group=False)
-
-    assert error is ErrorCode.NONE
-    assert disk.batches() == []
+    written = len(disk.batches())
+    assert disk.store.remove_offsets(GROUP, GroupOffsets(), [PARTITION], also_group=False) is ErrorCode.NONE
+    assert len(disk.batches()) == written, "nothing is removed"
 
 
 def test_more_tombstones_than_fit_into_a_batch_are_several(make_store: MakeStore) -> None:
@@ -195,22 +191,17 @@ def test_a_failed_append_is_answered_as_kafka_answers_it(
 ) -> None:
     store, offsets = store_with(disk, ErrorCode[appending]), GroupOffsets()
 
-    commit_error = store.commit(GROUP, offsets, {PARTITION: offset(5)})
-    in_transaction = store.commit(GROUP, offsets, {OTHER: offset(6)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-    store_error = store.store_group(GROUP, STABLE)
+    commit = partial(store.commit, GROUP, offsets, {PARTITION: offset(5)})
 
-    assert (commit_error, in_transaction, store_error) == (
-        ErrorCode[committing],
-        ErrorCode[committing],
-        ErrorCode[storing],
-    )
+    assert [commit(), commit(**IN_TRANSACTION)] == [ErrorCode[committing]] * 2
+    assert store.store_group(GROUP, STABLE) is ErrorCode[storing]
     assert offsets.is_empty
+    store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("nothing to complete"))
 
 
 def test_a_batch_over_the_topics_limit_changes_nothing(make_store: MakeStore) -> None:
-    disk = make_store(topic_configs={"max.message.bytes": "200"})
-    offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    disk, offsets = make_store(topic_configs={"max.message.bytes": "200"}), GroupOffsets()
+    disk.commit(5, into=offsets)
 
     error = disk.store.commit(GROUP, offsets, {PARTITION: offset(6)._replace(metadata="m" * 300)})
 
@@ -221,50 +212,38 @@ def test_a_batch_over_the_topics_limit_changes_nothing(make_store: MakeStore) ->
 
 def test_a_full_disk_fails_the_commit_and_the_next_ones(disk: StoreOnDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)})
+    disk.commit(5, into=offsets)
 
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("os.pwrite", fail)
-    errors = [disk.store.commit(GROUP, offsets, {PARTITION: offset(number)}) for number in (6, 7)]
 
-    assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    assert [disk.commit(number, into=offsets) for number in (6, 7)] == [ErrorCode.NOT_COORDINATOR] * 2
     assert offsets.committed == {PARTITION: offset(5)}
 
 
 def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeStore) -> None:
-    disk = make_store(partitions=0)
-    offsets = GroupOffsets()
+    disk, offsets = make_store(partitions=0), GroupOffsets()
 
-    errors = [disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}), disk.store.store_group(GROUP, STABLE)]
-
-    assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
+    assert disk.commit(5, into=offsets) is disk.store.store_group(GROUP, STABLE) is ErrorCode.NOT_COORDINATOR
     assert offsets.is_empty
 
 
-def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk) -> None:
-    acknowledged: Pending[ErrorCode] = Pending()
-    store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
-
-    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
-    meanwhile = dict(offsets.committed)
-    acknowledged.resolve(ErrorCode.NONE)
-
-    assert meanwhile == {}
-    assert isinstance(waiting, Pending) and waiting.result() is ErrorCode.NONE
-    assert offsets.committed == {PARTITION: offset(5)}
-
-
-def test_a_commit_counts_once_it_is_acknowledged_even_if_its_client_has_left(disk: StoreOnDisk) -> None:
+@pytest.mark.parametrize("has_client_left", [False, True])
+def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, has_client_left: bool) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
     store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
 
     waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)})
     assert isinstance(waiting, Pending)
-    waiting.abandon()
+    if has_client_left:
+        waiting.abandon()
+    meanwhile = dict(offsets.committed)
     acknowledged.resolve(ErrorCode.NONE)
 
+    assert meanwhile == {}
+    assert has_client_left or waiting.result() is ErrorCode.NONE
     assert offsets.committed == {PARTITION: offset(5)}
 
 
@@ -288,7 +267,7 @@ def test_a_marker_completes_the_groups_of_its_partitions_only(make_store: MakeSt
     disk = make_store(partitions=50)
     groups = {name: GroupOffsets() for name in ("readers", "writers")}
     for name, offsets in groups.items():
-        disk.store.commit(name, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+        disk.store.commit(name, offsets, {PARTITION: offset(5)}, **IN_TRANSACTION)
     marked = disk.log.partition_for("readers")
     assert marked is not None
 
@@ -297,43 +276,26 @@ def test_a_marker_completes_the_groups_of_its_partitions_only(make_store: MakeSt
     assert groups["readers"].committed == {PARTITION: offset(5)}
     assert groups["writers"].committed == {}
     assert groups["writers"].active_producers == {PRODUCER}
-
-
-def test_an_aborted_transaction_leaves_nothing(disk: StoreOnDisk) -> None:
-    offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-
-    disk.store.complete_transaction(PRODUCER, {0}, is_commit=False, offsets_of=lambda _: offsets)
-
-    assert offsets.is_empty
+    everywhere = set(range(50))
+    disk.store.complete_transaction(PRODUCER, everywhere, is_commit=False, offsets_of=groups.get)
+    assert groups["writers"].is_empty
 
 
 def test_a_marker_of_a_group_that_is_gone_is_no_concern(disk: StoreOnDisk) -> None:
-    offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.commit(5, **IN_TRANSACTION)
     asked: list[str] = []
 
-    def offsets_of(group_id: str) -> None:
-        asked.append(group_id)
-
-    disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=offsets_of)
-    disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=offsets_of)
+    for _ in range(2):
+        disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=asked.append)
 
     assert asked == [GROUP]
-
-
-def test_a_transaction_whose_commits_failed_has_nothing_to_complete(disk: StoreOnDisk) -> None:
-    store = store_with(disk, ErrorCode.NOT_ENOUGH_REPLICAS)
-    store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
-
-    store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))
 
 
 def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(disk: StoreOnDisk) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
     store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
 
-    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    waiting = store.commit(GROUP, offsets, {PARTITION: offset(5)}, **IN_TRANSACTION)
     store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
     acknowledged.resolve(ErrorCode.NONE)
 
@@ -342,23 +304,21 @@ def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(disk: Sto
 
 
 def test_a_loaded_transaction_is_completed_by_its_marker(disk: StoreOnDisk) -> None:
-    disk.store.commit(GROUP, GroupOffsets(), {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.commit(5, **IN_TRANSACTION)
     later = disk.reopened()
-    try:
-        offsets = later.load()[GROUP].offsets
-        before = dict(offsets.committed)
+    offsets = later.load()[GROUP].offsets
+    before = dict(offsets.committed)
 
-        later.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
-    finally:
-        later.close()
+    later.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: offsets)
 
+    later.close()
     assert before == {}
-    assert offsets.committed == {PARTITION: offset(5, expire_timestamp_ms=NOW_MS + SEVEN_DAYS_MS)}
+    assert offsets.committed == {PARTITION: as_read(offset(5))}
 
 
 def test_a_group_that_is_deleted_is_in_no_transaction_any_more(disk: StoreOnDisk) -> None:
     offsets = GroupOffsets()
-    disk.store.commit(GROUP, offsets, {PARTITION: offset(5)}, producer_id=PRODUCER, producer_epoch=EPOCH)
+    disk.commit(5, into=offsets, **IN_TRANSACTION)
 
     disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=True)
     disk.store.complete_transaction(PRODUCER, {0}, is_commit=True, offsets_of=lambda _: pytest.fail("asked for"))

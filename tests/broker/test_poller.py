@@ -118,13 +118,9 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
 
 
 async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
-    ours, theirs = sockets
-    calls: list[bool] = []
-    poller = Poller()
-    poller.register(ours, calls.append)
-
+    _, theirs = sockets
     async with trio.open_nursery() as polling:
-        polling.start_soon(poller.run)
+        _, calls = await started(sockets, polling)
         theirs.send(b"x")
         await trio.testing.wait_all_tasks_blocked()
         polling.cancel_scope.cancel()

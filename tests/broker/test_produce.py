@@ -14,39 +14,18 @@ from minibroker.protocol.compression import Codec
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.broker.asking import batch_of
 from tests.broker.conftest import NOW_MS, InMemoryBroker
 
 
-def one_batch(value: bytes = b"v", **options: Any) -> bytearray:
-    return build_batch([Record(0, NOW_MS, None, value, ())], **options)
+async def produced(broker: InMemoryBroker, batch: bytes | bytearray, *, version: int = 7) -> Any:
+    topics = [("t", [(0, batch)])]
+    answer = await broker.call(ApiKey.PRODUCE, version, acks=1, timeout_ms=1000, topics=topics)
+    return answer.topics[0].partitions[0]
 
 
-async def produced(
-    broker: InMemoryBroker,
-    batch: bytes | bytearray,
-    *,
-    topic: str = "t",
-    acks: int = 1,
-    version: int = 7,
-    client_id: str = "test",
-) -> Any:
-    answer = await broker.call(
-        ApiKey.PRODUCE, version, client_id, acks=acks, timeout_ms=1000, topics=[(topic, [(0, batch)])]
-    )
-    return None if answer is None else answer.topics[0].partitions[0]
-
-
-@pytest.mark.parametrize("version", range(3, 10))
-async def test_offsets_are_given_in_order(broker: InMemoryBroker, version: int) -> None:
-    await broker.create_topic("t")
-
-    offsets = [(await produced(broker, one_batch(), version=version)).base_offset for _ in range(3)]
-
-    assert offsets == [0, 1, 2]
-
-
-@pytest.mark.parametrize("records", [b"", one_batch() + one_batch()], ids=["none", "two"])
-async def test_new_versions_carry_exactly_one_batch(broker: InMemoryBroker, records: bytes) -> None:
+@pytest.mark.parametrize("records", [b"", batch_of() + batch_of()], ids=["none", "two"])
+async def test_new_versions_carry_exactly_batch_of(broker: InMemoryBroker, records: bytes) -> None:
     await broker.create_topic("t")
 
     with pytest.raises(KafkaProtocolError):
@@ -56,7 +35,7 @@ async def test_new_versions_carry_exactly_one_batch(broker: InMemoryBroker, reco
 async def test_flush_messages_fsyncs_before_the_answer(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", flush_messages=1)
 
-    await produced(broker, one_batch())
+    await produced(broker, batch_of())
 
     log = broker.log_of("t")
     assert log.recovery_point == log.log_end_offset == log.high_watermark == 1
@@ -66,7 +45,7 @@ async def test_flush_messages_fsyncs_before_the_answer(broker: InMemoryBroker) -
 async def test_zstd_may_be_sent_from_version_7_on(broker: InMemoryBroker, version: int) -> None:
     await broker.create_topic("t")
 
-    row = await produced(broker, one_batch(b"v" * 1000, codec=Codec.ZSTD), version=version)
+    row = await produced(broker, batch_of(b"v" * 1000, codec=Codec.ZSTD), version=version)
 
     if version >= 7:
         assert (row.error_code, row.base_offset) == (ErrorCode.NONE, 0)
@@ -78,7 +57,7 @@ async def test_zstd_may_be_sent_from_version_7_on(broker: InMemoryBroker, versio
 async def test_zstd_cannot_be_stored_in_a_format_that_is_older(broker: InMemoryBroker) -> None:
     await broker.create_topic("t", message_format_version="0.10.2")
 
-    row = await produced(broker, one_batch(codec=Codec.ZSTD))
+    row = await produced(broker, batch_of(codec=Codec.ZSTD))
 
     assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 

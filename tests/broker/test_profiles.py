@@ -12,35 +12,20 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis.known_errors import CAME_WITH, Places, error_places, known_code
+from minibroker.broker.config import profiles
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
-from minibroker.broker.config.profiles import (
-    ABSENT,
-    APIS,
-    DEFAULTS,
-    ERRORS_INSTEAD,
-    HABITS_UNTIL,
-    LAST_ERRORS,
-    RELEASES,
-    SETTINGS_SINCE,
-    TOPIC_CONFIGS_SINCE,
-    Habit,
-    profile_of,
-    rows_of,
-)
+from minibroker.broker.config.profiles import HABITS_UNTIL, RELEASES, Habit, profile_of, rows_of
 from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
-from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.config import TOPIC_CONFIGS
+from tests.broker.asking import BROKER, TOPIC, batch_of, described, rows
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
+from tests.broker.group_clients import GroupClient
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
-
-TOPIC, BROKER = 2, 4  # types of resources
-
-
-PROFILES = tuple(RELEASES)
+from tests.integration.sample_requests import sample_body
 
 
 async def create(broker: InMemoryBroker, name: str, **configs: str) -> Any:
@@ -54,67 +39,49 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "profiles.md"
 MAGIC_AT = 16  # in a batch of any format
 
 
-def test_the_table_calls_apis_as_the_protocol_does() -> None:
+def test_the_table_calls_apis_as_the_protocol_does_and_their_versions_only_grow() -> None:
     known = {str(int(key)): api.name for key, api in API_TABLE.items()}
 
-    assert [name for _, name, *_ in rows_of(APIS)] == [known.get(key, name) for key, name, *_ in rows_of(APIS)]
-
-
-def test_no_release_has_fewer_versions_than_the_one_before() -> None:
-    for _, _, *versions in rows_of(APIS):
-        numbers = [-1 if last == ABSENT else int(last) for last in versions]
-        assert numbers == sorted(numbers)
-
-
-def test_2_0_is_the_release_that_all_answers_are_compared_with() -> None:
-    assert LAST_VERSIONS_OF_KAFKA_2_0.items() <= (profile_of("2.0").last_versions or {}).items()
+    for key, name, *versions in rows_of(profiles.APIS):
+        assert name == known.get(key, name)
+        numbers = [-1 if last == profiles.ABSENT else int(last) for last in versions]
+        assert numbers == sorted(numbers), "no release has fewer versions than the one before"
 
 
 def test_every_setting_of_the_tables_is_one() -> None:
-    named = {name for name, *_ in rows_of(DEFAULTS)} | set(" ".join(SETTINGS_SINCE.values()).split())
+    named = {name for name, *_ in rows_of(profiles.DEFAULTS)} | set(" ".join(profiles.SETTINGS_SINCE.values()).split())
 
     assert [each for each in named if not any(known.startswith(each) for known in SETTINGS)] == []
-    assert set(TOPIC_CONFIGS_SINCE.values()) <= TOPIC_CONFIGS.keys()
+    assert set(profiles.TOPIC_CONFIGS_SINCE.values()) <= TOPIC_CONFIGS.keys()
 
 
-def test_the_defaults_of_2_0_are_those_of_no_release() -> None:
-    names = [name for name, *_ in rows_of(DEFAULTS)]
-
+def test_2_0_is_the_release_that_all_answers_are_compared_with_and_has_the_defaults_of_none() -> None:
     acting, own = KafkaConfig({}, profile=profile_of("2.0")), KafkaConfig({})
 
-    assert [acting.text_of(name) for name in names] == [own.text_of(name) for name in names]
+    assert LAST_VERSIONS_OF_KAFKA_2_0.items() <= (profile_of("2.0").last_versions or {}).items()
+    for name, *_ in rows_of(profiles.DEFAULTS):
+        assert acting.text_of(name) == own.text_of(name)
 
 
 def tables() -> Iterable[str]:
     """Those of docs/profiles.md."""
-    releases, lines = " | ".join(RELEASES), "---|" * len(RELEASES)
     here = {str(int(key)): "yes" for key in API_TABLE}
-    yield table(
-        f"| key | API | {releases} | here |\n|---|---|{lines}---|",
-        ([key, name, *versions, here.get(key, "no")] for key, name, *versions in rows_of(APIS)),
-    )
-    yield table(
-        f"| setting | {releases} |\n|---|{lines}", ([f"`{name}`", *values] for name, *values in rows_of(DEFAULTS))
-    )
-    yield table(
-        "| since | settings |\n|---|---|",
-        ([since, " ".join(starred(name) for name in names.split())] for since, names in SETTINGS_SINCE.items()),
-    )
-    yield table(
-        "| since | config of topics |\n|---|---|", ([since, f"`{name}`"] for since, name in TOPIC_CONFIGS_SINCE.items())
-    )
-    yield table(
-        "| release | last error code |\n|---|---|",
-        ([name, f"{last} {ErrorCode(last).name}"] for name, last in LAST_ERRORS.items()),
-    )
-    yield table(
-        "| error code | before it was known |\n|---|---|",
-        ([ErrorCode(later).name, ErrorCode(before).name] for later, before in ERRORS_INSTEAD.items()),
-    )
+    apis = ([key, name, *versions, here.get(key, "no")] for key, name, *versions in rows_of(profiles.APIS))
+    yield table(["key", "API", *RELEASES, "here"], apis)
+    yield table(["setting", *RELEASES], ([f"`{name}`", *values] for name, *values in rows_of(profiles.DEFAULTS)))
+    since = profiles.SETTINGS_SINCE.items()
+    yield table(["since", "settings"], ([each, " ".join(map(starred, names.split()))] for each, names in since))
+    of_topics = profiles.TOPIC_CONFIGS_SINCE.items()
+    yield table(["since", "config of topics"], ([each, f"`{name}`"] for each, name in of_topics))
+    last_codes = ([name, f"{last} {ErrorCode(last).name}"] for name, last in profiles.LAST_ERRORS.items())
+    yield table(["release", "last error code"], last_codes)
+    instead = ([ErrorCode(code).name for code in codes] for codes in profiles.ERRORS_INSTEAD.items())
+    yield table(["error code", "before it was known"], instead)
 
 
-def table(head: str, rows: Iterable[Iterable[str]]) -> str:
-    return "\n".join([head, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+def table(heads: list[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
 
 
 def starred(name: str) -> str:
@@ -142,7 +109,7 @@ async def offer(broker: InMemoryBroker, version: int = 0) -> dict[int, tuple[int
     return {key: (first, last) for key, first, last in answer.api_keys}
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", RELEASES)
 async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBroker, name: str) -> None:
     last_versions = profile_of(name).last_versions or {}
     everything = await offer(make_broker())
@@ -152,7 +119,7 @@ async def test_a_release_offers_its_versions_of_what_is_here(make_broker: MakeBr
     assert offered == {key: (0, last) for key, last in last_versions.items() if key in everything}
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", RELEASES)
 async def test_what_came_after_the_release_closes_the_connection(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name))
     last_versions = profile_of(name).last_versions or {}
@@ -161,21 +128,15 @@ async def test_what_came_after_the_release_closes_the_connection(make_broker: Ma
         version = last_versions.get(key, -1) + 1
         if key == ApiKey.API_VERSIONS or version > api.versions[1]:
             continue
-        frame = encode_request(key, version, 1, "test", default_body(key))
+        frame = encode_request(key, version, 1, "test", sample_body(ApiKey(key), version))
         with pytest.raises(KafkaProtocolError, match=f"{api.name} (is not served|has no version {version})"):
             await broker.answer(frame[4:])
-
-
-def default_body(key: int) -> Any:
-    """A body is never looked at; what is null is no longer when it cannot be."""
-    body = API_TABLE[key].request()
-    return body._replace(**{name: () for name, value in body._asdict().items() if name == "topics" and value is None})
 
 
 async def test_a_later_api_versions_is_answered_in_its_first_version(make_broker: MakeBroker) -> None:
     broker = make_broker(profile=profile_of("0.10"))
 
-    response = await broker.answer(encode_request(ApiKey.API_VERSIONS, 1, 7, "test", default_body(18))[4:])
+    response = await broker.answer(encode_request(ApiKey.API_VERSIONS, 1, 7, "test", API_TABLE[18].request())[4:])
 
     assert response == b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\0"  # correlation id, UNSUPPORTED_VERSION, no APIs
 
@@ -192,18 +153,13 @@ async def test_records_are_kept_in_the_format_of_the_release(make_broker: MakeBr
     assert stored[MAGIC_AT] == magic
 
 
-def test_a_setting_that_came_after_the_release_has_no_effect_and_a_warning() -> None:
+def test_settings_of_a_release_and_after_it() -> None:
     name = "group.initial.rebalance.delay.ms"
 
-    config = KafkaConfig({name: "777"}, profile=profile_of("0.10"))
+    config = KafkaConfig({name: "777", "offsets.retention.minutes": "7"}, profile=profile_of("0.10"))
 
     assert config.group_initial_rebalance_delay_ms == 0
     assert config.warnings == [f"{name} is not a setting of Kafka 0.10, which this broker acts as"]
-
-
-def test_a_default_of_the_release_is_overruled_as_any_other() -> None:
-    config = KafkaConfig({"offsets.retention.minutes": "7"}, profile=profile_of("1.1"))
-
     assert config.offsets_retention_minutes == 7
     assert KafkaConfig({}, profile=profile_of("1.1")).offsets_retention_minutes == 1440
 
@@ -217,49 +173,39 @@ def test_a_value_that_came_after_the_release_keeps_the_broker_from_starting(give
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "is_known"),
-    [
-        ("0.10", "0.10.2", True),
-        ("0.10", "0.9.0.1", True),
-        ("0.10", "0.11.0", False),
-        ("1.1", "1.1.7", True),
-        ("1.1", "1.0-IV0", True),
-        ("1.1", "2.0-IV0", False),
-        ("2.0", "2.0", True),
-    ],
+    ("name", "known", "unknown"),
+    [("0.10", ["0.10.2", "0.9.0.1"], ["0.11.0"]), ("1.1", ["1.1.7", "1.0-IV0"], ["2.0-IV0"]), ("2.0", ["2.0"], [])],
 )
-def test_message_formats_are_those_up_to_the_release(name: str, version: str, is_known: bool) -> None:
-    problem = profile_of(name).problem_with_topic_config("message.format.version", version)
+def test_message_formats_are_those_up_to_the_release(name: str, known: list[str], unknown: list[str]) -> None:
+    problem = profile_of(name).problem_with_topic_config
 
-    assert (problem is None) == is_known
+    assert [problem("message.format.version", version) for version in known] == [None] * len(known)
+    assert all(problem("message.format.version", version) for version in unknown)
 
 
 @pytest.mark.parametrize(
-    "configs",
+    ("name", "value"),
     [
-        {"message_downconversion_enable": "false"},
-        {"max_compaction_lag_ms": "5"},
-        {"compression_type": "zstd"},
-        {"message_format_version": "2.0"},
+        ("message_downconversion_enable", "false"),
+        ("max_compaction_lag_ms", "5"),
+        ("compression_type", "zstd"),
+        ("message_format_version", "2.0"),
     ],
 )
-async def test_a_config_that_came_after_the_release_is_refused(
-    make_broker: MakeBroker, configs: dict[str, str]
-) -> None:
-    assert (await create(make_broker(), "topic", **configs)).error_code == ErrorCode.NONE
+async def test_a_config_that_came_after_the_release_is_refused(make_broker: MakeBroker, name: str, value: str) -> None:
+    now, then = make_broker(), make_broker(profile=profile_of("1.1"))
 
-    answer = await create(make_broker(profile=profile_of("1.1")), "topic", **configs)
+    codes = [(await create(broker, "topic", **{name: value})).error_code for broker in (now, then)]
 
-    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_CONFIG]
 
 
 async def test_a_config_that_came_after_the_release_is_not_described(make_broker: MakeBroker) -> None:
     broker = make_broker(profile=profile_of("1.1"))
     await create(broker, "topic")
 
-    described = await broker.call(ApiKey.DESCRIBE_CONFIGS, 0, resources=[(TOPIC, "topic", None), (BROKER, "0", None)])
+    names = {*await described(broker, TOPIC, "topic", version=0), *await described(broker, BROKER, "0", version=0)}
 
-    names = {row.name for result in described.results for row in result.configs}
     assert {"segment.bytes", "num.partitions", "inter.broker.protocol.version"} <= names
     assert not names & {
         "message.downconversion.enable", "max.compaction.lag.ms",
@@ -286,12 +232,10 @@ def test_a_code_that_came_after_the_release_is_said_otherwise(name: str, code: E
 @pytest.mark.parametrize(
     ("name", "said"), [("0.11", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), ("1.1", ErrorCode.UNKNOWN_PRODUCER_ID)]
 )
-async def test_a_producer_there_is_no_trace_of_is_refused_in_words_of_the_release(
-    make_broker: MakeBroker, name: str, said: ErrorCode
-) -> None:
+async def test_an_unknown_producer_in_the_releases_words(make_broker: MakeBroker, name: str, said: ErrorCode) -> None:
     broker = make_broker(profile=profile_of(name))
     await create(broker, "topic")
-    batch = build_batch([Record(0, NOW_MS, None, b"value", ())], producer_id=4711, producer_epoch=0, base_sequence=5)
+    batch = batch_of(producer_id=4711, producer_epoch=0, base_sequence=5)
 
     answer = await broker.call(ApiKey.PRODUCE, 3, acks=1, timeout_ms=1000, topics=[("topic", [(0, batch)])])
 
@@ -306,12 +250,8 @@ async def test_a_partitions_code_is_said_otherwise_and_the_rest_stays(make_broke
 
     answer = await broker.fetch(("topic", 0, 0), ("other", 0, 9), ("nope", 0, 0), version=5)
 
-    rows = [(topic.topic, row.error_code) for topic in answer.topics for row in topic.partitions]
-    assert sorted(rows) == [
-        ("nope", ErrorCode.UNKNOWN_SERVER_ERROR),
-        ("other", ErrorCode.OFFSET_OUT_OF_RANGE),
-        ("topic", ErrorCode.NONE),
-    ]
+    codes = {name: ErrorCode(row.error_code).name for name, row in rows(answer)}
+    assert codes == {"nope": "UNKNOWN_SERVER_ERROR", "other": "OFFSET_OUT_OF_RANGE", "topic": "NONE"}
 
 
 STORAGE_ERROR, NOT_LEADER = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_FOR_PARTITION
@@ -329,9 +269,7 @@ FENCED, OLD_EPOCH = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
         (ApiKey.END_TXN, 2, FENCED, OLD_EPOCH),
     ],
 )
-def test_a_code_that_came_with_a_version_is_not_given_to_older_ones(
-    key: ApiKey, first: int, code: ErrorCode, before: ErrorCode
-) -> None:
+def test_a_code_is_not_given_to_versions_before_it(key: ApiKey, first: int, code: ErrorCode, before: ErrorCode) -> None:
     assert (known_code(key, first - 1, code), known_code(key, first, code)) == (before, code)
     assert known_code(key, 0, ErrorCode.UNKNOWN_SERVER_ERROR) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert known_code(key, 0, ErrorCode.NONE) is ErrorCode.NONE
@@ -340,59 +278,36 @@ def test_a_code_that_came_with_a_version_is_not_given_to_older_ones(
 
 @pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
 def test_every_error_code_of_every_answer_is_looked_at(api: Api) -> None:
+    def count_of(places: Places) -> int:
+        return sum(1 if inner is None else count_of(inner) for _, inner in places)
+
     declared = [path for path, field in api.response.walk() if field.name == "error_code"]
 
     assert count_of(error_places(api.response.fields)) == len(declared)
 
 
-def count_of(places: Places) -> int:
-    return sum(1 if inner is None else count_of(inner) for _, inner in places)
-
-
 @pytest.mark.parametrize(("name", "state"), [("0.11", "AwaitingSync"), ("1.1", "CompletingRebalance")])
-async def test_a_group_that_waits_for_its_leader_is_called_by_the_name_of_its_time(
-    make_broker: MakeBroker, name: str, state: str
-) -> None:
-    broker = make_broker(profile=profile_of(name), group_initial_rebalance_delay_ms=0)
-    await broker.call(ApiKey.FIND_COORDINATOR, 0, key="group")
-    await broker.call(
-        ApiKey.JOIN_GROUP,
-        0,
-        group_id="group",
-        session_timeout_ms=10_000,
-        member_id="",
-        protocol_type="consumer",
-        protocols=[("range", b"")],
-    )
+async def test_a_group_that_awaits_its_leader_has_its_old_name(make_broker: MakeBroker, name: str, state: str) -> None:
+    client = GroupClient(make_broker(profile=profile_of(name), group_initial_rebalance_delay_ms=0))
+    await client.find()
+    await client.join(version=0)
 
-    described = await broker.call(ApiKey.DESCRIBE_GROUPS, 0, groups=["group"])
-
-    assert described.groups[0].group_state == state
+    assert (await client.describe(version=0)).group_state == state
 
 
 @pytest.mark.parametrize(("name", "error"), [("1.1", ErrorCode.NONE), ("2.0", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
-async def test_offsets_of_partitions_a_topic_does_not_have(
-    make_broker: MakeBroker, name: str, error: ErrorCode
-) -> None:
-    broker = make_broker(profile=profile_of(name))
-    await create(broker, "topic")
-    await broker.call(ApiKey.FIND_COORDINATOR, 0, key="group")
-    topics = [("topic", [(7, 5, -1, -1, "")]), ("nope", [(0, 5, -1, -1, "")])]
+async def test_what_a_topic_does_not_have(make_broker: MakeBroker, name: str, error: ErrorCode) -> None:
+    """Offsets of its partitions, and configs of a topic there is not."""
+    client = GroupClient(make_broker(profile=profile_of(name)))
+    await create(client.broker, "topic")
+    await client.find()
 
-    answer = await broker.call(ApiKey.OFFSET_COMMIT, 2, group_id="group", topics=topics)
+    codes = await client.commit(("topic", 7, 5), ("nope", 0, 5), version=2)
+    described = await client.broker.call(ApiKey.DESCRIBE_CONFIGS, 0, resources=[(TOPIC, "nope", ["retention.ms"])])
 
-    codes = [row.error_code for topic in answer.topics for row in topic.partitions]
     assert sorted(codes) == sorted([error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
-
-
-@pytest.mark.parametrize(("name", "error"), [("1.1", ErrorCode.NONE), ("2.0", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
-async def test_configs_of_a_topic_there_is_not(make_broker: MakeBroker, name: str, error: ErrorCode) -> None:
-    broker = make_broker(profile=profile_of(name))
-
-    described = await broker.call(ApiKey.DESCRIBE_CONFIGS, 0, resources=[(TOPIC, "nope", ["retention.ms"])])
-
-    assert error == described.results[0].error_code
-    assert (error == ErrorCode.NONE) == bool(described.results[0].configs)
+    assert described.results[0].error_code == error
+    assert bool(described.results[0].configs) == (error is ErrorCode.NONE)
 
 
 async def test_before_1_1_a_broker_cannot_be_changed(make_broker: MakeBroker) -> None:
@@ -413,15 +328,12 @@ async def test_a_topics_default_that_the_broker_was_given(make_broker: MakeBroke
     broker = make_broker(profile=profile_of(name), log_retention_ms=1000)
     await create(broker, "topic", segment_bytes="2000")
 
-    described = await broker.call(
-        ApiKey.DESCRIBE_CONFIGS, 0, resources=[(TOPIC, "topic", ["retention.ms", "segment.bytes"])]
-    )
+    rows = await described(broker, TOPIC, "topic", "retention.ms", "segment.bytes", version=0)
 
-    rows = {row.name: row.is_default for row in described.results[0].configs}
-    assert rows == {"retention.ms": is_default, "segment.bytes": False}
+    assert {key: row.is_default for key, row in rows.items()} == {"retention.ms": is_default, "segment.bytes": False}
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", RELEASES)
 async def test_a_topic_that_may_not_be_deleted(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name), delete_topic_enable="false")
     await create(broker, "topic")

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from minibroker.broker.transaction.transaction import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    DEAD,
-    EMPTY,
     MAX_EPOCH,
-    ONGOING,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    PREPARE_EPOCH_FENCE,
     PREVIOUS_STATES,
     ProducerIdentity,
     Transaction,
     TransactionMetadata,
-    TransactionState,
     new_metadata,
 )
+from minibroker.broker.transaction.transaction import TransactionState as State
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -32,15 +25,22 @@ PID = 7
 PRESENT = ProducerIdentity(PID, 3)
 NEXT_PID = 8
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+WITH_PARTITIONS = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+IDLE = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 
 
-def transaction_in(state: TransactionState, *, epoch: int = 3, pending: bool = False) -> Transaction:
-    partitions = frozenset({A0}) if state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT) else frozenset()
+def transaction_in(state: State, *, epoch: int = 3, pending: bool = False) -> Transaction:
+    partitions = frozenset({A0}) if state in WITH_PARTITIONS else frozenset()
     metadata = TransactionMetadata(PID, epoch, TIMEOUT_MS, state, partitions, NOW_MS, NOW_MS)
     transaction = Transaction("t", metadata)
     if pending:
         transaction.pending = metadata
     return transaction
+
+
+@pytest.fixture
+def ongoing() -> Transaction:
+    return transaction_in(State.ONGOING)
 
 
 def initialize(
@@ -57,9 +57,9 @@ def refusal_of(ask: Callable[[], object]) -> ErrorCode:
     return refusal.value.code
 
 
-@pytest.mark.parametrize("state", TransactionState)
-@pytest.mark.parametrize("target", TransactionState)
-def test_only_the_table_says_what_may_follow(state: TransactionState, target: TransactionState) -> None:
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("target", State)
+def test_only_the_table_says_what_may_follow(state: State, target: State) -> None:
     transaction = transaction_in(state)
 
     if state in PREVIOUS_STATES[target]:
@@ -70,53 +70,51 @@ def test_only_the_table_says_what_may_follow(state: TransactionState, target: Tr
 
 
 def test_a_change_counts_only_once_it_is_complete() -> None:
-    transaction = transaction_in(EMPTY)
+    transaction = transaction_in(State.EMPTY)
 
     transaction.prepare_add_partitions(PRESENT, frozenset({A0}), NOW_MS + 5)
-    assert (transaction.state, transaction.metadata.partitions) == (EMPTY, frozenset())
+    assert (transaction.state, transaction.metadata.partitions) == (State.EMPTY, frozenset())
     transaction.complete()
 
-    assert (transaction.state, transaction.metadata.partitions) == (ONGOING, {A0})
+    assert (transaction.state, transaction.metadata.partitions) == (State.ONGOING, {A0})
     assert (transaction.metadata.start_ms, transaction.metadata.last_update_ms) == (NOW_MS + 5, NOW_MS + 5)
 
 
-def test_a_change_that_was_not_written_down_is_as_if_it_never_was() -> None:
-    transaction = transaction_in(ONGOING)
-    before = transaction.metadata
+def test_a_change_that_was_not_written_down_is_as_if_it_never_was(ongoing: Transaction) -> None:
+    before = ongoing.metadata
 
-    transaction.prepare_end(PRESENT, is_commit=True, now_ms=NOW_MS)
-    transaction.discard_pending()
+    ongoing.prepare_end(PRESENT, is_commit=True, now_ms=NOW_MS)
+    ongoing.discard_pending()
 
-    assert transaction.metadata == before
-    assert transaction.prepare_end(PRESENT, is_commit=False, now_ms=NOW_MS) is not None
+    assert ongoing.metadata == before
+    assert ongoing.prepare_end(PRESENT, is_commit=False, now_ms=NOW_MS) is not None
 
 
 def test_a_new_id_begins_with_epoch_0_and_goes_up_by_one() -> None:
     transaction = Transaction("t", new_metadata(PID, TIMEOUT_MS, NOW_MS))
 
-    epochs = []
-    for _ in range(3):
+    for epoch in range(3):
         initialize(transaction)
         transaction.complete()
-        epochs.append((transaction.metadata.producer_id, transaction.metadata.producer_epoch))
-
-    assert epochs == [(PID, 0), (PID, 1), (PID, 2)]
+        assert transaction.metadata[:2] == (PID, epoch)
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_a_new_identity_leaves_nothing_of_the_old_transaction(state: TransactionState) -> None:
+@pytest.mark.parametrize("state", IDLE)
+def test_a_new_identity_leaves_nothing_of_the_old_transaction(state: State) -> None:
     following = initialize(transaction_in(state), now_ms=NOW_MS + 1)
 
-    assert following[:7] == (PID, 4, TIMEOUT_MS, EMPTY, frozenset(), NOW_MS + 1, -1)
+    assert following[:7] == (PID, 4, TIMEOUT_MS, State.EMPTY, frozenset(), NOW_MS + 1, -1)
 
 
-@pytest.mark.parametrize(("state", "pending"), [(PREPARE_COMMIT, False), (PREPARE_ABORT, False), (EMPTY, True)])
-def test_while_markers_are_written_or_a_change_is_pending_nobody_gets_an_identity(
-    state: TransactionState, pending: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("state", "pending"), [(State.PREPARE_COMMIT, False), (State.PREPARE_ABORT, False), (State.EMPTY, True)]
+)
+def test_a_pending_change_or_markers_keep_producers_from_any_other(state: State, pending: bool) -> None:
     transaction = transaction_in(state, pending=pending)
 
-    assert refusal_of(lambda: initialize(transaction)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    add = partial(transaction.prepare_add_partitions, PRESENT, frozenset({A1}), NOW_MS)
+    assert refusal_of(partial(initialize, transaction)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refusal_of(add) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 @pytest.mark.parametrize(
@@ -124,14 +122,12 @@ def test_while_markers_are_written_or_a_change_is_pending_nobody_gets_an_identit
     [(MAX_EPOCH - 2, (PID, MAX_EPOCH - 1)), (MAX_EPOCH - 1, (NEXT_PID, 0)), (MAX_EPOCH, (NEXT_PID, 0))],
 )
 def test_exhausted_epochs_bring_a_new_producer_id(epoch: int, following: tuple[int, int]) -> None:
-    assert initialize(transaction_in(EMPTY, epoch=epoch))[:2] == following
+    assert initialize(transaction_in(State.EMPTY, epoch=epoch))[:2] == following
 
 
 @pytest.mark.parametrize(("epoch", "following"), [(3, (PID, 4)), (MAX_EPOCH - 1, (NEXT_PID, 0))])
-def test_a_producer_that_goes_on_gets_the_next_identity_and_the_same_when_it_asks_again(
-    epoch: int, following: tuple[int, int]
-) -> None:
-    transaction = transaction_in(EMPTY, epoch=epoch)
+def test_a_producer_that_asks_again_gets_the_same_next_identity(epoch: int, following: tuple[int, int]) -> None:
+    transaction = transaction_in(State.EMPTY, epoch=epoch)
 
     for _ in range(2):
         assert initialize(transaction, (PID, epoch))[:2] == following
@@ -140,11 +136,11 @@ def test_a_producer_that_goes_on_gets_the_next_identity_and_the_same_when_it_ask
 
 @pytest.mark.parametrize("expected", [(PID, 2), (PID, 4), (PID + 5, 3), (-1, MAX_EPOCH - 2)])
 def test_a_producer_that_was_shut_out_does_not_come_back(expected: tuple[int, int]) -> None:
-    assert refusal_of(lambda: initialize(transaction_in(EMPTY), expected)) is ErrorCode.PRODUCER_FENCED
+    assert refusal_of(lambda: initialize(transaction_in(State.EMPTY), expected)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_another_producer_in_between_shuts_out_who_asks_again() -> None:
-    transaction = transaction_in(EMPTY)
+    transaction = transaction_in(State.EMPTY)
     for expected in ((PID, 3), None):
         initialize(transaction, expected)
         transaction.complete()
@@ -158,18 +154,14 @@ def test_a_producer_whose_id_was_forgotten_gets_a_new_one() -> None:
     assert initialize(transaction, (PID, 3))[:2] == (NEXT_PID, 0)
 
 
-def test_partitions_are_added_to_those_that_are_there() -> None:
-    following = transaction_in(ONGOING).prepare_add_partitions(PRESENT, frozenset({A1}), NOW_MS + 9)
+def test_partitions_are_added_to_those_that_are_there(ongoing: Transaction) -> None:
+    assert ongoing.prepare_add_partitions(PRESENT, frozenset({A0}), NOW_MS) is None
+    assert ongoing.pending is None
+
+    following = ongoing.prepare_add_partitions(PRESENT, frozenset({A1}), NOW_MS + 9)
 
     assert following is not None
     assert (following.partitions, following.start_ms, following.last_update_ms) == ({A0, A1}, NOW_MS, NOW_MS + 9)
-
-
-def test_partitions_that_are_in_the_transaction_need_nothing() -> None:
-    transaction = transaction_in(ONGOING)
-
-    assert transaction.prepare_add_partitions(PRESENT, frozenset({A0}), NOW_MS) is None
-    assert transaction.pending is None
 
 
 @pytest.mark.parametrize(
@@ -180,109 +172,82 @@ def test_partitions_that_are_in_the_transaction_need_nothing() -> None:
         (ProducerIdentity(PID, 4), ErrorCode.PRODUCER_FENCED),
     ],
 )
-def test_only_the_present_producer_adds_and_ends(producer: ProducerIdentity, error: ErrorCode) -> None:
-    transaction = transaction_in(ONGOING)
-
-    assert refusal_of(lambda: transaction.prepare_add_partitions(producer, frozenset({A1}), NOW_MS)) is error
-    assert refusal_of(lambda: transaction.prepare_end(producer, is_commit=True, now_ms=NOW_MS)) is error
-
-
-@pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
-def test_while_markers_are_written_nothing_is_added(state: TransactionState) -> None:
-    transaction = transaction_in(state)
-
-    refusal = refusal_of(lambda: transaction.prepare_add_partitions(PRESENT, frozenset({A1}), NOW_MS))
-
-    assert refusal is ErrorCode.CONCURRENT_TRANSACTIONS
-
-
-@pytest.mark.parametrize(("is_commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
-def test_an_ongoing_transaction_is_decided_with_its_partitions(is_commit: bool, state: TransactionState) -> None:
-    following = transaction_in(ONGOING).prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS + 1)
-
-    assert following is not None
-    assert (following.state, following.partitions, following.start_ms) == (state, {A0}, NOW_MS)
+def test_only_the_producer_adds_and_ends(ongoing: Transaction, producer: ProducerIdentity, error: ErrorCode) -> None:
+    assert refusal_of(lambda: ongoing.prepare_add_partitions(producer, frozenset({A1}), NOW_MS)) is error
+    assert refusal_of(lambda: ongoing.prepare_end(producer, is_commit=True, now_ms=NOW_MS)) is error
 
 
 @pytest.mark.parametrize(
-    ("state", "is_commit", "error"),
+    ("is_commit", "prepared", "complete"),
+    [(True, State.PREPARE_COMMIT, State.COMPLETE_COMMIT), (False, State.PREPARE_ABORT, State.COMPLETE_ABORT)],
+)
+def test_an_ongoing_transaction_is_decided_with_its_partitions_and_completes_as_decided(
+    ongoing: Transaction, is_commit: bool, prepared: State, complete: State
+) -> None:
+    decided = ongoing.prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS + 1)
+    ongoing.complete()
+    completed = ongoing.prepare_complete(NOW_MS + 2)
+
+    assert decided is not None
+    assert (decided.state, decided.partitions, decided.start_ms) == (prepared, {A0}, NOW_MS)
+    assert (completed.state, completed.partitions, completed.start_ms) == (complete, frozenset(), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("state", "of_commit", "of_abort"),
     [
-        (EMPTY, True, ErrorCode.INVALID_TXN_STATE),
-        (EMPTY, False, ErrorCode.INVALID_TXN_STATE),
-        (PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
-        (PREPARE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
-        (PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
-        (COMPLETE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+        (State.EMPTY, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (State.PREPARE_COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
+        (State.PREPARE_ABORT, ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (State.COMPLETE_COMMIT, None, ErrorCode.INVALID_TXN_STATE),
+        (State.COMPLETE_ABORT, ErrorCode.INVALID_TXN_STATE, None),
     ],
 )
-def test_a_transaction_ends_once(state: TransactionState, is_commit: bool, error: ErrorCode) -> None:
-    transaction = transaction_in(state)
-
-    assert refusal_of(lambda: transaction.prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS)) is error
-
-
-@pytest.mark.parametrize(("state", "is_commit"), [(COMPLETE_COMMIT, True), (COMPLETE_ABORT, False)])
-def test_an_end_that_is_told_again_is_as_before(state: TransactionState, is_commit: bool) -> None:
-    assert transaction_in(state).prepare_end(PRESENT, is_commit=is_commit, now_ms=NOW_MS) is None
-
-
-@pytest.mark.parametrize(("state", "end"), [(PREPARE_COMMIT, COMPLETE_COMMIT), (PREPARE_ABORT, COMPLETE_ABORT)])
-def test_a_decided_transaction_completes_as_decided(state: TransactionState, end: TransactionState) -> None:
-    following = transaction_in(state).prepare_complete(NOW_MS + 1)
-
-    assert (following.state, following.partitions, following.start_ms) == (end, frozenset(), NOW_MS)
+def test_a_transaction_ends_once_and_the_same_end_again_changes_nothing(
+    state: State, of_commit: ErrorCode | None, of_abort: ErrorCode | None
+) -> None:
+    for is_commit, error in ((True, of_commit), (False, of_abort)):
+        end = partial(transaction_in(state).prepare_end, PRESENT, is_commit=is_commit, now_ms=NOW_MS)
+        if error is None:
+            assert end() is None
+        else:
+            assert refusal_of(end) is error
 
 
-def test_fencing_aborts_under_a_greater_epoch() -> None:
-    transaction = transaction_in(ONGOING)
+def test_fencing_aborts_under_a_greater_epoch_that_does_not_know_who_was_before(ongoing: Transaction) -> None:
+    following = ongoing.prepare_fence(NOW_MS)
+    assert (following.state, following.producer_epoch, following.partitions) == (State.PREPARE_ABORT, 4, {A0})
 
-    following = transaction.prepare_fence(NOW_MS)
+    ongoing.complete()
+    ongoing.prepare_complete(NOW_MS)
+    ongoing.complete()
 
-    assert (following.state, following.producer_epoch, following.partitions) == (PREPARE_ABORT, 4, {A0})
-
-
-def test_a_fence_that_was_not_written_down_shuts_out_at_once_and_raises_the_epoch_once() -> None:
-    transaction = transaction_in(ONGOING)
-    transaction.prepare_fence(NOW_MS)
-    transaction.discard_pending()
-
-    assert (transaction.state, transaction.metadata.producer_epoch) == (ONGOING, 4)
-    assert transaction.prepare_fence(NOW_MS).producer_epoch == 4
-    transaction.complete()
-    assert not transaction.has_failed_epoch_fence
+    assert refusal_of(lambda: initialize(ongoing, (PID, 3))) is ErrorCode.PRODUCER_FENCED
 
 
-def test_an_identity_after_a_fence_does_not_know_who_was_before() -> None:
-    transaction = transaction_in(ONGOING)
-    transaction.prepare_fence(NOW_MS)
-    transaction.complete()
-    transaction.prepare_complete(NOW_MS)
-    transaction.complete()
+def test_a_fence_that_was_not_written_down_shuts_out_at_once_and_raises_the_epoch_once(ongoing: Transaction) -> None:
+    ongoing.prepare_fence(NOW_MS)
+    ongoing.discard_pending()
 
-    assert refusal_of(lambda: initialize(transaction, (PID, 3))) is ErrorCode.PRODUCER_FENCED
-
-
-def test_an_open_transaction_times_out_after_its_timeout() -> None:
-    transaction = transaction_in(ONGOING)
-
-    assert not transaction.is_timed_out(NOW_MS + TIMEOUT_MS)
-    assert transaction.is_timed_out(NOW_MS + TIMEOUT_MS + 1)
-    assert not transaction_in(ONGOING, pending=True).is_timed_out(NOW_MS + TIMEOUT_MS + 1)
+    assert (ongoing.state, ongoing.metadata.producer_epoch) == (State.ONGOING, 4)
+    assert ongoing.prepare_fence(NOW_MS).producer_epoch == 4
+    ongoing.complete()
+    assert not ongoing.has_failed_epoch_fence
 
 
-@pytest.mark.parametrize("state", set(TransactionState) - {ONGOING, PREPARE_EPOCH_FENCE})
-def test_what_is_not_open_does_not_time_out(state: TransactionState) -> None:
-    assert not transaction_in(state).is_timed_out(NOW_MS * 1000)
+@pytest.mark.parametrize("state", set(State) - {State.PREPARE_EPOCH_FENCE})
+def test_an_open_transaction_times_out_after_its_timeout_and_no_other(state: State) -> None:
+    is_open = state is State.ONGOING
+
+    assert not transaction_in(state).is_timed_out(NOW_MS + TIMEOUT_MS)
+    assert transaction_in(state).is_timed_out(NOW_MS + TIMEOUT_MS + 1) is is_open
+    assert not transaction_in(state, pending=True).is_timed_out(NOW_MS + TIMEOUT_MS + 1)
 
 
-@pytest.mark.parametrize("state", TransactionState)
-def test_only_idle_ids_expire(state: TransactionState) -> None:
-    is_idle = state in (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
-
-    assert transaction_in(state).is_expired(NOW_MS + 100, 100) is is_idle
+@pytest.mark.parametrize("state", State)
+def test_only_idle_ids_expire(state: State) -> None:
+    assert transaction_in(state).is_expired(NOW_MS + 100, 100) is (state in IDLE)
     assert not transaction_in(state).is_expired(NOW_MS + 99, 100)
     assert not transaction_in(state, pending=True).is_expired(NOW_MS + 100, 100)
-    if is_idle:
-        assert transaction_in(state).prepare_dead().state is DEAD
+    if state in IDLE:
+        assert transaction_in(state).prepare_dead().state is State.DEAD

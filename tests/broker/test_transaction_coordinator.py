@@ -16,16 +16,21 @@ from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_C
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.transactional import FEW, Producer, committed, last_stable_offset, started
+from tests.broker.group_clients import GroupClient
+from tests.broker.transactional import (
+    FEW,
+    Producer,
+    committed,
+    last_stable_offset,
+    started,
+    state_of,
+    with_open_transaction,
+)
 
 
 @pytest.fixture
 async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
-
-
-def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
-    return broker.parts.transactions.transactions[transactional_id].state
 
 
 async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker) -> None:
@@ -36,24 +41,11 @@ async def test_without_its_topic_there_is_no_coordinator(broker: InMemoryBroker)
     assert await producer.end() is ErrorCode.NOT_COORDINATOR
 
 
-@pytest.mark.parametrize(
-    ("transactional_id", "timeout_ms", "error"),
-    [
-        ("t", 0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("t", 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        ("t", 900_000, ErrorCode.NONE),
-        ("", 1000, ErrorCode.INVALID_REQUEST),
-    ],
-)
-async def test_which_ids_and_timeouts_are_taken(
-    broker: InMemoryBroker, transactional_id: str, timeout_ms: int, error: ErrorCode
-) -> None:
+async def test_the_longest_timeout_of_a_transaction(broker: InMemoryBroker) -> None:
     broker.parts.transactions.ensure_topic()
-    producer = Producer(broker, transactional_id, timeout_ms=timeout_ms)
 
-    assert await producer.initialize() is error
-    assert await producer.add("__transaction_state") == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-    assert (await producer.end() is ErrorCode.INVALID_REQUEST) == (transactional_id == "")
+    assert await Producer(broker, timeout_ms=900_001).initialize() is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert await Producer(broker, timeout_ms=900_000).initialize() is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 5}, {"producer_epoch": 5}])
@@ -77,18 +69,12 @@ async def test_older_versions_are_told_of_the_epoch(broker: InMemoryBroker) -> N
     await broker.create_topic("a")
     first = await started(broker)
     await Producer(broker).initialize()
+    old, new = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
 
-    assert [await first.add("a", version=version) for version in range(4)] == [
-        [ErrorCode.INVALID_PRODUCER_EPOCH],
-        [ErrorCode.INVALID_PRODUCER_EPOCH],
-        [ErrorCode.PRODUCER_FENCED],
-        [ErrorCode.PRODUCER_FENCED],
-    ]
-    assert await first.end(version=1) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert await first.end(version=2) is ErrorCode.PRODUCER_FENCED
+    assert [await first.add("a", version=version) for version in range(4)] == [[old], [old], [new], [new]]
+    assert [await first.end(version=version) for version in (1, 2)] == [old, new]
     await Producer(broker).initialize()
-    assert await first.initialize(version=3, resume=True) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert await first.initialize(version=4, resume=True) is ErrorCode.PRODUCER_FENCED
+    assert [await first.initialize(version=version, resume=True) for version in (3, 4)] == [old, new]
 
 
 async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker: InMemoryBroker) -> None:
@@ -103,12 +89,8 @@ async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker
     assert await producer.end() is ErrorCode.NONE
 
 
-async def test_an_open_transaction_is_aborted_after_its_timeout(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
-    await broker.create_topic("a")
-    producer = await started(broker, timeout_ms=5000)
-    await producer.send("a", b"1")
+async def test_an_open_transaction_is_aborted_at_its_timeout(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
+    producer = await with_open_transaction(broker, timeout_ms=5000)
     broker.clock.wall_now_ms += 5001
 
     await trio.sleep(61)
@@ -147,12 +129,8 @@ async def write_markers(broker: InMemoryBroker, *markers: tuple[Any, ...], versi
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_a_marker_from_outside_ends_the_transaction_of_its_partition(
-    broker: InMemoryBroker, version: int
-) -> None:
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
+async def test_a_marker_from_outside_ends_a_partitions_transaction(broker: InMemoryBroker, version: int) -> None:
+    producer = await with_open_transaction(broker)
 
     marker = (producer.producer_id, producer.epoch, True, [("a", [0])], 5)
     answer = await write_markers(broker, marker, version=version)
@@ -161,9 +139,7 @@ async def test_a_marker_from_outside_ends_the_transaction_of_its_partition(
     assert (await committed(broker, "a"), await last_stable_offset(broker, "a")) == ([b"1"], 2)
 
 
-async def test_a_marker_of_no_producer_is_not_written_and_no_markers_are_answered_with_none(
-    broker: InMemoryBroker,
-) -> None:
+async def test_a_marker_of_no_producer_is_not_written_and_no_marker_has_no_answer(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
 
     answer = await write_markers(broker, (7, 0, True, [("a", [0])], 0), (-1, 0, True, [("a", [0])], 0))
@@ -189,22 +165,12 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     assert "t stays PrepareAbort: a-0 answered TRANSACTION_COORDINATOR_FENCED" in caplog.text
 
 
-async def committed_offset(broker: InMemoryBroker, group_id: str) -> int:
-    answer = await broker.call(ApiKey.OFFSET_FETCH, 5, group_id=group_id, topics=[("a", [0])])
-    assert answer.error_code == ErrorCode.NONE
-    return int(answer.topics[0].partitions[0].committed_offset)
-
-
-async def find_group(broker: InMemoryBroker, group_id: str) -> None:
-    await broker.call(ApiKey.FIND_COORDINATOR, 1, key=group_id, key_type=0)
-
-
 async def test_offsets_that_were_decided_count_after_a_restart(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
-    await find_group(broker, "g")
+    await GroupClient(broker, "g").find()
     producer = await started(broker)
     await producer.add_offsets("g")
     await producer.commit_offset("g", "a", 5)
@@ -214,29 +180,22 @@ async def test_offsets_that_were_decided_count_after_a_restart(
 
     again = make_broker(tmp_path / "one", **FEW)
 
-    assert again.parts.transactions.transactions["t"].state is COMPLETE_COMMIT
-    assert await committed_offset(again, "g") == 5
+    assert state_of(again) is COMPLETE_COMMIT
+    assert await GroupClient(again, "g").offset("a") == 5
 
 
 @pytest.mark.parametrize(
     ("member", "error"),
     [({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID), ({"generation_id": 3}, ErrorCode.ILLEGAL_GENERATION)],
 )
-async def test_a_member_that_is_none_may_not_commit(
-    broker: InMemoryBroker, member: dict[str, Any], error: ErrorCode
-) -> None:
+async def test_unknown_members_may_not_commit(broker: InMemoryBroker, member: dict[str, Any], error: ErrorCode) -> None:
     """From v3 on the producer says which member it read as."""
     await broker.create_topic("a")
-    await find_group(broker, "g")
+    await GroupClient(broker, "g").find()
     producer = await started(broker)
     await producer.add_offsets("g")
 
-    topics = [("a", [(0, 5, -1, "")])]
-    answer = await broker.call(
-        ApiKey.TXN_OFFSET_COMMIT, 3, **producer.identity(), group_id="g", topics=topics, **member
-    )
-
-    assert answer.topics[0].partitions[0].error_code == error
+    assert await producer.commit_offset("g", "a", 5, **member) is error
 
 
 async def test_transactions_are_described(broker: InMemoryBroker) -> None:

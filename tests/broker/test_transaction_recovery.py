@@ -17,24 +17,12 @@ from minibroker.protocol.record_batch import build_batch
 from minibroker.protocol.transaction_records import TransactionRecord, encode_key, encode_value
 from minibroker.storage.config import LogConfig
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
-from tests.broker.transactional import FEW, Producer, committed, started
+from tests.broker.transactional import FEW, Producer, committed, started, state_of, with_open_transaction
 
 
 @pytest.fixture
 async def broker(make_broker: MakeBroker) -> InMemoryBroker:
     return make_broker(**FEW)
-
-
-async def with_open_transaction(broker: InMemoryBroker) -> Producer:
-    """A producer whose open transaction wrote b"1" to a new topic "a"."""
-    await broker.create_topic("a")
-    producer = await started(broker)
-    await producer.send("a", b"1")
-    return producer
-
-
-def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
-    return broker.parts.transactions.transactions[transactional_id].state
 
 
 async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
@@ -80,21 +68,14 @@ async def test_markers_that_come_twice_change_nothing(
     assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"2"])
 
 
-async def test_a_producer_id_is_never_given_again_after_a_restart(make_broker: MakeBroker, tmp_path: Path) -> None:
-    broker = make_broker(tmp_path / "one", **FEW)
-    one = await started(broker, "one")
-    broker.close()
-
-    other = await started(make_broker(tmp_path / "one", **FEW), "other")
-
-    assert other.producer_id > one.producer_id
-
-
-async def test_a_producer_id_that_is_in_a_log_is_not_given_to_another(make_broker: MakeBroker, tmp_path: Path) -> None:
+async def test_a_producer_id_that_is_known_is_not_given_to_another(make_broker: MakeBroker, tmp_path: Path) -> None:
     """In a directory of Apache Kafka's, which keeps in ZooKeeper what it has given."""
     broker = make_broker(tmp_path / "one", **FEW)
     await broker.create_topic("a")
     producer = await started(broker)
+    broker.close()
+    producer.broker = broker = make_broker(tmp_path / "one", **FEW)
+    assert (await started(broker, "second")).producer_id > producer.producer_id
     producer.producer_id = 5000
     assert await producer.write("a", b"1", is_transactional=False) is ErrorCode.NONE
     producer.producer_id, producer.sequences = 2**63 - 1, {}  # that of a client which means ill
@@ -139,20 +120,18 @@ async def test_a_client_that_hangs_up_does_not_leave_its_transaction_pending(mak
 async def test_what_cannot_be_written_down_is_as_before(broker: InMemoryBroker) -> None:
     await broker.create_topic("a")
     producer = await started(broker)
-    transactions = broker.parts.transactions
-    transactions._log._log._replica_manager.log_manager.is_offline = True
+    log_manager = broker.parts.transactions._log._log._replica_manager.log_manager
+    log_manager.is_offline = True
 
     assert await producer.end() is ErrorCode.INVALID_TXN_STATE
     assert await producer.add("a") == [ErrorCode.NOT_COORDINATOR]
-    transactions._log._log._replica_manager.log_manager.is_offline = False
+    log_manager.is_offline = False
 
     await producer.send("a", b"1")
     assert await producer.end() is ErrorCode.NONE
 
 
-async def test_markers_that_cannot_be_written_are_tried_again(
-    broker: InMemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_markers_that_cannot_be_stored_are_retried(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
     await broker.create_topic("a", 2)
     producer = await started(broker)
     await producer.add("a", 0, 1)
@@ -173,10 +152,8 @@ async def test_markers_that_cannot_be_written_are_tried_again(
 
 
 async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker: InMemoryBroker) -> None:
-    await broker.create_topic("a")
+    producer = await with_open_transaction(broker)
     await broker.create_topic("b")
-    producer = await started(broker)
-    await producer.send("a", b"1")
     await producer.send("b", b"2")
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["b"], timeout_ms=1000)
 

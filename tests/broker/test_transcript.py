@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,8 @@ class Recorded:
         return self.dispatch(bytearray(frame), self.client)
 
     def entries(self) -> list[Entry]:
-        reader = TranscriptReader(self.path)
-        try:
+        with closing(TranscriptReader(self.path)) as reader:
             return list(reader.entries())
-        finally:
-            reader.close()
 
 
 @pytest.fixture
@@ -96,37 +94,27 @@ def test_a_request_is_recorded_as_it_came_and_its_answer_passed_on(recording: Re
     assert frame_of(recording, 1).kept == REQUEST
     assert frame_of(recording).kept == b"\0\0\0\4\0\0\0\7"
     assert request.time_ns <= response.time_ns
+    recording.answer = None
+    assert recording.ask() is None
+    assert kinds(recording)[-1] is Kind.NO_RESPONSE
 
 
-def test_a_request_that_waits_is_recorded_when_its_wait_is_over(recording: Recorded) -> None:
-    waiting: Pending[list[bytes]] = Pending()
-    recording.answer = waiting
-
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_request_that_waits_is_recorded_when_its_wait_is_over(recording: Recorded, is_refused: bool) -> None:
+    recording.answer = waiting = Pending[list[bytes]]()
     pending = recording.ask()
     before = kinds(recording)
-    waiting.resolve([b"later"])
+
+    if is_refused:
+        waiting.fail(CloseConnectionError("no such version"))
+        with pytest.raises(CloseConnectionError):
+            pending.result()
+    else:
+        waiting.resolve([b"later"])
+        assert pending.result() == [b"later"]
 
     assert before == [Kind.OPENED, Kind.REQUEST]
-    assert pending.result() == [b"later"]
-    assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.RESPONSE]
-
-
-def test_a_wait_that_ends_in_a_refusal_is_recorded_and_goes_on(recording: Recorded) -> None:
-    waiting: Pending[list[bytes]] = Pending()
-    recording.answer = waiting
-
-    pending = recording.ask()
-    waiting.fail(CloseConnectionError("no such version"))
-
-    with pytest.raises(CloseConnectionError):
-        pending.result()
-    assert kinds(recording) == [Kind.OPENED, Kind.REQUEST, Kind.REFUSED]
-
-
-def test_a_request_that_wants_no_response_is_told_so(recording: Recorded) -> None:
-    assert recording.ask() is None
-
-    assert kinds(recording)[-1] is Kind.NO_RESPONSE
+    assert kinds(recording) == [*before, Kind.REFUSED if is_refused else Kind.RESPONSE]
 
 
 @pytest.mark.parametrize("refusal", [KafkaProtocolError("no such version"), CloseConnectionError("no such version")])
@@ -222,13 +210,13 @@ def test_of_a_log_that_was_cut_off_meanwhile_nothing_is_kept(recording: Recorded
 
 
 def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Recorded) -> None:
-    recording.answer = [bytes(MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1)]
+    size = MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1
+    recording.answer = [bytes(size)]
 
     recording.ask()
 
     frame = frame_of(recording)
-    assert (frame.size_bytes, len(frame.kept)) == (MAX_OTHER_BYTES + MAX_RECORD_BYTES + 1, MAX_OTHER_BYTES)
-    assert frame.is_end_missing
+    assert (frame.size_bytes, len(frame.kept), frame.is_end_missing) == (size, MAX_OTHER_BYTES, True)
 
 
 def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
@@ -247,11 +235,10 @@ def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
     assert line.endswith("ends here: [Errno 28] No space left on device")
 
 
-def test_connections_are_numbered_on_when_a_broker_is_started_again(tmp_path: Path) -> None:
-    first = Recorded(tmp_path / "transcript")
-    first.recorder.close()
+def test_connections_are_numbered_on_when_a_broker_is_started_again(recording: Recorded) -> None:
+    recording.recorder.close()
 
-    second = Recorded(tmp_path / "transcript")
+    second = Recorded(recording.path)
     second.recorder.close()
 
     assert [entry.connection for entry in second.entries()] == [1, 2]

@@ -6,11 +6,12 @@ import errno
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.upkeep.compaction import Compaction
@@ -25,7 +26,11 @@ from tests.storage.cleaning import COMPACTED, config_of, put, roll, survivors
 from tests.storage.logs import NOW_MS, append, names_in, segment_bases
 from tests.storage.managers import CONFIG, ORDERS, OTHERS, log_in, opened
 
+pytestmark = pytest.mark.time_jumps
+
 CHECKPOINT = "cleaner-offset-checkpoint"
+Compact = Callable[..., None]
+KeepUp = Callable[..., None]
 
 
 @pytest.fixture
@@ -38,35 +43,29 @@ def compaction_of(manager: LogManager, **settings: object) -> Compaction:
     return Compaction(KafkaConfig({"log.dirs": str(manager.log_dir), **given}), manager, FixedClock())
 
 
+@pytest.fixture
+def compact(manager: LogManager, nursery: trio.Nursery) -> Compact:
+    """Start the compaction of `manager`, with settings given as keywords."""
+    return lambda **settings: nursery.start_soon(compaction_of(manager, **settings).run)
+
+
 def dirty(log: Log) -> Log:
     put(log, ("a", "1"), ("a", "2"))
     roll(log)
     return log
 
 
-async def test_what_is_dirty_is_compacted_and_written_down(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_what_is_or_becomes_dirty_is_compacted_and_written_down(manager: LogManager, compact: Compact) -> None:
     log, other = dirty(log_in(manager)), dirty(log_in(manager, OTHERS))
 
-    nursery.start_soon(compaction_of(manager).run)
+    compact(log_cleaner_backoff_ms=60_000)
     await until(lambda: (manager.log_dir / CHECKPOINT).exists() and other.cleaned_offset is not None)
 
     assert survivors(log) == survivors(other) == [(1, "a", "2")]
     assert log.cleaned_offset == 2
     assert not log.is_being_cleaned
-
-
-async def test_what_becomes_dirty_later_is_compacted_too(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    log = dirty(log_in(manager))
-    nursery.start_soon(compaction_of(manager, log_cleaner_backoff_ms=60_000).run)
-    await until(lambda: log.cleaned_offset == 2)
-
     dirty(log)
     await until(lambda: log.cleaned_offset == 4)
-
     assert survivors(log) == [(3, "a", "2")]
 
 
@@ -79,14 +78,14 @@ async def test_log_cleaner_enable_false_compacts_nothing(manager: LogManager) ->
 
 
 async def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    manager: LogManager, compact: Compact, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = dirty(log_in(manager)), dirty(log_in(manager, OTHERS))
     with bad.segments.first.path.open("r+b") as file:
         file.seek(65)
         file.write(b"\xff")
 
-    nursery.start_soon(compaction_of(manager).run)
+    compact()
     await until(lambda: good.cleaned_offset is not None)
     await trio.sleep(100)
 
@@ -96,7 +95,7 @@ async def test_a_log_that_cannot_be_compacted_keeps_no_other_from_it(
 
 
 async def test_a_full_disk_is_tried_again_and_a_broken_one_is_offline(
-    manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    manager: LogManager, compact: Compact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = dirty(log_in(manager))
     failures = [errno.ENOSPC, errno.ENOSPC]
@@ -108,7 +107,7 @@ async def test_a_full_disk_is_tried_again_and_a_broken_one_is_offline(
         real(self, group)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LogCleaning, "_copy", failing)
-    nursery.start_soon(compaction_of(manager).run)
+    compact()
     await until(lambda: log.cleaned_offset is not None)
     assert not manager.is_offline
 
@@ -118,11 +117,7 @@ async def test_a_full_disk_is_tried_again_and_a_broken_one_is_offline(
 
 
 async def test_a_topic_deleted_while_it_is_compacted_is_no_error(
-    manager: LogManager,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    manager: LogManager, compact: Compact, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     dirty(log_in(manager))
     real = LogCleaning._copy
@@ -132,7 +127,7 @@ async def test_a_topic_deleted_while_it_is_compacted_is_no_error(
         real(self, group)  # type: ignore[arg-type]
 
     monkeypatch.setattr(LogCleaning, "_copy", deleted_under_its_hands)
-    nursery.start_soon(compaction_of(manager).run)
+    compact()
     await until(lambda: manager.get_log(ORDERS) is None)
     await trio.sleep(100)
 
@@ -155,18 +150,17 @@ async def test_stopping_ends_the_thread_at_its_next_breath(
             is_over.set()
 
     monkeypatch.setattr(LogCleaning, "_fill_offset_map", endless)
-    with trio.fail_after(5):
-        async with trio.open_nursery() as inner:
-            inner.start_soon(compaction_of(manager).run)
-            await trio.to_thread.run_sync(began.wait)
-            inner.cancel_scope.cancel()
+    async with trio.open_nursery() as inner:
+        inner.start_soon(compaction_of(manager).run)
+        await trio.to_thread.run_sync(began.wait)
+        inner.cancel_scope.cancel()
 
     assert is_over.is_set()
     assert (log.cleaned_offset, log.is_being_cleaned) == (None, False)
 
 
 async def test_compact_and_delete_deletes_without_waiting_for_the_retention_check(
-    tmp_path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+    tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     config = config_of(cleanup_policy=("compact", "delete"), retention_ms=1000)
     manager = opened(tmp_path / "data", config)
@@ -183,13 +177,21 @@ def plain_manager(tmp_path: Path) -> LogManager:
     return opened(tmp_path / "data", CONFIG)
 
 
-def upkeep_of(plain_manager: LogManager) -> tuple[Upkeep, FixedClock]:
-    clock = FixedClock()
-    return Upkeep(KafkaConfig({"log.dirs": str(plain_manager.log_dir)}), plain_manager, clock), clock
+@pytest.fixture
+def keep_up(plain_manager: LogManager, nursery: trio.Nursery) -> KeepUp:
+    """Start the upkeep of `plain_manager`, with an action for every second."""
+
+    def start(action: Callable[[], Any] | None = None) -> None:
+        upkeep = Upkeep(KafkaConfig({"log.dirs": str(plain_manager.log_dir)}), plain_manager, FixedClock())
+        if action is not None:
+            upkeep.every(1000, action)
+        nursery.start_soon(upkeep.run)
+
+    return start
 
 
 async def test_files_are_removed_and_closed_in_a_thread(
-    plain_manager: LogManager, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    plain_manager: LogManager, keep_up: KeepUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = log_in(plain_manager)
     append(log, "a")
@@ -215,8 +217,7 @@ async def test_files_are_removed_and_closed_in_a_thread(
 
     monkeypatch.setattr(RecordsFile, "delete", removed)
     monkeypatch.setattr(RecordsFile, "__del__", closed)
-    upkeep, _ = upkeep_of(plain_manager)
-    nursery.start_soon(upkeep.run)
+    keep_up()
 
     await until(lambda: len(done_by) == 2)
 
@@ -224,9 +225,7 @@ async def test_files_are_removed_and_closed_in_a_thread(
     assert not [name for name in names_in(log.directory) if name.endswith(".deleted")]
 
 
-async def test_maps_of_what_is_no_longer_written_are_given_back(
-    plain_manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_maps_of_what_is_no_longer_written_are_given_back(plain_manager: LogManager, keep_up: KeepUp) -> None:
     log = log_in(plain_manager)
     for number in range(30):
         append(log, "x" * 5000, timestamp_ms=NOW_MS + number)
@@ -237,8 +236,7 @@ async def test_maps_of_what_is_no_longer_written_are_given_back(
     assert sealed.offset_index.is_mapped
     assert sealed.records._map is not None
 
-    upkeep, _ = upkeep_of(plain_manager)
-    nursery.start_soon(upkeep.run)
+    keep_up()
     await trio.sleep(IDLE_MAPS_INTERVAL_MS / 1000 + 1)
 
     assert not sealed.offset_index.is_mapped
@@ -247,9 +245,7 @@ async def test_maps_of_what_is_no_longer_written_are_given_back(
     assert log.fetch_offset_by_timestamp(NOW_MS + 15) == (NOW_MS + 15, 15)
 
 
-async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(
-    plain_manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(keep_up: KeepUp) -> None:
     here = threading.current_thread()
     seen: list[bool] = []
 
@@ -257,20 +253,15 @@ async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(
         seen.append(threading.current_thread() is here)
         return lambda: seen.append(threading.current_thread() is here)
 
-    upkeep, _ = upkeep_of(plain_manager)
-    upkeep.every(1000, action)  # type: ignore[arg-type]
-    nursery.start_soon(upkeep.run)
+    keep_up(action)
     await until(lambda: len(seen) >= 2)
 
     assert seen[:2] == [True, False]
 
 
-async def test_an_offline_directory_is_left_alone_and_ends_nothing(
-    plain_manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_offline_directory_is_left_alone_and_ends_nothing(plain_manager: LogManager, keep_up: KeepUp) -> None:
     append(log_in(plain_manager), "a")
-    upkeep, _ = upkeep_of(plain_manager)
-    nursery.start_soon(upkeep.run)
+    keep_up()
     await trio.sleep(1)
 
     plain_manager.go_offline("a test")
@@ -279,14 +270,10 @@ async def test_an_offline_directory_is_left_alone_and_ends_nothing(
     assert not (plain_manager.log_dir / "recovery-point-offset-checkpoint").exists()
 
 
-async def test_an_error_of_the_disk_takes_the_directory_offline(
-    plain_manager: LogManager, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_an_error_of_the_disk_takes_the_directory_offline(plain_manager: LogManager, keep_up: KeepUp) -> None:
     def broken() -> None:
         raise OSError(5, "input/output error")
 
-    upkeep, _ = upkeep_of(plain_manager)
-    upkeep.every(1000, lambda: broken)
-    nursery.start_soon(upkeep.run)
+    keep_up(lambda: broken)
 
     await until(lambda: plain_manager.is_offline)

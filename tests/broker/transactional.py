@@ -7,6 +7,7 @@ from typing import Any
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.batches import iter_all_records, scan_batches
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.messages.fetch import ListOffsetsRequest
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.conftest import NOW_MS, InMemoryBroker
@@ -26,14 +27,8 @@ class Producer:
         self.sequences: dict[tuple[str, int], int] = {}
 
     async def initialize(self, *, version: int = 4, resume: bool = False) -> ErrorCode:
-        who: dict[str, Any] = {"producer_id": self.producer_id, "producer_epoch": self.epoch} if resume else {}
-        answer = await self.broker.call(
-            ApiKey.INIT_PRODUCER_ID,
-            version,
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self.timeout_ms,
-            **who,
-        )
+        who: dict[str, Any] = self.identity() if resume else {"transactional_id": self.transactional_id}
+        answer = await self.broker.call(ApiKey.INIT_PRODUCER_ID, version, transaction_timeout_ms=self.timeout_ms, **who)
         if answer.error_code == ErrorCode.NONE:
             self.producer_id, self.epoch, self.sequences = answer.producer_id, answer.producer_epoch, {}
         return ErrorCode(answer.error_code)
@@ -59,14 +54,8 @@ class Producer:
             base_sequence=sequence,
             is_transactional=is_transactional,
         )
-        answer = await self.broker.call(
-            ApiKey.PRODUCE,
-            7,
-            transactional_id=self.transactional_id,
-            acks=-1,
-            timeout_ms=1000,
-            topics=[(topic, [(partition, batch)])],
-        )
+        body: dict[str, Any] = {"transactional_id": self.transactional_id, "topics": [(topic, [(partition, batch)])]}
+        answer = await self.broker.call(ApiKey.PRODUCE, 7, acks=-1, timeout_ms=1000, **body)
         error = ErrorCode(answer.topics[0].partitions[0].error_code)
         if error is ErrorCode.NONE:
             self.sequences[topic, partition] = sequence + len(values)
@@ -81,14 +70,9 @@ class Producer:
         answer = await self.broker.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, **self.identity(), group_id=group_id)
         return ErrorCode(answer.error_code)
 
-    async def commit_offset(self, group_id: str, topic: str, offset: int, *, partition: int = 0) -> ErrorCode:
-        answer = await self.broker.call(
-            ApiKey.TXN_OFFSET_COMMIT,
-            3,
-            **self.identity(),
-            group_id=group_id,
-            topics=[(topic, [(partition, offset, -1, "")])],
-        )
+    async def commit_offset(self, group_id: str, topic: str, offset: int, **member: Any) -> ErrorCode:
+        body = self.identity() | {"group_id": group_id, "topics": [(topic, [(0, offset, -1, "")])]} | member
+        answer = await self.broker.call(ApiKey.TXN_OFFSET_COMMIT, 3, **body)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def end(self, *, is_commit: bool = True, version: int = 3) -> ErrorCode:
@@ -102,6 +86,18 @@ async def started(broker: InMemoryBroker, transactional_id: str = "t", **options
     producer = Producer(broker, transactional_id, **options)
     assert await producer.initialize() is ErrorCode.NONE
     return producer
+
+
+async def with_open_transaction(broker: InMemoryBroker, **options: Any) -> Producer:
+    """A producer whose open transaction wrote b"1" to a new topic "a"."""
+    await broker.create_topic("a")
+    producer = await started(broker, **options)
+    await producer.send("a", b"1")
+    return producer
+
+
+def state_of(broker: InMemoryBroker, transactional_id: str = "t") -> object:
+    return broker.parts.transactions.transactions[transactional_id].state
 
 
 async def committed(broker: InMemoryBroker, topic: str, *, partition: int = 0) -> list[bytes]:
@@ -125,16 +121,8 @@ async def committed(broker: InMemoryBroker, topic: str, *, partition: int = 0) -
 async def last_stable_offset(broker: InMemoryBroker, topic: str) -> int:
     """As ListOffsets and Fetch tell it, which must be the same."""
     fetched = await broker.fetch((topic, 0, 0), isolation_level=READ_COMMITTED)
-    listed = await broker.call(
-        ApiKey.LIST_OFFSETS, 2, replica_id=-1, isolation_level=READ_COMMITTED, topics=list_latest(topic)
-    )
+    latest = [(topic, [ListOffsetsRequest.row("topics.partitions")(partition=0, timestamp=-1)])]
+    listed = await broker.call(ApiKey.LIST_OFFSETS, 2, replica_id=-1, isolation_level=READ_COMMITTED, topics=latest)
     told = {fetched.topics[0].partitions[0].last_stable_offset, listed.topics[0].partitions[0].offset}
     assert len(told) == 1, told
     return int(told.pop())
-
-
-def list_latest(topic: str) -> list[Any]:
-    from minibroker.protocol.messages.fetch import ListOffsetsRequest
-
-    row = ListOffsetsRequest.row("topics.partitions")(partition=0, timestamp=-1)
-    return [ListOffsetsRequest.row("topics")(topic, [row])]

@@ -1,7 +1,7 @@
 """Rows 35-48 of kafka 2.0.1's fetch path at the wire: fetch sessions (KIP-227). Time is jumped.
 
 What the cache of sessions does by itself is in tests/broker/test_fetch_sessions.py, also by row; what Apache Kafka
-answered to whole conversations in test_session_conversations.py.
+answered to whole conversations in tests/conformance/scripts/sessions.py.
 """
 
 from __future__ import annotations

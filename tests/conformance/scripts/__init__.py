@@ -18,6 +18,7 @@ from tests.conformance.scripts import (
     producing,
     reading,
     reconfiguring,
+    sessions,
     transactions,
 )
 from tests.conformance.steps import Script
@@ -46,4 +47,5 @@ ALL: Conversations = {
     **conversations_of(groups),
     **conversations_of(transactions),
     **conversations_of(leader_epochs),
+    **conversations_of(sessions),
 }
