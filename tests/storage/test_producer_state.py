@@ -197,7 +197,15 @@ def test_batches_of_one_append_follow_each_other_before_they_count(manager: Prod
     assert list(entry.batches) == [BatchMetadata(4, 4, 4, 0), BatchMetadata(9, 9, 4, 0)]
 
 
-def test_sequences_wrap_around_to_zero_and_a_batch_across_that_is_known_again(manager: ProducerStateManager) -> None:
+def test_sequence_zero_follows_the_largest(manager: ProducerStateManager) -> None:
+    append(manager, MAX_SEQUENCE - 1, offset=0, count=1, is_from_client=False)
+    append(manager, MAX_SEQUENCE, offset=1, count=1)
+    append(manager, 0, offset=2, count=2)
+
+    assert refused(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_across_the_wrap_around_is_known_again(manager: ProducerStateManager) -> None:
     append(manager, MAX_SEQUENCE - 3, offset=0, count=2, is_from_client=False)
     append(manager, MAX_SEQUENCE - 1, offset=10, count=5)
     append(manager, 3, offset=15, count=1)
@@ -205,7 +213,6 @@ def test_sequences_wrap_around_to_zero_and_a_batch_across_that_is_known_again(ma
     duplicate = manager.producers[PID].find_duplicate(0, MAX_SEQUENCE - 1, 2)
     assert duplicate is not None
     assert (duplicate.first_offset, duplicate.last_offset) == (10, 14)
-    assert refused(manager, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_last_five_batches_are_known_again(manager: ProducerStateManager) -> None:
