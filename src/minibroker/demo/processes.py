@@ -54,7 +54,8 @@ def spark_job(arguments: list[str], *, log: Path) -> Iterator[dict[str, Any]]:
         try:
             assert process.stdout is not None
             for line in process.stdout:
-                yield json.loads(line)
+                if "batch" in (facts := json.loads(line)):
+                    yield facts
             status = process.wait()
         finally:
             process.terminate()
