@@ -50,7 +50,7 @@ class SparkJob:
     def __init__(self, arguments: list[str], *, log: Path, work_dir: Path) -> None:
         self._log = log
         self._work_dir = work_dir
-        work_dir.mkdir(parents=True)
+        work_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-P", "-m", "minibroker.demo.guard", str(os.getpid())]
         command += [sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--json", *arguments]
         with log.open("a") as errors:

@@ -92,7 +92,7 @@ class Demo:
         with ExitStack() as at_end:
             job = at_end.enter_context(self._spark_job(address))
             player = at_end.enter_context(Player(address, self.topic, self.days, say))  # loads while Spark starts
-            self.view.replayed = lambda: player.acknowledged
+            self.view.replayed = lambda: player.sent
             read = 0
             for facts in self._facts(job, player):
                 if facts.get("stage") == "query":
@@ -107,7 +107,7 @@ class Demo:
                 f"[bold]Spark killed[/] (kill -9), half way: {read:,} of {player.flights:,} flights read, "
                 f"{self.view.days_written} of {self.days} days written"
             )
-            say("Spark started again, with the same checkpoint; the replay goes on meanwhile")
+            say("Spark started again, with the same checkpoint; meanwhile the topic keeps what comes")
             job.end()
             job = at_end.enter_context(self._spark_job(address))
             player.may_end.set()
