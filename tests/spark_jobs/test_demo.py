@@ -139,6 +139,12 @@ def test_the_picture_is_drawn_of_a_week_as_of_a_year(delays: pd.DataFrame, tmp_p
     assert (tmp_path / "week.png").read_bytes().startswith(PNG_SIGNATURE)
 
 
+def test_a_picture_of_a_week_does_not_claim_to_be_of_the_year(delays: pd.DataFrame) -> None:
+    headline = chart._headline(delays, 10.2)
+
+    assert headline == "New York's flights left 10 minutes late on average, 1 January to 7 January 2013"
+
+
 @pytest.mark.slow
 def test_the_table_fits_a_terminal_of_80_columns(delays: pd.DataFrame) -> None:
     console = Console(width=80, file=io.StringIO())
