@@ -1,5 +1,5 @@
 # Everything is installed in .venv, nothing outside this folder.
-#   make run    start a broker, replay a year of flights into it, run the Spark job, show the result
+#   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
 #   make test   run every test, with real clients and real Spark
 #   make serve  start a broker
 PYTHON ?= python3
@@ -45,7 +45,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 	@$(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
 
 run: $(VENV)/.demo
-	@$(BIN)/python -m minibroker.demo
+	@$(BIN)/python -m minibroker.demo --end-with-parent $(DEMO)
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)

@@ -34,6 +34,7 @@ EXIT_USAGE = 2
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_POLL_SECONDS = 0.5
+STOP_SECONDS = 30.0
 EVERY_INTERFACE = ("0.0.0.0", "::")
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
@@ -227,7 +228,7 @@ def start_and_run(options: argparse.Namespace) -> None:
 
 
 def stop_with_parent(parent_pid: int) -> None:
-    """Stop the broker in order when its parent has ended, even if the parent was killed.
+    """Stop the broker in order when its parent has ended, even if the parent was killed; kill it if it does not stop.
 
     It polls, because nothing else works everywhere: a pipe from the parent stays open in other processes that the
     parent forked, and the kernel's parent-death signal comes when the parent's thread ends.
@@ -236,6 +237,8 @@ def stop_with_parent(parent_pid: int) -> None:
         time.sleep(PARENT_POLL_SECONDS)
     logger.warning("stopping: process %d, which started this broker, has ended", parent_pid)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(STOP_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def prepare_ready_file(path: Path) -> None:

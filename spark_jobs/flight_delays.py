@@ -5,8 +5,8 @@ window is written once, when the watermark has passed its end. Each run continue
 record counts once in the result, also after a crash.
 
 A stream's last windows would stay open for ever, since no later record closes them. So a stream ends with one record
-in each partition, sent when all others are acknowledged, whose `scheduled_departure` is END_OF_STREAM. It moves the
-watermark past every real flight, and is in no result.
+in each partition, sent when all others are acknowledged: it is later than the last flight by a window and the
+watermark, and so closes every window that has a flight. It has no `origin`, and is in no result.
 
     python -m minibroker.spark_jobs.flight_delays --bootstrap-servers HOST:PORT --output DIR --checkpoint DIR
 """
@@ -19,6 +19,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from types import FrameType
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -27,11 +29,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
 
-from minibroker.spark_jobs.session import ConnectorUnavailable, spark_session
+from minibroker.spark_jobs.session import ConnectorUnavailable, connector_is_missing, spark_session
 
-END_OF_STREAM = "2100-01-01T00:00:00Z"
 LATE_FROM_MINUTES = 15
+LOOK_AGAIN_SECONDS = 0.5
+WINDOW_DAYS = 1
+WATERMARK_DAYS = 14
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STAGES = {
+    "connector": "fetching Spark's Kafka connector, once",
+    "session": "starting Spark",
+    "query": "starting the query",
+}
 
 FLIGHT = StructType(
     [
@@ -49,7 +58,11 @@ def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def transform(
-    records: DataFrame, *, window: str = "1 day", window_start: str = "5 hours", watermark: str = "14 days"
+    records: DataFrame,
+    *,
+    window: str = f"{WINDOW_DAYS} day",
+    window_start: str = "5 hours",
+    watermark: str = f"{WATERMARK_DAYS} days",
 ) -> DataFrame:
     """Turn records with a JSON `value` into delays per window, origin and carrier.
 
@@ -63,9 +76,9 @@ def transform(
         .select("flight.*")
         .observe("input", F.count_if(F.col("scheduled_departure").isNull()).alias("unreadable"))
         .withWatermark("scheduled_departure", watermark)
-        # On the event time itself: a filter on any other column is moved below the watermark by Spark's
-        # optimizer, and the end of the stream would then be filtered out before it is seen.
-        .where(F.col("scheduled_departure") < F.lit(END_OF_STREAM).cast("timestamp"))
+        # The second condition is never true. It names the event time, and so keeps Spark's optimizer from moving the
+        # filter below the watermark, where the end of the stream would be filtered out before it is seen.
+        .where(F.col("origin").isNotNull() | (F.col("scheduled_departure") < F.lit("0001-01-01").cast("timestamp")))
         .groupBy(F.window("scheduled_departure", window, startTime=window_start), "origin", "carrier")
         .agg(
             F.count(F.lit(1)).alias("flights"),
@@ -94,13 +107,16 @@ def write(delays: DataFrame, *, output: str, checkpoint: str, every_seconds: flo
     return writer.trigger(processingTime=f"{every_seconds} seconds").start()
 
 
-def batches(query: StreamingQuery, *, stop: threading.Event) -> Iterable[dict[str, Any]]:
-    """Yield facts about each micro-batch until the query ends or `stop` is set. Raises the query's error."""
+def batches(query: StreamingQuery, *, stop: threading.Event, until: datetime | None = None) -> Iterable[dict[str, Any]]:
+    """Yield facts about each micro-batch until the query ends, `stop` is set, or all windows up to a time are written.
+
+    Raises the query's error.
+    """
     seen = -1
     records = 0
     running = True
     while running:
-        running = not query.awaitTermination(1)
+        running = not query.awaitTermination(LOOK_AGAIN_SECONDS)  # type: ignore[arg-type]  # a fraction is fine
         if stop.is_set():
             query.stop()
         for progress in query.recentProgress:
@@ -110,13 +126,18 @@ def batches(query: StreamingQuery, *, stop: threading.Event) -> Iterable[dict[st
             seen = progress["batchId"]
             records += progress["numInputRows"]
             observed = progress["observedMetrics"].get("input")
+            watermark = progress["eventTime"].get("watermark")
+            # A batch writes the windows that its watermark has passed.
+            if until is not None and watermark and datetime.fromisoformat(watermark) >= until:
+                stop.set()
             yield {
                 "batch": seen,
                 "records": progress["numInputRows"],
                 "records_so_far": records,
                 "unreadable": observed["unreadable"] if observed else 0,
                 "too_late": sum(state["numRowsDroppedByWatermark"] for state in progress["stateOperators"]),
-                "watermark": progress["eventTime"].get("watermark"),
+                "watermark": watermark,
+                "latest": progress["eventTime"].get("max"),
                 "milliseconds": progress["batchDuration"],
             }
 
@@ -155,12 +176,18 @@ def parser() -> argparse.ArgumentParser:
     cli.add_argument("--kafka-option", action="append", default=[], metavar="KEY=VALUE", type=_pair)
     cli.add_argument("--output", required=True, metavar="DIR", help="Parquet files")
     cli.add_argument("--checkpoint", required=True, metavar="DIR", help="from which a later run continues")
-    cli.add_argument("--window", default="1 day")
+    cli.add_argument("--window", default=f"{WINDOW_DAYS} day")
     cli.add_argument("--window-start", default="5 hours", metavar="AFTER_MIDNIGHT_UTC")
-    cli.add_argument("--watermark", default="14 days", help="how late a record may come, in event time")
+    cli.add_argument("--watermark", default=f"{WATERMARK_DAYS} days", help="how late a record may come, in event time")
     cli.add_argument("--continuous", type=float, metavar="SECONDS", help="run for ever, with a micro-batch this often")
-    cli.add_argument("--json", action="store_true", help="a line of JSON for each micro-batch")
+    cli.add_argument("--until", metavar="TIME", type=_time, help="end when all windows up to this time are written")
+    cli.add_argument("--json", action="store_true", help="a line of JSON for each stage and each micro-batch")
     return cli
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _pair(text: str) -> str:
@@ -170,7 +197,7 @@ def _pair(text: str) -> str:
 
 
 def run(spark: SparkSession, arguments: argparse.Namespace, *, stop: threading.Event) -> None:
-    """Run one query until it ends or `stop` is set; print a line about each micro-batch."""
+    """Run one query until it ends, `stop` is set or `--until` is reached; print a line about each micro-batch."""
     delays = transform(
         read(spark, source_options(arguments)),
         window=arguments.window,
@@ -178,8 +205,12 @@ def run(spark: SparkSession, arguments: argparse.Namespace, *, stop: threading.E
         watermark=arguments.watermark,
     )
     query = write(delays, output=arguments.output, checkpoint=arguments.checkpoint, every_seconds=arguments.continuous)
-    for facts in batches(query, stop=stop):
+    for facts in batches(query, stop=stop, until=arguments.until):
         print(json.dumps(facts) if arguments.json else _sentence(facts), flush=True)
+
+
+def _print_stage(stage: str, arguments: argparse.Namespace) -> None:
+    print(json.dumps({"stage": stage}) if arguments.json else STAGES[stage], flush=True)
 
 
 def _sentence(facts: dict[str, Any]) -> str:
@@ -191,18 +222,34 @@ def _sentence(facts: dict[str, Any]) -> str:
     return text
 
 
+def _set_by_signals() -> threading.Event:
+    """An event that the first signal sets; the second ends the process, should the query not stop."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, on_signal)
+    return stop
+
+
 def main(command_line: Sequence[str] | None = None) -> None:
     """Run the job as a command; exit with status 0, or with 1 and the reason."""
     arguments = parser().parse_args(command_line)
+    # While Spark starts, Ctrl-C ends the process at once, and the JVM with it: an exception could be lost in there.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if connector_is_missing():
+        _print_stage("connector", arguments)
+    _print_stage("session", arguments)
     try:
         spark = spark_session("flight_delays")
     except ConnectorUnavailable as reason:
         sys.exit(f"flight_delays: {reason}")
-    stop = threading.Event()
-    for number in STOP_SIGNALS:
-        signal.signal(number, lambda *_: stop.set())
+    _print_stage("query", arguments)
     try:
-        run(spark, arguments, stop=stop)
+        run(spark, arguments, stop=_set_by_signals())
     except StreamingQueryException as reason:
         # Spark's log has the query's plan and the trace.
         topics = arguments.subscribe or arguments.subscribe_pattern or arguments.assign

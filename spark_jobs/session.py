@@ -67,6 +67,8 @@ JOB_DEFAULTS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # A job asks for them twice a second, and gets all of them each time.
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 
 
@@ -88,10 +90,15 @@ def dependency_folder() -> Path:
     return Path.home() / ".cache" / "minibroker"
 
 
+def connector_is_missing() -> bool:
+    """Whether `spark_session` will fetch the connector first; under `spark-submit` it never does."""
+    return not _started_by_spark_submit() and not all(jar.is_file() for jar in _jars(dependency_folder()))
+
+
 def connector_jars(folder: Path | None = None) -> list[Path]:
     """Return the connector's jar files, fetching them if one is missing. Raises ConnectorUnavailable."""
     ivy_folder = (folder or dependency_folder()) / "ivy"
-    jars = [ivy_folder / "jars" / artifact.jar_name for artifact in CONNECTOR]
+    jars = _jars(folder or dependency_folder())
     if all(jar.is_file() for jar in jars):
         return jars
     try:
@@ -121,6 +128,10 @@ def spark_session(app_name: str, *, master: str = "local[*]", config: Mapping[st
     session = builder.getOrCreate()
     _require_connector(session)
     return session
+
+
+def _jars(folder: Path) -> list[Path]:
+    return [folder / "ivy" / "jars" / artifact.jar_name for artifact in CONNECTOR]
 
 
 def _started_by_spark_submit() -> bool:

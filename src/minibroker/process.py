@@ -93,7 +93,12 @@ class Broker:
         self._was_ended = False
         with self._opened_log() as log:
             self._process = subprocess.Popen(
-                self._command(ready_file), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._variables()
+                self._command(ready_file),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._variables(),
+                process_group=0,  # Ctrl-C interrupts the caller alone, and the broker ends with it
             )
         try:
             self.bootstrap_servers = self._wait_until_ready(self._process, ready_file, timeout_seconds)

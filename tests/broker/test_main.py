@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.__main__ import (
+    STOP_SECONDS,
     STOP_SIGNALS,
     StartFailed,
     banner,
@@ -22,6 +23,7 @@ from minibroker.broker.__main__ import (
     parse_arguments,
     prepare_ready_file,
     run,
+    stop_with_parent,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.serve_options import ServeOptions
@@ -109,6 +111,16 @@ def test_a_broker_whose_parent_has_ended_already_stops_in_order(serve: Serve) ->
     assert process.returncode == 0
     assert "which started this broker, has ended" in said
     assert "Traceback" not in said
+
+
+def test_a_broker_that_does_not_stop_after_its_parent_has_ended_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    monkeypatch.setattr("time.sleep", done.append)
+    monkeypatch.setattr("os.kill", lambda pid, number: done.append((pid, number)))
+
+    stop_with_parent(parent_pid=-1)
+
+    assert done == [(os.getpid(), signal.SIGTERM), STOP_SECONDS, (os.getpid(), signal.SIGKILL)]
 
 
 @starts_a_process

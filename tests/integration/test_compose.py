@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -32,6 +33,8 @@ BLOCK = re.compile(r"^## (?P<title>.*)$(?:(?!^## |^```)[\s\S])*^```(?P<language>
 IMAGES = ("minibroker", "minibroker-spark")
 BASE_IMAGE = "python:3.11-slim-bookworm"
 BROKER_LAYERS_MAX_BYTES = 120_000_000
+COPIED = "report:/var/lib/delays/."
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 FLIGHT_DAYS = 14
 FLIGHTS = 12_208  # of the first two weeks of 2013
 SECONDS = 60
@@ -58,10 +61,10 @@ class Stack:
     def bootstrap(self) -> str:
         return f"localhost:{self.port}"
 
-    def follow(self, title: str) -> str:
-        """Run a block of the recipe; what it printed."""
+    def follow(self, title: str, *, out: Path = ROOT / "out") -> str:
+        """Run a block of the recipe, whose `out` is that folder; what it printed."""
         language, text = self.blocks[title]
-        text = text.replace("localhost:9092", self.bootstrap)
+        text = re.sub(r"\bout\b", shlex.quote(str(out)), text.replace("localhost:9092", self.bootstrap))
         command = ["bash", "-e", "-c", text] if language == "sh" else [sys.executable, "-W", "error", "-c", text]
         return self.run(*command)
 
@@ -127,6 +130,19 @@ def test_everything_starts_in_order_and_spark_finds_what_the_flights_say(stack: 
     assert places == sorted(places), progress
     assert [states[service]["ExitCode"] for service in ("replay", "spark", "report")] == [0, 0, 0]
     assert f"{FLIGHTS:,} flights: none lost, none counted twice." in stack.compose("logs", "report")
+
+
+def test_the_picture_and_the_parquet_files_are_copied_out(stack: Stack, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pip install -e '.[demo]'")
+    copied = tmp_path / "out" / "compose"
+
+    for _ in range(2):  # again into the same folder, after a second `up`
+        stack.follow("The result", out=tmp_path / "out")
+
+    assert (copied / "flight-delays.png").read_bytes().startswith(PNG_SIGNATURE)
+    assert {path.name for path in copied.iterdir()} == {"flight-delays.png", "parquet", "checkpoint"}
+    assert pandas.read_parquet(copied / "parquet")["flights"].sum() == FLIGHTS
+    assert f"docker compose cp {COPIED} out/compose" in stack.compose("logs", "report")
 
 
 def test_the_images_are_lean_and_run_as_nobody_special(stack: Stack) -> None:

@@ -215,6 +215,11 @@ def test_it_ends_with_a_killed_process_though_a_fork_of_that_lives_on() -> None:
         end(starter)
 
 
+def test_ctrl_c_reaches_only_the_process_that_started_it() -> None:
+    with Broker() as broker:
+        assert os.getpgid(broker.pid) == broker.pid != os.getpgrp()
+
+
 def test_it_outlives_the_thread_that_started_it() -> None:
     starter, pid = started_by(
         "broker = Broker()\nthread = threading.Thread(target=broker.start)\nthread.start()\nthread.join()\n"

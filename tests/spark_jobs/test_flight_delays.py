@@ -89,10 +89,10 @@ class Job(NamedTuple):
             )
 
     def finish(self, process: subprocess.Popen[str]) -> list[dict[str, int]]:
-        """Wait for the end and return what the job said about its batches."""
+        """Wait for the end and return what the job said about its batches, after its stages."""
         output, _ = process.communicate(timeout=JOB_SECONDS)
         assert process.returncode == 0, (self.folder / "errors").read_text()
-        return [json.loads(line) for line in output.splitlines()]
+        return [facts for line in output.splitlines() if "batch" in (facts := json.loads(line))]
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
     killed = job.start(limit=4000)
     assert killed.stdout is not None
     for line in killed.stdout:
-        if json.loads(line)["batch"] == 3:
+        if json.loads(line).get("batch") == 3:
             break
     assert killed.poll() is None
     os.killpg(killed.pid, signal.SIGKILL)
@@ -133,20 +133,33 @@ def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
     assert counted[0] == january.records - PARTITIONS
 
 
+CONTINUOUS = (sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5")
+
+
 def test_a_job_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
-    process = job.start(
-        limit=100_000, command=(sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5")
-    )
+    process = job.start(limit=100_000, command=CONTINUOUS)
     assert process.stdout is not None
     for line in process.stdout:
         facts = json.loads(line)
         # The batch after the last record writes the windows that the end of the stream closes.
-        if facts["records_so_far"] == january.records and facts["records"] == 0:
+        if facts.get("records_so_far") == january.records and facts["records"] == 0:
             break
     process.send_signal(signal.SIGTERM)
 
     job.finish(process)
 
+    result.check(result.read(job.output), january.expected)
+
+
+def test_a_job_ends_by_itself_when_the_windows_it_is_to_write_are_written(
+    spark: SparkSession, january: January, job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*job.arguments(limit=9000), "--continuous", "0", "--until", "2013-01-31T05:00"]
+
+    flight_delays.run(spark, flight_delays.parser().parse_args(arguments), stop=threading.Event())
+
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "2013-01-31T05:00" <= last["watermark"] <= "2013-02-10"
     result.check(result.read(job.output), january.expected)
 
 

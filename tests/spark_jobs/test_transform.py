@@ -8,7 +8,7 @@ import json
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from minibroker.spark_jobs.flight_delays import END_OF_STREAM, transform
+from minibroker.spark_jobs.flight_delays import transform
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -62,7 +62,7 @@ def test_a_day_on_which_nothing_left_has_no_mean(spark: SparkSession) -> None:
 
 
 def test_what_is_not_a_flight_is_left_out_as_is_the_end_of_the_stream(spark: SparkSession) -> None:
-    end = json.dumps({"scheduled_departure": END_OF_STREAM})
+    end = json.dumps({"scheduled_departure": "2013-01-17T12:00:00Z"})
 
     rows = delays(spark, "not json", "{}", '{"scheduled_departure": "soon"}', end, flight("2013-01-02T12:00:00Z"))
 

@@ -174,9 +174,10 @@ def _headline(delays: pd.DataFrame, mean: float) -> str:
     days = pd.DatetimeIndex(delays["window_start"]).tz_convert("Etc/GMT+5")
     months = delays.assign(departed=delays["flights"] - delays["cancelled"]).groupby(days.month)
     by_month = (months["delay_minutes"].sum() / months["departed"].sum()).sort_values(ascending=False)
-    title = f"New York's flights left {mean:.0f} minutes late on average in {days[0].year}"
+    title = f"New York's flights left {mean:.0f} minutes late on average"
     if len(by_month) < 12:
-        return title
+        return f"{title}, {days.min():%-d %B} to {days.max():%-d %B %Y}"
+    title += f" in {days[0].year}"
     worst = [calendar.month_name[int(month)] for month in by_month.index[:3]]
     return f"{title}; worst in {worst[0]}, {worst[1]} and {worst[2]}"
 

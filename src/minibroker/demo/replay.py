@@ -1,7 +1,8 @@
-"""Plays records into a topic in the given order, then ends the stream.
+"""Plays records into a topic in the given order, at once or at a pace, then ends the stream.
 
 The rule: nothing is lost or doubled (idempotent producer, all acknowledged), records of one key keep their
-order, and the records that end the stream go out only when every other one has been acknowledged.
+order, and the records that end the stream go out only when every other one has been acknowledged. They are later than
+the last record by so much that the Spark job closes all windows (see spark_jobs/flight_delays.py).
 
     python -m minibroker.demo.replay --bootstrap-servers HOST:PORT    once: a second run does nothing
 """
@@ -11,22 +12,31 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from minibroker.demo import flights
 from minibroker.demo.flights import Message as Record
-from minibroker.spark_jobs.flight_delays import END_OF_STREAM
 
 PARTITIONS = 6
+CLOSES_AFTER = timedelta(days=15)  # a window and the watermark of the job, which would take a second to import
+AHEAD_SECONDS = 0.02
 FLUSH_TIMEOUT_SECONDS = 60
+DELIVERY_TIMEOUT_SECONDS = 60
 ANSWER_TIMEOUT_SECONDS = 30
 
 
 class ReplayFailed(RuntimeError):
     """A record was not acknowledged, or an earlier replay was cut short; the message has the reason."""
+
+
+class ReplayStopped(Exception):
+    """The replay was stopped before its end."""
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int) -> None:
@@ -62,19 +72,50 @@ def replay(
             "log_level": 0,  # what matters comes back as an error
             "enable.idempotence": True,
             "partitioner": "murmur2_random",  # as Kafka's Java producer
+            "delivery.timeout.ms": DELIVERY_TIMEOUT_SECONDS * 1000,
             "linger.ms": 20,
             "queue.buffering.max.messages": 50_000,
         }
     )
+    last_ms = 0
     for record in records:
         _send(producer, topic, record, on_delivery)
+        last_ms = record.timestamp_ms
         if refused:
             break
     _flush(producer, refused)
-    end = json.dumps({"scheduled_departure": END_OF_STREAM}).encode()
+    end = end_of_stream(last_ms)
     for partition in range(partitions):
         producer.produce(topic, partition=partition, value=end, on_delivery=on_delivery)
     _flush(producer, refused)
+
+
+def end_of_stream(last_ms: int) -> bytes:
+    """The value of the record that ends a stream whose last record has this timestamp."""
+    time = datetime.fromtimestamp(last_ms / 1000, UTC) + CLOSES_AFTER
+    return json.dumps({"scheduled_departure": f"{time:%Y-%m-%dT%H:%M:%SZ}"}).encode()
+
+
+def paced(
+    records: Iterable[Record],
+    *,
+    event_seconds_per_second: float,
+    stop: threading.Event,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[Record]:
+    """Yield the records with the time between them that their timestamps have, shortened. Raises ReplayStopped.
+
+    When sending them takes longer than that, they come as fast as they are sent.
+    """
+    first_ms, started = None, now()
+    for record in records:
+        if first_ms is None:
+            first_ms = record.timestamp_ms
+        due = started + (record.timestamp_ms - first_ms) / 1000 / event_seconds_per_second
+        ahead_seconds = due - now()
+        if stop.wait(ahead_seconds) if ahead_seconds > AHEAD_SECONDS else stop.is_set():
+            raise ReplayStopped
+        yield record
 
 
 def _send(

@@ -1,4 +1,4 @@
-"""The demo's output: a bar for each stage, a table of the result, and the paths of everything.
+"""The demo's output: a table of the result, the paths of everything, and the command that serves the flights again.
 
 python -m minibroker.demo.report DIR    check the Spark job's result in DIR, and show it
 """
@@ -6,40 +6,19 @@ python -m minibroker.demo.report DIR    check the Spark job's result in DIR, and
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
-from minibroker.demo import flights, result
+from minibroker.demo import chart, flights, result
 from minibroker.demo.chart import AIRPORTS, carrier_means, short_name
-
-
-@contextmanager
-def stages(console: Console) -> Iterator[Progress]:
-    """Show one line per stage: a bar if its size is known, then the time it took."""
-    columns = (
-        SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        yield progress
 
 
 def delay_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
@@ -79,20 +58,26 @@ def _usual_p90(delays: pd.DataFrame) -> dict[str, str]:
     return {str(carrier): f"{row.p90:.0f}" for carrier, row in usual.iterrows() if row.flights >= 10}
 
 
-def places(console: Console, *, picture: Path, output: Path, checkpoint: Path, logs: Path) -> None:
-    """Print the paths of everything."""
-    for name, path in (
-        ("picture", picture),
-        ("Parquet files", output),
-        ("Spark's checkpoint", checkpoint),
-        ("logs", logs),
-    ):
-        console.print(f"  {name:<19}{shown(path)}", highlight=False, soft_wrap=True)
+def places(console: Console, paths: Mapping[str, Path]) -> None:
+    """Print paths, with what is there."""
+    for name, path in paths.items():
+        console.print(f"  {name:<20}{shown(path)}", highlight=False, soft_wrap=True)
 
 
 def shown(path: Path) -> Path:
-    """Return the path relative to the current directory, if it is below it."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    """Return the path as it is found from the user's shell: relative, if it is below the shell's directory.
+
+    Under `make -C` that is not the directory of this process.
+    """
+    shell = Path(os.environ.get("PWD", Path.cwd()))
+    return path.relative_to(shell) if path.is_relative_to(shell) else path
+
+
+def serve_command(data_dir: Path) -> str:
+    """The command for a shell that serves this data directory."""
+    minibroker = Path(sys.executable).with_name("minibroker")
+    program = [str(shown(minibroker))] if minibroker.exists() else [sys.executable, "-m", "minibroker"]
+    return shlex.join([*program, "serve", "--listen", "127.0.0.1:9092", "--data-dir", str(shown(data_dir))])
 
 
 def _percent(part: float, whole: float) -> str:
@@ -109,14 +94,19 @@ def main() -> None:
     cli = argparse.ArgumentParser(prog="python -m minibroker.demo.report", description="The Spark job's result.")
     cli.add_argument("output", type=Path, metavar="DIR", help="the job's --output")
     cli.add_argument("--days", type=int, help="the same as for the replay")
+    cli.add_argument("--picture", type=Path, metavar="FILE", help="draw the result in this PNG file")
     arguments = cli.parse_args()
     delays = result.read(arguments.output)
     try:
         result.check(delays, flights.expected_delays(flights.load(arguments.days)))
     except result.WrongResult as reason:
         sys.exit(f"report: {reason}")
-    Console().print(delay_table(delays, flights.airline_names()))
+    names = flights.airline_names()
+    Console().print(delay_table(delays, names))
     print(f"{delays['flights'].sum():,} flights: none lost, none counted twice.")
+    if arguments.picture is not None:
+        chart.draw(delays, names, arguments.picture)
+        print(f"Picture: {arguments.picture}")
 
 
 if __name__ == "__main__":

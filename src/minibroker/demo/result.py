@@ -1,6 +1,7 @@
 """Reads the Spark job's result, and compares it with the one computed without Spark.
 
-The rule: only the files that Spark's `_spark_metadata` lists belong to the result; a killed run may leave others.
+The rule: only the files that Spark's `_spark_metadata` lists belong to the result; a killed run may leave others. The
+folder may have been moved or copied since.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def read(output: Path) -> pd.DataFrame:
 
 
 def committed_files(output: Path) -> list[Path]:
-    """Return the files of the output folder that belong to the result."""
+    """Return the files in the output folder that belong to the result."""
     logs = {log.name: log for log in (output / "_spark_metadata").iterdir() if not log.name.startswith(".")}
     compacted = max((int(name.split(".")[0]) for name in logs if name.endswith(".compact")), default=-1)
     files = []
@@ -39,8 +40,14 @@ def committed_files(output: Path) -> list[Path]:
             continue
         for line in log.read_text().splitlines()[1:]:
             entry = json.loads(line)
-            files.append(Path(unquote(urlparse(entry["path"]).path)))
+            files.append(output / Path(unquote(urlparse(entry["path"]).path)).name)
     return sorted(files)
+
+
+def remove_uncommitted(output: Path) -> None:
+    """Remove the files that do not belong to the result, so that any reader of Parquet finds the result alone."""
+    for path in {*output.glob("*.parquet")} - {*committed_files(output)}:
+        path.unlink()
 
 
 def check(delays: pd.DataFrame, expected: pd.DataFrame) -> None:
