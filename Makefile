@@ -34,7 +34,7 @@ $(BIN)/python:
 # One stamp per set of extras: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
-	@$(BIN)/pip install -q --disable-pip-version-check -e '.[cli]' && touch $@
+	@$(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."

@@ -1,8 +1,8 @@
 """Creates topics for tests, and empties the broker between tests.
 
-It speaks Kafka's protocol over one connection of its own, without a client library, so that the base installation is
-enough. It sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as
-well. Every refusal is a KafkaError with Kafka's code.
+It speaks Kafka's protocol over one connection of its own: a client library takes longer to import than all of it. It
+sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as well. Every
+refusal is a KafkaError with Kafka's code.
 """
 
 from __future__ import annotations

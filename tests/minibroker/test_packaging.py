@@ -1,4 +1,4 @@
-"""`pip install .`: all of the package and nothing else, without pyspark, under 25 MB with all it brings.
+"""`pip install .`: all of the package and nothing else, without pyspark, under 60 MB with all it brings.
 
 The slow tests build for real, in a copy of the tree and in fresh virtual environments: sdist, wheel from the sdist,
 installation of the wheel. They need PyPI.
@@ -19,7 +19,7 @@ import minibroker
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("broker", "protocol", "purgatory", "spark_jobs", "storage", "transcript")
-MOST_ADDED_BYTES = 25_000_000
+MOST_ADDED_BYTES = 60_000_000
 BUILD = "import sys, setuptools.build_meta as backend; print(getattr(backend, sys.argv[1])(sys.argv[2]))"
 
 
@@ -110,7 +110,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-def test_installed_it_works_brings_no_pyspark_and_stays_under_25_mb(built: Path, tmp_path: Path) -> None:
+def test_installed_it_works_brings_no_pyspark_and_stays_under_60_mb(built: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "fresh")
     empty_bytes, empty_names = environment.size_bytes(), environment.names()
 
@@ -118,8 +118,9 @@ def test_installed_it_works_brings_no_pyspark_and_stays_under_25_mb(built: Path,
 
     brought = environment.names() - empty_names
     assert "minibroker" in brought
-    assert not brought & {"pyspark", "broker", "storage", "protocol", "tests", "kafka", "rich"}
+    assert not brought & {"pyspark", "broker", "storage", "protocol", "tests"}
     assert environment.size_bytes() - empty_bytes < MOST_ADDED_BYTES
     assert run(environment.bin / "minibroker", "--version", cwd=tmp_path) == f"minibroker {minibroker.__version__}\n"
+    assert "--partitions" in run(environment.bin / "minibroker", "topics", "create", "--help", cwd=tmp_path)
     program = "from minibroker import Broker\nwith Broker() as broker: print(broker.is_running)"
     assert run(environment.bin / "python", "-c", program, cwd=tmp_path) == "True\n"
