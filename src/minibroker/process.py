@@ -33,10 +33,23 @@ READY_POLL_SECONDS = 0.005
 DEATH_SECONDS = 0.5
 OF_ITS_ADDRESS = {"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"}
 LOG_LINES_SHOWN = 20
+# Kafka waits 3 s for more members before a group's first rebalance, which every test with a group would pay.
+QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms"
+VARIABLE_OF_THAT = "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"
+RELEASE_WITHOUT_THAT = "0.10"  # it does not wait
 
 
 class BrokerError(RuntimeError):
     """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines."""
+
+
+def settings_for_tests(
+    settings: Mapping[str, object], *, act_as: str | None, environment: Mapping[str, str]
+) -> dict[str, object]:
+    """The given settings, and `group.initial.rebalance.delay.ms=0` unless they or the environment have another."""
+    if act_as == RELEASE_WITHOUT_THAT or VARIABLE_OF_THAT in environment:
+        return dict(settings)
+    return {QUICK_FIRST_JOIN: 0} | dict(settings)
 
 
 class Broker:
@@ -171,7 +184,9 @@ class Broker:
         from minibroker.administration import create_topic
 
         with self._administered() as connection:
-            create_topic(connection, name, partitions=partitions, configs=configs or {})
+            create_topic(
+                connection, name, partitions=partitions, num_partitions=self._num_partitions, configs=configs or {}
+            )
 
     def reset(self) -> None:
         """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
@@ -247,6 +262,12 @@ class Broker:
             raise BrokerError(f"the broker refused: {error.message}") from error
         except OSError as error:
             raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
+
+    @property
+    def _num_partitions(self) -> int:
+        """The partitions of a new topic, as this broker was configured."""
+        given = self._settings.get("num.partitions", self._environment.get("KAFKA_NUM_PARTITIONS", 1))
+        return int(str(given))
 
     @property
     def _control(self) -> Control:
