@@ -98,10 +98,10 @@ def test_the_pytest_recipe_works_in_a_new_virtual_environment_as_printed(tmp_pat
         shutil.copy(ROOT / name, clone / name)
     text = (RECIPES / "pytest.md").read_text(encoding="utf-8")
     (install,) = installing(text)
-    (test,) = commands_of(text)
+    first, *_ = commands_of(text)
 
     with shell(project) as started:
         started.write(files_of(text))
         started.run(
-            Command("\n".join([*install, "command -v pytest minibroker", test.line]), [str(project), *test.output])
+            Command("\n".join([*install, "command -v pytest minibroker", first.line]), [str(project), *first.output])
         )

@@ -61,7 +61,8 @@ def offered_version(connection: Connection, api_key: ApiKey, last: int) -> int:
     """The highest version of an API up to `last` that the broker offers. Raises KafkaError if it has none."""
     for row in connection.ask(ApiKey.API_VERSIONS).api_keys:
         if row.api_key == api_key:
-            return min(last, row.max_version)
+            offered: int = row.max_version
+            return min(last, offered)
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"it offers no {API_TABLE[api_key].name}")
 
 

@@ -75,6 +75,15 @@ class Brokers:
             return log.read().decode(errors="replace")
 
 
+def address_of(broker: Broker) -> str:
+    from minibroker.process import BrokerError
+
+    try:
+        return broker.bootstrap_servers
+    except BrokerError:
+        return "that did not start"
+
+
 def log_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -246,7 +255,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         brokers = item.config.stash[BROKERS]
         for broker in brokers.all():
             if report.failed:
-                report.sections.append((f"minibroker {broker.bootstrap_servers}", brokers.logged(broker)))
+                report.sections.append((f"minibroker {address_of(broker)}", brokers.logged(broker)))
             if broker.has_died and report.when == "call":
                 blame(report, broker.obituary())
     return report
