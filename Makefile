@@ -12,7 +12,7 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs setup.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test test-fast nightly mutants lint check format conformance bench profile clean
