@@ -25,6 +25,7 @@ CONSUMER = -1
 LAST_VERSION_OF_FETCH = 11
 ISOLATION_LEVELS = {False: 0, True: 1}  # read_committed?
 PARTITION_MAX_BYTES = 1 << 20
+ANSWER_MAX_BYTES = 50 << 20  # the connection takes twice as much, for one large batch more
 DECOMPRESSED_MAX_BYTES = 1 << 28
 LONG_POLL_SECONDS = 1.0
 POLL_SECONDS = 0.01
@@ -107,6 +108,7 @@ class TopicReader:
             replica_id=CONSUMER,
             max_wait_ms=round(seconds * 1000),
             min_bytes=1,
+            max_bytes=ANSWER_MAX_BYTES,
             isolation_level=self._isolation_level,
             topics=[rows("topics")(topic=self._topic, partitions=wanted)],
         )

@@ -20,7 +20,7 @@ from minibroker.protocol.record import Record as StoredRecord
 from minibroker.protocol.record_batch import build_batch
 from minibroker.records import BATCH_MAX_BYTES, as_record, batches_of, murmur2, partition_for
 from minibroker.topic_offsets import lag_of
-from minibroker.topic_reader import read_records, stored_records
+from minibroker.topic_reader import TopicReader, read_records, stored_records
 from minibroker.waiting import wait_for
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
@@ -229,6 +229,26 @@ def test_large_records_go_in_batches_that_a_broker_takes(broker: Broker, topic: 
 
     assert [record.offset for record in produced] == list(range(9))
     assert len(broker.records(topic, n=9)) == 9
+
+
+@with_a_broker
+def test_a_topic_larger_than_an_answer_is_read_whole(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[list[int]] = []
+    fetch = TopicReader._fetch
+
+    def counted(reader: TopicReader, partitions: list[int], seconds: float) -> list[int]:
+        answers.append(fetch(reader, partitions, seconds))
+        return answers[-1]
+
+    monkeypatch.setattr(TopicReader, "_fetch", counted)
+    monkeypatch.setattr("minibroker.topic_reader.ANSWER_MAX_BYTES", 1000)
+    for _ in range(12):
+        broker.produce(topic, [bytes(400)] * 3)
+
+    assert [record.offset for record in broker.records(topic)] == [*range(12)] * 3
+    assert len(answers) > 12 * 3 * 400 // 1000
 
 
 @with_a_broker
