@@ -4,7 +4,7 @@ RUN python -m venv --without-pip /opt/minibroker
 WORKDIR /source
 # Dependencies change only with pyproject.toml, so later builds take this layer from the cache.
 COPY pyproject.toml docker/requirements.py ./
-RUN python requirements.py cli > requirements.txt \
+RUN python requirements.py > requirements.txt \
     && pip --python /opt/minibroker/bin/python install --no-cache-dir --no-compile -r requirements.txt
 COPY . .
 RUN pip --python /opt/minibroker/bin/python install --no-cache-dir --no-compile --no-deps . \

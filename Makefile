@@ -12,7 +12,7 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test test-fast nightly mutants lint check format conformance bench profile clean
@@ -34,7 +34,7 @@ $(BIN)/python:
 # One stamp per set of extras: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
-	@$(BIN)/pip install -q --disable-pip-version-check -e '.[cli]' && touch $@
+	@$(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."

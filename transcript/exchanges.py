@@ -78,22 +78,27 @@ class Exchange:
 
     @property
     def version(self) -> int:
+        """The request's version of the API."""
         return self.head.version
 
     @property
     def correlation_id(self) -> int:
+        """The number by which the client recognises the response."""
         return self.head.correlation_id
 
     @property
     def client_id(self) -> str | None:
+        """The client's `client.id`; None without one."""
         return self.head.client_id
 
     @property
     def request_bytes(self) -> int:
+        """The size of the request."""
         return self.request_frame.size_bytes
 
     @property
     def response_bytes(self) -> int | None:
+        """The size of the response; None without one."""
         return None if self.response_frame is None else self.response_frame.size_bytes - SIZE.size
 
     @property

@@ -4,6 +4,9 @@ From Python, a broker is a process of its own, started and stopped by `Broker`:
 
     with Broker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+`running_broker` puts one around a test, and the pytest plugin has the fixture `minibroker`. docs/reference/ describes
+all of it.
 """
 
 from __future__ import annotations
@@ -11,16 +14,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minibroker.process import Broker, BrokerError
+    from minibroker.broker_clock import BrokerClock
+    from minibroker.decorator import running_broker
+    from minibroker.faults import ClientConnection, Fault, Faults
+    from minibroker.process import Broker, BrokerError, SettingWarning
+    from minibroker.records import Record
+    from minibroker.transcript.exchanges import Event, Exchange, Transcript
+    from minibroker.waiting import WaitError
 
-__all__ = ["Broker", "BrokerError"]
+__all__ = [
+    "Broker",
+    "BrokerClock",
+    "BrokerError",
+    "ClientConnection",
+    "Event",
+    "Exchange",
+    "Fault",
+    "Faults",
+    "Record",
+    "SettingWarning",
+    "Transcript",
+    "WaitError",
+    "running_broker",
+]
 __version__ = "0.1.0"
+
+MODULES = {
+    "process": ("Broker", "BrokerError", "SettingWarning"),
+    "records": ("Record",),
+    "waiting": ("WaitError",),
+    "decorator": ("running_broker",),
+    "broker_clock": ("BrokerClock",),
+    "faults": ("ClientConnection", "Fault", "Faults"),
+    "transcript.exchanges": ("Event", "Exchange", "Transcript"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Imported when asked for: `minibroker serve` passes through this file too, and starts in a tenth of a second.
     if name in __all__:
-        from minibroker import process
+        from importlib import import_module
 
-        return getattr(process, name)
+        (module,) = (module for module, names in MODULES.items() if name in names)
+        return getattr(import_module(f"minibroker.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

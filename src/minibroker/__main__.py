@@ -7,9 +7,6 @@ import sys
 
 import minibroker
 
-# The packages of the extra `cli`, which `serve` does not need.
-CLI_PACKAGES = ("typer", "rich", "kafka")
-
 
 def main() -> int:
     """Run `minibroker ...`; return the exit status."""
@@ -23,15 +20,9 @@ def main() -> int:
     if sys.argv[1:] == ["--version"]:
         print(f"minibroker {minibroker.__version__}")
         return 0
-    try:
-        from minibroker.cli.app import main as cli_main
+    from minibroker.cli.app import main as cli_main
 
-        return cli_main()  # imports the rest when a command needs it
-    except ModuleNotFoundError as missing:
-        if missing.name not in CLI_PACKAGES:
-            raise
-        print(f"minibroker: this command needs {missing.name}: pip install 'minibroker[cli]'", file=sys.stderr)
-        return 1
+    return cli_main()  # imports the rest when a command needs it
 
 
 if __name__ == "__main__":

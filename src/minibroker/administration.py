@@ -1,8 +1,8 @@
 """Creates topics for tests, and empties the broker between tests.
 
-It speaks Kafka's protocol over one connection of its own, without a client library, so that the base installation is
-enough. It sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as
-well. Every refusal is a KafkaError with Kafka's code.
+It speaks Kafka's protocol over one connection of its own: a client library takes longer to import than all of it. It
+sends the oldest sufficient version of each request, so that a broker that acts as an old release answers as well. Every
+refusal is a KafkaError with Kafka's code.
 """
 
 from __future__ import annotations
@@ -57,15 +57,32 @@ def connected(bootstrap_servers: str) -> Iterator[Connection]:
         yield Connection(connection)
 
 
-def create_topic(connection: Connection, name: str, *, partitions: int | None, configs: Mapping[str, str]) -> None:
-    """Create a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError."""
+def offered_version(connection: Connection, api_key: ApiKey, last: int) -> int:
+    """The highest version of an API up to `last` that the broker offers. Raises KafkaError if it has none."""
+    for row in connection.ask(ApiKey.API_VERSIONS).api_keys:
+        if row.api_key == api_key:
+            offered: int = row.max_version
+            return min(last, offered)
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"it offers no {API_TABLE[api_key].name}")
+
+
+def create_topic(
+    connection: Connection, name: str, *, partitions: int | None, num_partitions: int, configs: Mapping[str, str]
+) -> None:
+    """Create a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError.
+
+    `num_partitions` is that number, for a broker that acts as a release without defaults in CreateTopics.
+    """
+    version = 0
+    if partitions is None:
+        version = offered_version(connection, ApiKey.CREATE_TOPICS, FIRST_VERSION_WITH_DEFAULTS)
+        partitions = BROKERS_DEFAULT if version == FIRST_VERSION_WITH_DEFAULTS else num_partitions
     topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
         name=name,
-        num_partitions=BROKERS_DEFAULT if partitions is None else partitions,
+        num_partitions=partitions,
         replication_factor=1,
         configs=list(configs.items()),
     )
-    version = FIRST_VERSION_WITH_DEFAULTS if partitions is None else 0
     answer = connection.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=TIMEOUT_MS)
     for row in answer.topics:
         refuse_unless_done(row.error_code, f"create topic {row.name}", row.error_message)

@@ -15,16 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
     from minibroker.administration import Connection
     from minibroker.broker_clock import BrokerClock
     from minibroker.control import Control
     from minibroker.faults import Faults
+    from minibroker.records import Given, Record
     from minibroker.transcript.exchanges import Transcript
 
 START_TIMEOUT_SECONDS = 30.0
@@ -33,23 +35,51 @@ READY_POLL_SECONDS = 0.005
 DEATH_SECONDS = 0.5
 OF_ITS_ADDRESS = {"KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"}
 LOG_LINES_SHOWN = 20
+WAIT_SECONDS = 5.0
+NOT_STARTED = "the broker was not started; call start(), or use it in a `with`"
+UNKNOWN_SETTING = " is not a setting of Kafka"  # in the broker's log
+SOURCE_OF_SETTINGS = " (--set)"  # likewise
+# Kafka waits 3 s for more members before a group's first rebalance, which every test with a group would pay.
+QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms"
+VARIABLE_OF_THAT = "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"
+RELEASE_WITHOUT_THAT = "0.10"  # it does not wait
+
+T = TypeVar("T")
 
 
 class BrokerError(RuntimeError):
     """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines."""
 
 
+class SettingWarning(UserWarning):
+    """A name in `settings` that Kafka does not have."""
+
+
+def settings_for_tests(
+    settings: Mapping[str, object], *, act_as: str | None, environment: Mapping[str, str]
+) -> dict[str, object]:
+    """The given settings, and `group.initial.rebalance.delay.ms=0` unless they or the environment have another."""
+    if act_as == RELEASE_WITHOUT_THAT or VARIABLE_OF_THAT in environment:
+        return dict(settings)
+    return {QUICK_FIRST_JOIN: 0} | dict(settings)
+
+
 class Broker:
     """A broker process; `start` and `close` it, or use it in a `with`.
 
-    `data_dir=None` uses a temporary directory, which `close` removes; any other is kept. `settings` are Kafka's
-    broker settings by name: `{"num.partitions": 3}`. `act_as` is the release of Apache Kafka that clients see: "0.10",
-    "0.11", "1.1" or "2.0" (docs/profiles.md); None offers everything. `environment` has settings as the apache/kafka
-    image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`; `settings` override it, its listeners are ignored in favour of
-    `listen`, and so are the KAFKA_* variables of this process. `log_file`, if given, is kept. `control=True` opens the
-    control socket behind `clock` and `faults`. `transcript=True`, or a path, records requests and responses:
-    `transcript`. After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not
-    thread-safe.
+    `data_dir`: the data directory, which is kept; None for a temporary one, which `close` removes.
+    `listen`: HOST:PORT; port 0 takes a free one.
+    `settings`: Kafka's broker settings by name, `{"num.partitions": 3}`; a name that Kafka does not have is a
+    SettingWarning at the start.
+    `act_as`: the release of Apache Kafka that clients see, "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None
+    offers everything.
+    `environment`: settings as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`. `settings` override
+    it, its listeners are ignored in favour of `listen`, and so are the KAFKA_* variables of this process.
+    `log_file`: where the broker logs; kept if it is given.
+    `control`: whether to open the control socket behind `clock` and `faults`.
+    `transcript`: True, or a path, to record requests and responses for `transcript`.
+
+    After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not thread-safe.
     """
 
     def __init__(
@@ -65,9 +95,9 @@ class Broker:
         transcript: bool | str | os.PathLike[str] = False,
     ) -> None:
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
-        self.data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
-        self.log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
-        self.bootstrap_servers = ""  # host:port, after `start`
+        self._data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
+        self._log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
+        self._address = ""  # host:port, after `start`
         self._listen = listen
         self._settings = dict(settings or {})
         self._act_as = act_as
@@ -92,6 +122,7 @@ class Broker:
         ready_file.unlink(missing_ok=True)
         self._was_ended = False
         with self._opened_log() as log:
+            logged_bytes = log.tell()
             self._process = subprocess.Popen(
                 self._command(ready_file),
                 stdin=subprocess.DEVNULL,
@@ -101,12 +132,13 @@ class Broker:
                 process_group=0,  # Ctrl-C interrupts the caller alone, and the broker ends with it
             )
         try:
-            self.bootstrap_servers = self._wait_until_ready(self._process, ready_file, timeout_seconds)
+            self._address = self._wait_until_ready(self._process, ready_file, timeout_seconds)
+            self._warn_of_settings(logged_bytes)
         except BaseException:
             self.kill()
             raise
         # A restart keeps the address, which clients know.
-        self._listen = self.bootstrap_servers
+        self._listen = self._address
         return self
 
     def stop(self) -> int:
@@ -144,14 +176,32 @@ class Broker:
             shutil.rmtree(self._work_dir, ignore_errors=True)
 
     @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for clients; it stays after `stop` and `kill`. Raises BrokerError before `start`."""
+        if not self._address:
+            raise BrokerError(NOT_STARTED)
+        return self._address
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory."""
+        return self._data_dir
+
+    @property
+    def log_file(self) -> Path:
+        """The file with the broker's log, of all its runs."""
+        return self._log_file
+
+    @property
     def is_running(self) -> bool:
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerError before `start`."""
         if self._process is None:
-            raise BrokerError("the broker was not started; call start(), or use it in a `with`")
+            raise BrokerError(NOT_STARTED)
         return self._process.pid
 
     @property
@@ -165,7 +215,7 @@ class Broker:
         if status is None:
             return "the broker is running" if self._process is not None else "the broker was not started"
         how = f"ended with status {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
-        return f"the broker at {self.bootstrap_servers} (process {self.pid}) {how}; its last log lines:\n" + (
+        return f"the broker {self._at}(process {self.pid}) {how}; its last log lines:\n" + (
             self.last_log_lines() or "(nothing was logged)"
         )
 
@@ -176,7 +226,80 @@ class Broker:
         from minibroker.administration import create_topic
 
         with self._administered() as connection:
-            create_topic(connection, name, partitions=partitions, configs=configs or {})
+            create_topic(
+                connection, name, partitions=partitions, num_partitions=self._num_partitions, configs=configs or {}
+            )
+
+    def produce(self, topic: str, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
+        """Append records to a topic with acks=all; return them with their partitions, offsets and times.
+
+            broker.produce("orders", [b"a value", ("a key", "a value"), None, Record(b"value", headers=(("n", b"1"),))])
+
+        Each is a value, a pair of a key and a value, or a `Record`; text becomes UTF-8, and None is null. Without
+        `partition`, keys go where Kafka's Java client sends them, records without a key to each partition in turn. A
+        topic that is missing is created as for any producer. Raises BrokerError.
+        """
+        from minibroker.records import append_records
+
+        if isinstance(records, str | bytes):
+            raise TypeError(f"records must be a list, such as [{records!r}]")
+        with self._administered() as connection:
+            return append_records(connection, topic, records, partition=partition)
+
+    def records(
+        self,
+        topic: str,
+        n: int | None = None,
+        *,
+        timeout: float = WAIT_SECONDS,
+        partition: int | None = None,
+        read_committed: bool = False,
+    ) -> list[Record]:
+        """The records of a topic, from its start, in the order of partitions and offsets.
+
+            assert [record.value for record in broker.records("orders", n=2)] == [b"one", b"two"]
+
+        With `n`, wait until there are that many, for at most `timeout` seconds; more than `n` are returned if more
+        have come, so a comparison finds duplicates. Without `n`, return those that are there. `partition` reads one
+        partition, `read_committed` leaves out the records of open and of aborted transactions. Raises WaitError when
+        the time is over, with what came instead, and BrokerError.
+        """
+        from minibroker.topic_reader import read_records
+
+        with self._administered() as connection:
+            return read_records(
+                connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
+            )
+
+    def topics(self) -> dict[str, int]:
+        """The number of partitions of each topic, by name, without internal topics. Raises BrokerError."""
+        from minibroker.topic_offsets import topic_partitions
+
+        with self._administered() as connection:
+            return {name: len(numbers) for name, numbers in topic_partitions(connection).items()}
+
+    def lag(self, group: str, topic: str | None = None) -> int:
+        """How many records a group has still to commit: in `topic`, or in all topics in which it has committed any.
+
+        In a partition without a committed offset every record counts. Raises BrokerError, also for a group that has
+        committed nothing when no `topic` is given: `wait_for(lambda: broker.lag("billing") == 0)` waits for it.
+        """
+        from minibroker.topic_offsets import lag_of
+
+        with self._administered() as connection:
+            return lag_of(connection, group, topic)
+
+    def wait_for(self, condition: Callable[[], T], *, timeout: float = WAIT_SECONDS) -> T:
+        """Call `condition` until it returns something true; return that.
+
+            broker.wait_for(lambda: broker.lag("billing") == 0)
+
+        AssertionError and BrokerError of the condition count as not yet. Raises WaitError after `timeout` seconds, with
+        the last result or error, the topics and the groups; and BrokerError as soon as the broker has died.
+        """
+        from minibroker.waiting import wait_for
+
+        return wait_for(condition, timeout=timeout, check=self._check_alive, scene=self._scene)
 
     def reset(self) -> None:
         """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
@@ -229,6 +352,11 @@ class Broker:
             return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
         return "(no log)"
 
+    def __repr__(self) -> str:
+        if self._process is None:
+            return "<Broker, not started>"
+        return f"<Broker {self._at}" + (f"(process {self.pid})>" if self.is_running else "(ended)>")
+
     def __enter__(self) -> Broker:
         return self if self.is_running else self.start()
 
@@ -254,6 +382,12 @@ class Broker:
             raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
 
     @property
+    def _num_partitions(self) -> int:
+        """The partitions of a new topic, as this broker was configured."""
+        given = self._settings.get("num.partitions", self._environment.get("KAFKA_NUM_PARTITIONS", 1))
+        return int(str(given))
+
+    @property
     def _control(self) -> Control:
         """The client of the control socket. Raises BrokerError unless made with `control=True`."""
         from minibroker.control import Control
@@ -264,6 +398,37 @@ class Broker:
                 "minibroker_control = true in pytest's ini file"
             )
         return Control(self._control_path, self._how_it_ended)
+
+    @property
+    def _at(self) -> str:
+        """`at host:port `; nothing if it never had an address."""
+        return f"at {self._address} " if self._address else ""
+
+    def _check_alive(self) -> None:
+        """Raises BrokerError if the broker has died."""
+        if self.has_died:
+            raise BrokerError(self.obituary())
+
+    def _scene(self) -> str:
+        """The topics and groups, if the broker answers."""
+        from minibroker.topic_offsets import scene
+
+        try:
+            with self._administered() as connection:
+                return scene(connection)
+        except BrokerError as error:
+            return str(error)
+
+    def _warn_of_settings(self, logged_bytes: int) -> None:
+        """Warn of the given settings that the broker, in its log from there, does not know."""
+        with self.log_file.open("rb") as log:
+            log.seek(logged_bytes)
+            lines = log.read().decode(errors="replace").splitlines()
+        for name in self._settings:
+            unknown = next((line for line in lines if f" {name}{UNKNOWN_SETTING}" in line), None)
+            if unknown is not None:
+                message = unknown[unknown.index(f" {name}{UNKNOWN_SETTING}") + 1 :]
+                warnings.warn(message.replace(SOURCE_OF_SETTINGS, ""), SettingWarning, stacklevel=3)
 
     def _how_it_ended(self) -> str | None:
         """Its obituary if it has ended; a connection breaks a moment before the process ends."""

