@@ -225,13 +225,17 @@ class LogManager:
     # -- maintaining -------------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int) -> int:
-        """Take out the segments that retention deletes, and expired producers; return how many segments."""
+        """Take out the segments that retention deletes; return how many."""
         count = 0
         for log in self._usable_logs():
-            log.producer_state.remove_expired(now_ms)
             with self._surviving_errors():
                 count += log.delete_old_segments(now_ms)
         return count
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for `transactional.id.expiration.ms`."""
+        for log in self._usable_logs():
+            log.producer_state.remove_expired(now_ms)
 
     def flush_dirty_logs(self, now_ms: int) -> None:
         """Force logs whose `flush.ms` has passed, and rolled segments, to disk; may run in another thread."""
