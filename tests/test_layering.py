@@ -72,6 +72,7 @@ STORAGE_LAYERS = (
     ("producers",),
     ("index",),
     ("files", "config"),
+    ("java_numbers",),
 )
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS}
 
