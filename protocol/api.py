@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages import cluster, configs, fetch, groups, metadata, produce, topics, transactions
+from minibroker.protocol.primitives import TEXT_ERRORS
 from minibroker.protocol.schema import Message
 
 
@@ -174,12 +175,10 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
         if size > len(frame) - position:
             raise KafkaProtocolError(f"a client id of {size} bytes, {len(frame) - position} left")
         try:
-            client_id = str(frame[position : position + size], "utf-8")
+            client_id = str(frame[position : position + size], "utf-8", TEXT_ERRORS)
         except UnicodeDecodeError:
-            raise KafkaProtocolError("the client id is not UTF-8") from None
+            raise KafkaProtocolError(f"the client id of {size} bytes is not UTF-8") from None
         position += size
-    elif size != -1:
-        raise KafkaProtocolError(f"the client id's length is {size}")
     api = apis.get(key)
     if api is None:
         known = f"{API_TABLE[key].name} is not served" if key in API_TABLE else f"unknown API key {key}"

@@ -236,7 +236,13 @@ def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:
     )
 
 
-def iter_all_records(buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """Iterate over the records of a batch of any format. Raises as `iter_records` and `iter_message_records`."""
-    iterate = iter_records if view.magic == 2 else iter_message_records
-    return iterate(buffer, view.position, max_decompressed_bytes=max_decompressed_bytes)
+def iter_all_records(
+    buffer: ReadableBuffer, view: BatchView, *, max_decompressed_bytes: int, is_sent: bool = False
+) -> Iterator[Record]:
+    """Iterate over the records of a batch of any format; `is_sent` if it has no offset in a log yet.
+
+    Raises as `iter_records` and `iter_message_records`.
+    """
+    if view.magic == 2:
+        return iter_records(buffer, view.position, max_decompressed_bytes=max_decompressed_bytes)
+    return iter_message_records(buffer, view.position, max_decompressed_bytes=max_decompressed_bytes, is_sent=is_sent)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from minibroker.protocol.primitives import LARGEST_VARINT, LONGEST_STRING_BYTES, Sized, format_of
+from minibroker.protocol.primitives import LARGEST_VARINT, LONGEST_STRING_BYTES, Sized, as_int32, format_of
 
 # An unsigned varint by its bytes: the last, and those that another follows.
 LAST_BYTE = [bytes((value,)) for value in range(0x80)]
@@ -29,6 +29,14 @@ def malformed(reason: str) -> None:
 
 def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits, and the position behind it."""
+    value, position = read_length(buffer, position)
+    if value < 0:
+        raise Malformed("length out of range")
+    return value, position
+
+
+def read_length(buffer: Any, position: int) -> tuple[int, int]:
+    """A length + 1, and the position behind it. Beyond the greatest it is negative, as Kafka reads 32 bits: null."""
     value = shift = 0
     while True:
         byte = buffer[position]
@@ -36,7 +44,7 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > LARGEST_VARINT:
-                raise Malformed("length out of range")
+                value = as_int32(value)
             return value, position
         shift += 7
         if shift > 28:
@@ -45,7 +53,7 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
 
 def read_string_length(buffer: Any, position: int) -> tuple[int, int]:
     """The length + 1 of a string. Its bound is that of other versions, as in Kafka 2.4."""
-    value, position = read_uvarint(buffer, position)
+    value, position = read_length(buffer, position)
     if value - 1 > LONGEST_STRING_BYTES:
         raise Malformed("string too long")
     return value, position
@@ -87,6 +95,7 @@ class Source:
             "malformed": malformed,
             "new": tuple.__new__,
             "one_byte": LAST_BYTE,
+            "read_length": read_length,
             "read_string_length": read_string_length,
             "read_uvarint": read_uvarint,
             "records_size": records_size,

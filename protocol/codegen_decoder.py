@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minibroker.protocol.codegen import Source, fixed_format, join
-from minibroker.protocol.primitives import Sized
+from minibroker.protocol.primitives import TEXT_ERRORS, Sized
 from minibroker.protocol.schema import Array, Decoder, Field, Message, Row
 
 STRING_LENGTH = "h"  # of versions without varints
@@ -105,20 +105,20 @@ class DecoderWriter:
         return self._array(kind, path, depth)
 
     def _prefix(self, fixed: str, depth: int) -> str:
-        """Read a length or count together with the pending fields; return its variable, -1 for null."""
+        """Read a length or count together with the pending fields; return its variable, negative for null."""
         length = self._source.fresh("n")
         self._pending.append((length, VARINT_BYTE if self._is_flexible else fixed))
         self._flush(depth)
         if self._is_flexible:
-            read = "read_string_length" if fixed == STRING_LENGTH else "read_uvarint"
+            read = "read_string_length" if fixed == STRING_LENGTH else "read_length"
             self._source.line(depth, f"if {length} > 127: {length}, pos = {read}(buf, pos - 1)")
             self._source.line(depth, f"{length} -= 1")
         return length
 
     def _check(self, length: str, path: str, depth: int, *, is_nullable: bool) -> None:
-        lowest = "-1" if is_nullable else "0"
         reason = f"length of {path}"
-        self._source.line(depth, f"if not {lowest} <= {length} <= end - pos: malformed({reason!r})")
+        is_possible = f"{length} <= end - pos" if is_nullable else f"0 <= {length} <= end - pos"
+        self._source.line(depth, f"if not {is_possible}: malformed({reason!r})")
 
     def _sized(self, kind: Sized, path: str, depth: int) -> str:
         line = self._source.line
@@ -126,7 +126,7 @@ class DecoderWriter:
         self._check(length, path, depth, is_nullable=kind.is_nullable)
         value = self._source.fresh("s")
         read = {
-            "string": f"str(buf[pos:pos + {length}], 'utf-8')",
+            "string": f"str(buf[pos:pos + {length}], 'utf-8', {TEXT_ERRORS!r})",
             "bytes": f"bytes(buf[pos:pos + {length}])",
             "records": f"memoryview(buf)[pos:pos + {length}]",
         }[kind.kind]

@@ -7,7 +7,8 @@
 
 A size of -1 is null. The CRC (zlib's) covers everything from the magic on. A compressed set is the value of one
 wrapper message, whose offset is that of the last message inside. The offsets inside are those of the log in magic 0,
-and relative to the first one in magic 1. A wrapper inside a wrapper is refused.
+and relative to the first one in magic 1. A wrapper inside a wrapper is refused. A message that is cut off at the end of
+a wrapper does not count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from construct import Int8sb, Int32sb, Int32ub, Int64sb, Struct
 
 from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, compress, corrupt, decompress
+from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import (
     LOG_APPEND_TIME_FLAG,
@@ -29,7 +31,7 @@ from minibroker.protocol.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -46,6 +48,7 @@ MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / Int64sb)
 MESSAGE_OVERHEAD_V0 = MESSAGE_HEADER_V0.sizeof() - LOG_OVERHEAD + 8
 MESSAGE_OVERHEAD_V1 = MESSAGE_HEADER_V1.sizeof() - LOG_OVERHEAD + 8
 
+_SIZE_AT = field_offset(MESSAGE_HEADER_V0, "size")
 _CRC_AT = field_offset(MESSAGE_HEADER_V0, "crc")
 _MAGIC_AT = field_offset(MESSAGE_HEADER_V0, "magic")
 _ATTRIBUTES_AT = field_offset(MESSAGE_HEADER_V0, "attributes")
@@ -147,11 +150,18 @@ def stamp_message(
     _uint32.pack_into(buffer, position + _CRC_AT, crc)
 
 
-def iter_message_records(buffer: ReadableBuffer, position: int = 0, *, max_decompressed_bytes: int) -> Iterator[Record]:
+class DamagedStreamError(KafkaError):
+    """What a codec raises for the compressed bytes of a wrapper."""
+
+
+def iter_message_records(
+    buffer: ReadableBuffer, position: int = 0, *, max_decompressed_bytes: int, is_sent: bool = False
+) -> Iterator[Record]:
     """Iterate over the record of the message at `position`, or the records inside a wrapper.
 
-    The caller checks the outer CRC; those inside a wrapper are checked here. Raises KafkaError: CORRUPT_MESSAGE if
-    sizes, offsets or an inner CRC are wrong, MESSAGE_TOO_LARGE if the records exceed `max_decompressed_bytes`.
+    The caller checks the outer CRC; those inside a wrapper are checked here. `is_sent` is for a wrapper that has no
+    offset in a log yet. Raises KafkaError: CORRUPT_MESSAGE if sizes, offsets or an inner CRC are wrong,
+    DamagedStreamError, MESSAGE_TOO_LARGE if the records exceed `max_decompressed_bytes`.
     """
     header = read_message_header(buffer, position)
     with memoryview(buffer) as view:
@@ -163,8 +173,23 @@ def iter_message_records(buffer: ReadableBuffer, position: int = 0, *, max_decom
         return iter((Record(header.offset, header.timestamp, outer.key, outer.value),))
     if outer.value is None:
         raise corrupt(f"Found invalid compressed record set with null value (magic = {header.magic})")
-    data = decompress(header.codec, outer.value, max_size=max_decompressed_bytes, magic=header.magic)
-    return _iter_wrapped(data, header, _base_of_wrapped(data, header))
+    try:
+        data = decompress(header.codec, outer.value, max_size=max_decompressed_bytes, magic=header.magic)
+    except KafkaError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            raise DamagedStreamError(error.code, error.message) from None
+        raise
+    messages = list(_whole_messages(data))
+    if not messages:
+        raise corrupt("Found invalid compressed record set with no inner records")
+    # A wrapper at 0 with more inside comes from producers (librdkafka's) that leave offsets to the broker.
+    if header.magic == 0 or (header.offset == 0 and (is_sent or len(messages) > 1)):
+        return _iter_wrapped(data, messages, header, 0)
+    last_inner = read_message_header(data, messages[-1]).offset
+    # In a log the offset outside is right; earlier versions of minibroker stored greater ones inside.
+    if is_sent and header.offset < last_inner:
+        raise corrupt(f"a wrapper at offset {header.offset} of a message at {last_inner}")
+    return _iter_wrapped(data, messages, header, header.offset - last_inner)
 
 
 def _read_message(data: bytes, position: int) -> Message:
@@ -192,27 +217,26 @@ def _read_sized(data: bytes, position: int, end: int) -> tuple[bytes | None, int
     return data[position : position + size], position + size
 
 
-def _base_of_wrapped(data: bytes, wrapper: MessageHeader) -> int:
-    """Return the number to add to the offsets inside. Raises KafkaError(CORRUPT_MESSAGE) for an empty wrapper."""
-    position, last_inner = 0, -1
-    while position < len(data):
-        inner = read_message_header(data, position)
-        last_inner = inner.offset
-        position += inner.size_bytes
-    if position == 0:
-        raise corrupt("Found invalid compressed record set with no inner records")
-    # A wrapper at 0 with more inside comes from producers (librdkafka's) that leave offsets to the broker.
-    if wrapper.magic == 0 or wrapper.offset == 0:
-        return 0
-    if wrapper.offset < last_inner:
-        raise corrupt(f"a wrapper at offset {wrapper.offset} of a message at {last_inner}")
-    return wrapper.offset - last_inner
+def _whole_messages(data: bytes) -> Iterator[int]:
+    """Iterate over the positions of the messages inside a wrapper, without one that is cut off at the end.
+
+    Raises KafkaError(CORRUPT_MESSAGE) at an impossible size.
+    """
+    position, end = 0, len(data)
+    while end - position >= LOG_OVERHEAD:
+        (size,) = _int32.unpack_from(data, position + _SIZE_AT)
+        if size < MESSAGE_OVERHEAD_V0:
+            raise corrupt(f"Record size is less than the minimum record overhead ({MESSAGE_OVERHEAD_V0})")
+        after = position + LOG_OVERHEAD + size
+        if after > end:
+            return
+        yield position
+        position = after
 
 
-def _iter_wrapped(data: bytes, wrapper: MessageHeader, base_offset: int) -> Iterator[Record]:
-    position = 0
+def _iter_wrapped(data: bytes, positions: Sequence[int], wrapper: MessageHeader, base_offset: int) -> Iterator[Record]:
     takes_wrappers_time = wrapper.magic == 1 and wrapper.attributes & LOG_APPEND_TIME_FLAG
-    while position < len(data):
+    for position in positions:
         header, key, value = _read_message(data, position)
         if header.magic != wrapper.magic:
             raise corrupt(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
@@ -222,7 +246,6 @@ def _iter_wrapped(data: bytes, wrapper: MessageHeader, base_offset: int) -> Iter
             raise corrupt(f"Record is corrupt (stored crc = {header.crc}), inside the wrapper at {wrapper.offset}")
         timestamp = wrapper.timestamp if takes_wrappers_time else header.timestamp
         yield Record(base_offset + header.offset, timestamp, key, value)
-        position += header.size_bytes
 
 
 def build_message_set(

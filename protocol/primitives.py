@@ -1,7 +1,8 @@
 """Kafka's wire types as constructs: the types of schemas, and the reference for tests of the generated codecs.
 
 Lengths and counts are checked against the remaining bytes before any allocation: a count of two billion in a frame of
-fifty bytes is an error.
+fifty bytes is an error. As in Kafka, any negative one is null where null is allowed, and bytes that are not UTF-8 are
+read as U+FFFD; but not in a text that could not be written again then, as it would be too long for its length.
 
 Strings, bytes and arrays change with a message's first flexible version (KIP-482): before it they have fixed-size
 prefixes, from it on unsigned varints of length + 1, with 0 for null. Schemas name the type; `schema.py` asks it for the
@@ -13,7 +14,9 @@ meaning does not change the wire format; it names the subject of a message for t
 
 from __future__ import annotations
 
+import codecs
 import io
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
@@ -50,6 +53,21 @@ Uuid = FixedBytes(16)
 ZERO_UUID = bytes(16)
 LARGEST_VARINT = 2**31
 LONGEST_STRING_BYTES = 32_767
+SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+
+
+def _replace_rest(error: UnicodeError) -> tuple[str, int]:
+    """Replace all that is not UTF-8 from the first error on. Raises it if the text becomes too long."""
+    assert isinstance(error, UnicodeDecodeError)
+    # Java replaces the three bytes of a surrogate as one, like any other unit that is not allowed.
+    rest = SURROGATE.sub(b"\xff", error.object[error.start :]).decode("utf-8", "replace")
+    if error.start + len(rest.encode()) > LONGEST_STRING_BYTES:
+        raise error
+    return rest, len(error.object)
+
+
+TEXT_ERRORS = "kafka"  # a handler of errors, as "replace" is
+codecs.register_error(TEXT_ERRORS, _replace_rest)
 
 
 class TopicPartition(NamedTuple):
@@ -138,19 +156,30 @@ def bytes_left(stream: io.BytesIO) -> int:
     return int(stream.getbuffer().nbytes - stream.tell())
 
 
+def as_int32(value: int) -> int:
+    """Return the signed number of the value's low 32 bits."""
+    return ((value + 2**31) & 0xFFFFFFFF) - 2**31
+
+
+def parse_varint(stream: Any, path: str) -> int:
+    """Parse seven bits a byte, the lowest first; five bytes at most. Above the greatest length + 1 it is negative."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte: int = stream_read(stream, 1, path)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value if value <= LARGEST_VARINT else as_int32(value)
+    raise RangeError("varint too long", path=path)
+
+
 class UnsignedVarIntConstruct(Construct):  # type: ignore[misc]
-    """Seven bits a byte, the lowest first; five bytes at most, and not above the greatest length + 1."""
+    """A tag, a size or a number of tagged fields, not above the greatest length + 1."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte: int = stream_read(stream, 1, path)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value > LARGEST_VARINT:
-                    raise RangeError(f"varint {value} out of range", path=path)
-                return value
-        raise RangeError("varint too long", path=path)
+        value = parse_varint(stream, path)
+        if value < 0:
+            raise RangeError(f"varint {value} out of range", path=path)
+        return value
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
         left = obj
@@ -165,11 +194,10 @@ UnsignedVarInt = UnsignedVarIntConstruct()
 
 
 class CompactLength(Construct):  # type: ignore[misc]
-    """An unsigned varint holding length + 1; 0 is null, here -1."""
+    """An unsigned varint holding length + 1; 0 is null, here -1, and so is one above the greatest length + 1."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
-        value: int = UnsignedVarInt._parse(stream, context, path)
-        return value - 1
+        return parse_varint(stream, path) - 1
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
         UnsignedVarInt._build(obj + 1, stream, context, path)
@@ -186,7 +214,7 @@ class SizedConstruct(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         length = self._length._parsereport(stream, context, path)
-        if length == -1 and self._sized.is_nullable:
+        if length < 0 and self._sized.is_nullable:
             return None
         if length < 0:
             raise RangeError(f"length {length} is negative", path=path)
@@ -198,9 +226,9 @@ class SizedConstruct(Construct):  # type: ignore[misc]
         if self._sized.kind != "string":
             return data
         try:
-            return data.decode("utf-8")
+            return data.decode("utf-8", TEXT_ERRORS)
         except UnicodeDecodeError as error:
-            raise StringError(f"not UTF-8: {error}", path=path) from error
+            raise StringError(f"not UTF-8: {error.reason}", path=path) from error
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         if obj is None:
@@ -225,7 +253,7 @@ class ArrayConstruct(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         count = self._count._parsereport(stream, context, path)
-        if count == -1 and self._is_nullable:
+        if count < 0 and self._is_nullable:
             return None
         if count < 0:
             raise RangeError(f"count {count} is negative", path=path)

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.storage.java_numbers import WHOLE_NUMBER, double_text, parse_double
 
 Value = int | float | bool | str | tuple[str, ...]
 Check = Callable[[Value], None]  # raises ValueError: a message, and before it the invalid part if that is not all
@@ -123,6 +124,8 @@ class LogConfig:
         value: Value = getattr(self, _row(name).attribute)
         if isinstance(value, bool):
             return "true" if value else "false"
+        if isinstance(value, float):
+            return double_text(value)
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -163,17 +166,9 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_whole(text: str, kind: ConfigType, largest: int) -> int:
-    # int() alone would take "1_000" and digits of other scripts, which Java does not.
-    if re.fullmatch(r"[+-]?\d+", text, re.ASCII) is None or not -largest - 1 <= int(text) <= largest:
+    if WHOLE_NUMBER.fullmatch(text) is None or not -largest - 1 <= int(text) <= largest:
         raise ValueError(f"Not a number of type {kind.value}")
     return int(text)
-
-
-def _parse_double(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("Not a number of type DOUBLE") from None
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
@@ -185,7 +180,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.STRING: str,
     ConfigType.INT: lambda text: _parse_whole(text, ConfigType.INT, _INT_MAX),
     ConfigType.LONG: lambda text: _parse_whole(text, ConfigType.LONG, _LONG_MAX),
-    ConfigType.DOUBLE: _parse_double,
+    ConfigType.DOUBLE: parse_double,
     ConfigType.LIST: _parse_list,
 }
 
@@ -193,16 +188,17 @@ _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
 def _at_least(lowest: int) -> Check:
     def check(value: Value) -> None:
         if isinstance(value, int) and value < lowest:
-            raise ValueError(f"Value must be at least {lowest}")
+            raise ValueError(str(value), f"Value must be at least {lowest}")
 
     return check
 
 
 def _ratio(value: Value) -> None:
-    if not isinstance(value, float) or not value >= 0:
-        raise ValueError("Value must be at least 0")
+    assert isinstance(value, float)
+    if value < 0:  # NaN is neither less nor more
+        raise ValueError(double_text(value), "Value must be at least 0")
     if value > 1:
-        raise ValueError("Value must be no more than 1")
+        raise ValueError(double_text(value), "Value must be no more than 1")
 
 
 def _one_of(*allowed: str) -> Check:

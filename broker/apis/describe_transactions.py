@@ -56,7 +56,7 @@ class DescribeTransactionApis:
             log = self._replica_manager.leader_partition(topic_partition).log
         except KafkaError as error:
             return make_row(partition=topic_partition.partition, error_code=error.code, error_message=error.message)
-        producers = [producer_row(entry) for entry in log.producer_state.producers.values()]
+        producers = [producer_row(entry) for entry in log.producer_state.producers_and_remembered.values()]
         return make_row(partition=topic_partition.partition, active_producers=producers)
 
     def describe_transactions(self, request: Request, client: Client) -> Body:

@@ -5,11 +5,12 @@ unknown ones are answered unread, and come last; a request that finds too little
 answer in a session has only the changed partitions (replica/fetch_context.py).
 Version notes: v3 max_bytes, and oversize first batches · v4 isolation_level · v5 log start offsets · v6 knows
 KAFKA_STORAGE_ERROR · v7 sessions · v8 the client throttles itself · v9 refuses other leader epochs than this leader's ·
-v10 knows zstd · v11 racks: this broker never sends consumers to another replica · v12 diverging epochs.
+v10 knows zstd · v11 racks: this broker never sends consumers to another replica · v12 diverging epochs, compact types.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow, fail
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
@@ -36,11 +38,14 @@ MAX_BYTES_UNLIMITED = 2**31 - 1
 FIRST_VERSION_WITH_MAX_BYTES = 3
 LAST_VERSION_OF_OLD_FORMATS = 3
 FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 
 FETCH_RESPONSE = FetchResponse.type
 
 Body = Any
+
+logger = logging.getLogger(__name__)
 
 
 class FetchApis:
@@ -53,6 +58,7 @@ class FetchApis:
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
         self._clock = clock
+        self._has_warned_of_old_format = False
 
     def routes(self) -> Routes:
         return {ApiKey.FETCH: self.fetch}
@@ -109,6 +115,8 @@ class FetchApis:
             fetched = [
                 self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
             ]
+        elif version >= FIRST_VERSION_WITH_COMPACT_TYPES and self._replica_manager.log_manager.has_had_old_formats:
+            self._warn_of_old_format(version, fetched)
         answer = context.answer([*fetched, *unknown] if unknown else fetched, self._clock.monotonic_ms())
         return fetch_response(version, answer)
 
@@ -129,6 +137,25 @@ class FetchApis:
             return result._replace(records=ConvertedSlice(result.records, to_magic, row.fetch_offset))
         except KafkaError as error:
             return failed_fetch(row.topic_partition, error.code)
+
+    def _warn_of_old_format(self, version: int, fetched: Sequence[FetchedPartition]) -> None:
+        """Log, once, that some clients cannot read what they get: librdkafka 2.5 to 2.15 (docs/differences.md)."""
+        if self._has_warned_of_old_format:
+            return
+        for result in fetched:
+            partition = self._replica_manager.partitions.get(result.topic_partition)
+            if result.size_bytes > 0 and partition is not None and partition.log.config.magic < NEWEST_MAGIC:
+                logger.warning(
+                    "topic %s has message.format.version %s and is read with Fetch v%d: librdkafka 2.5 to 2.15 finds "
+                    "no keys and values in records of formats before 0.11 then; use librdkafka 2.16, or serve with "
+                    "--act-as 2.0, or set another message.format.version before records are written (this is logged "
+                    "once, for the first such topic)",
+                    result.topic_partition.topic,
+                    partition.log.config.message_format_version,
+                    version,
+                )
+                self._has_warned_of_old_format = True
+                return
 
 
 def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:

@@ -16,7 +16,6 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
-from minibroker.broker.replica.partition_read import DEBUGGING_REPLICA_ID
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -80,12 +79,15 @@ class LogOffsetApis:
         )
 
     def _find_offset(self, request: Request, partition: Partition, timestamp: int) -> tuple[int, int] | None:
-        """Find an offset and its timestamp, below the end of what this reader may read (fetch-path row 75)."""
-        body = request.body
-        last_fetchable = partition.end_of_reading(
-            is_committed_only=body.replica_id in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID),
-            isolation_level=body.isolation_level,
-        ).message_offset
+        """Find an offset and its timestamp, a consumer's below the end of what it may read (fetch-path row 75).
+
+        Any other reader's are those of the log, whatever its isolation level.
+        """
+        body, last_fetchable = request.body, partition.log.log_end_offset
+        if body.replica_id == CONSUMER_REPLICA_ID:
+            last_fetchable = partition.end_of_reading(
+                is_committed_only=True, isolation_level=body.isolation_level
+            ).message_offset
         if timestamp == LATEST_TIMESTAMP:
             return last_fetchable, UNKNOWN_TIMESTAMP
         if timestamp == MAX_TIMESTAMP and request.api_version >= FIRST_VERSION_WITH_MAX_TIMESTAMP:

@@ -4,7 +4,7 @@ Produce v0-v9. Behavior: each partition succeeds or fails alone; acks=1 is answe
 in-sync replicas have the records, acks=0 never. A failed acks=0 produce closes the connection, as the client can notice
 nothing else. Version notes: v0-v2 carry message sets of magic 0 and 1 · v1 throttle time · v2 log append time ·
 v3 record batches, exactly one of magic 2 a partition · v5 log start offset · v7 may carry zstd · v8 error messages,
-and the invalid records.
+the invalid records, and producers that stay known when their records are deleted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_RECORD_ERRORS = 8
+FIRST_VERSION_THAT_REMEMBERS_PRODUCERS = 8  # of kafka 2.4, with KIP-360
 # As kafka 2.0.1 AdminUtils.AdminClientId: the only client that may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 
@@ -51,7 +52,12 @@ class ProduceApis:
         if body.acks not in VALID_ACKS:
             refused = self._refused_for_acks((*entries, *refused))
             entries = {}
-        results = self._replica_manager.append(entries, required_acks=body.acks, timeout_ms=body.timeout_ms)
+        results = self._replica_manager.append(
+            entries,
+            required_acks=body.acks,
+            timeout_ms=body.timeout_ms,
+            remembers_producers=request.api_version >= FIRST_VERSION_THAT_REMEMBERS_PRODUCERS,
+        )
         return then(results, partial(answer, request, refused))
 
     def _split_refused(self, request: Request) -> tuple[dict[TopicPartition, memoryview], AppendResults]:

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, cast, overload
 
+from minibroker.storage.java_numbers import WHOLE_NUMBER, double_text, parse_double
+
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
-INTEGER = re.compile(r"[+-]?[0-9]+")
-DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 COMMA = re.compile(r"\s*,\s*")
 
 
@@ -119,7 +119,7 @@ def _integer(name: str, bits: int) -> Type[int]:
     limit = 1 << bits - 1
 
     def parse(text: str) -> int:
-        value = int(text) if INTEGER.fullmatch(text) else limit
+        value = int(text) if WHOLE_NUMBER.fullmatch(text) else limit
         if not -limit <= value < limit:
             raise InvalidValueError(f"Not a number of type {name}")
         return value
@@ -128,14 +128,10 @@ def _integer(name: str, bits: int) -> Type[int]:
 
 
 def _parse_double(text: str) -> float:
-    if DECIMAL.fullmatch(text) is None:
-        raise InvalidValueError("Not a number of type DOUBLE")
-    return float(text)
-
-
-def _format_double(value: float) -> str:
-    """As Java writes it: 1.7976931348623157E308."""
-    return repr(value).replace("e+", "e").replace("e", "E")
+    try:
+        return parse_double(text)
+    except ValueError as error:
+        raise InvalidValueError(str(error)) from None
 
 
 def _parse_boolean(text: str) -> bool:
@@ -155,7 +151,7 @@ def _parse_list(text: str) -> tuple[str, ...]:
 SHORT = _integer("SHORT", 16)
 INT = _integer("INT", 32)
 LONG = _integer("LONG", 64)
-DOUBLE = Type("DOUBLE", _parse_double, _format_double)
+DOUBLE = Type("DOUBLE", _parse_double, double_text)
 BOOLEAN = Type("BOOLEAN", _parse_boolean, _format_boolean)
 LIST: Type[tuple[str, ...]] = Type("LIST", _parse_list, ",".join)
 STRING = Type("STRING", str, str)

@@ -96,7 +96,13 @@ class Partition:
         self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
     def append_as_leader(
-        self, records: memoryview, *, required_acks: int, now_ms: int, is_from_client: bool = True
+        self,
+        records: memoryview,
+        *,
+        required_acks: int,
+        now_ms: int,
+        is_from_client: bool = True,
+        remembers_producers: bool = False,
     ) -> LogAppendInfo:
         """Append records of a client or of a coordinator. Raises KafkaError and appends nothing.
 
@@ -109,7 +115,11 @@ class Partition:
                 f"min.insync.replicas is {self.log.config.min_insync_replicas}",
             )
         return self.log.append_as_leader(
-            records, leader_epoch=self.leader_epoch, now_ms=now_ms, is_from_client=is_from_client
+            records,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            is_from_client=is_from_client,
+            remembers_producers=remembers_producers,
         )
 
     # -- high watermark ---------------------------------------------------------------------------------------

@@ -134,13 +134,14 @@ class ReplicaManager:
         required_acks: int,
         timeout_ms: int,
         is_from_client: bool = True,
+        remembers_producers: bool = False,
     ) -> AppendResults | Pending[AppendResults]:
         """Append each partition's records, with offsets stamped in place; a failure leaves the other partitions alone.
 
         Fetches that wait for a partition complete before the next partition is written (as kafka 2.0.1
         Partition.appendRecordsToLeader). Records that flush.messages wants fsynced are neither served nor acknowledged
         before. Then acks=all waits for the in-sync replicas, for `timeout_ms` at most; without `is_from_client` also
-        after the client has left.
+        after the client has left. `remembers_producers` as in `Log.append_as_leader`.
         """
         now_ms = self._clock.wall_ms()
         results: AppendResults = {}
@@ -150,7 +151,11 @@ class ReplicaManager:
                 partition = self.leader_partition(topic_partition)
                 with map_storage_errors(self.log_manager):
                     info = partition.append_as_leader(
-                        records, required_acks=required_acks, now_ms=now_ms, is_from_client=is_from_client
+                        records,
+                        required_acks=required_acks,
+                        now_ms=now_ms,
+                        is_from_client=is_from_client,
+                        remembers_producers=remembers_producers,
                     )
             except KafkaError as error:
                 results[topic_partition] = self._refused_append(topic_partition, error)

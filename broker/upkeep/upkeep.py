@@ -1,4 +1,4 @@
-"""Periodic work on the logs: retention, flushing, checkpoints, removing deleted files, releasing idle maps.
+"""Periodic work on the logs: retention, idle producers, flushing, checkpoints, deleted files, idle maps.
 
 An action runs on the loop, where it may change logs, and is short. It returns work for the disk, which runs in a
 thread. An OSError of either may take the log directory offline (`LogManager.on_storage_error`).
@@ -19,6 +19,7 @@ from minibroker.storage.data_dir.log_manager import LogManager
 # Kafka fsyncs a rolled segment in the background at once; here a check each second finds it.
 ROLLED_FLUSH_INTERVAL_MS = 1000
 IDLE_MAPS_INTERVAL_MS = 60_000
+EXPIRED_PRODUCERS_INTERVAL_MS = 600_000  # as kafka 2.0.1 LogManager.ProducerIdExpirationCheckIntervalMs, fixed
 
 Work = Callable[[], object]
 Action = Callable[[], Work | None]
@@ -32,6 +33,7 @@ class Upkeep:
         self._clock = clock
         self._actions: list[tuple[int, Action]] = [
             (config.log_retention_check_interval_ms, self._delete_old_segments),
+            (EXPIRED_PRODUCERS_INTERVAL_MS, self._remove_expired_producers),
             (log_manager.delete_check_interval_ms, self._remove_deleted),
             (min(config.log_flush_scheduler_interval_ms, ROLLED_FLUSH_INTERVAL_MS), self._flush_dirty_logs),
             (config.log_flush_offset_checkpoint_interval_ms, log_manager.checkpoint_recovery_points),
@@ -66,6 +68,9 @@ class Upkeep:
 
     def _delete_old_segments(self) -> None:
         self._logs.cleanup_logs(self._clock.wall_ms())
+
+    def _remove_expired_producers(self) -> None:
+        self._logs.remove_expired_producers(self._clock.wall_ms())
 
     def _remove_deleted(self) -> Work | None:
         deletions = self._logs.take_due_deletions(self._clock.wall_ms())

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.config import LogConfig
@@ -67,6 +68,7 @@ class LogManager:
         self.log_dir = log_dir
         self.default_config = default_config
         self.is_offline = False
+        self.has_had_old_formats = False  # whether a log is, or was, of a format before magic 2
         self._broker_id = broker_id
         self._overrides = {topic: dict(props) for topic, props in (topic_overrides or {}).items()}
         self._producer_expiration_ms = producer_expiration_ms
@@ -212,6 +214,7 @@ class LogManager:
         for topic_partition, log in self._logs.items():
             if topic_partition.topic == topic:
                 log.update_config(config)
+                self._note_format(config)
 
     def set_default_config(self, config: LogConfig) -> None:
         """Apply the broker's changed settings to all logs, present and future; their topics' settings override them."""
@@ -220,18 +223,28 @@ class LogManager:
             log.update_config(self._config_of(topic_partition.topic))
 
     def _config_of(self, topic: str) -> LogConfig:
-        return LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
+        config = LogConfig.from_props(self._overrides.get(topic, {}), self.default_config)
+        self._note_format(config)
+        return config
+
+    def _note_format(self, config: LogConfig) -> None:
+        if config.magic < NEWEST_MAGIC:
+            self.has_had_old_formats = True
 
     # -- maintaining -------------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int) -> int:
-        """Take out the segments that retention deletes, and expired producers; return how many segments."""
+        """Take out the segments that retention deletes; return how many."""
         count = 0
         for log in self._usable_logs():
-            log.producer_state.remove_expired(now_ms)
             with self._surviving_errors():
                 count += log.delete_old_segments(now_ms)
         return count
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for `transactional.id.expiration.ms`."""
+        for log in self._usable_logs():
+            log.producer_state.remove_expired(now_ms)
 
     def flush_dirty_logs(self, now_ms: int) -> None:
         """Force logs whose `flush.ms` has passed, and rolled segments, to disk; may run in another thread."""

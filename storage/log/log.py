@@ -310,11 +310,18 @@ class Log:
     # -- appending --------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: int, now_ms: int, is_from_client: bool = True
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        is_from_client: bool = True,
+        remembers_producers: bool = False,
     ) -> LogAppendInfo:
         """Append batches and assign their offsets, in place: the buffer must be writable.
 
         The usual append, one batch of magic 2 that is stored as sent, needs only its header, and no work per record.
+        With `remembers_producers` a producer is known after its records were deleted, as its client expects.
         Raises KafkaError (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, and those of `log_validator` and
         `producer_append`) or OSError.
         """
@@ -323,7 +330,9 @@ class Log:
         ) and RECORD_BATCH_OVERHEAD < len(records) <= self._max_batch_bytes:
             header = unpack_header(records)
             if is_plain_batch(header, records):
-                return self._append_plain_batch(records, header, leader_epoch, now_ms, is_from_client)
+                return self._append_plain_batch(
+                    records, header, leader_epoch, now_ms, is_from_client, remembers_producers
+                )
         self.check_usable()
         config = self.config
         analysis = analyze_records(records, max_message_bytes=config.max_message_bytes, is_from_client=is_from_client)
@@ -339,7 +348,7 @@ class Log:
             is_from_client=is_from_client,
         )
         append_time_ms = now_ms if config.is_log_append_time else NO_TIMESTAMP
-        return self._append_batches(assigned, append_time_ms, now_ms, is_from_client)
+        return self._append_batches(assigned, append_time_ms, now_ms, is_from_client, remembers_producers)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> LogAppendInfo:
         """Append batches as the leader has them, offsets and epochs included.
@@ -356,10 +365,16 @@ class Log:
                 f"{self.topic_partition}: offsets {analysis.first_known_offset} to {analysis.last_offset} "
                 f"cannot follow {self.log_end_offset - 1}",
             )
-        return self._append_batches(analysis.as_they_are(records), NO_TIMESTAMP, now_ms, False)
+        return self._append_batches(analysis.as_they_are(records), NO_TIMESTAMP, now_ms, False, False)
 
     def _append_plain_batch(
-        self, records: Buffer, header: Sequence[int], leader_epoch: int, now_ms: int, is_from_client: bool
+        self,
+        records: Buffer,
+        header: Sequence[int],
+        leader_epoch: int,
+        now_ms: int,
+        is_from_client: bool,
+        remembers_producers: bool,
     ) -> LogAppendInfo:
         _, length, _, _, _, attributes, delta, _, max_timestamp_ms, producer_id, epoch, sequence, _ = header
         first_offset = self.log_end_offset
@@ -368,10 +383,12 @@ class Log:
         if producer_id != NO_PRODUCER_ID:
             last_sequence = NO_SEQUENCE if sequence < 0 else (sequence + delta) & _SEQUENCE_MASK
             if is_from_client:
-                duplicate = self._find_duplicate(producer_id, epoch, sequence, last_sequence)
+                duplicate = self._find_duplicate(producer_id, epoch, sequence, last_sequence, remembers_producers)
                 if duplicate is not None:
                     return self._duplicate_info(duplicate, len(records))
-            producer = self.producer_state.prepare_update(producer_id, is_from_client=is_from_client)
+            producer = self.producer_state.prepare_update(
+                producer_id, is_from_client=is_from_client, remembers=remembers_producers
+            )
             is_transactional = attributes & TRANSACTIONAL_FLAG != 0
             producer.append_data(
                 epoch, sequence, last_sequence, max_timestamp_ms, first_offset, last_offset, is_transactional
@@ -402,7 +419,12 @@ class Log:
         )
 
     def _append_batches(
-        self, assigned: AssignedRecords, append_time_ms: int, now_ms: int, is_from_client: bool
+        self,
+        assigned: AssignedRecords,
+        append_time_ms: int,
+        now_ms: int,
+        is_from_client: bool,
+        remembers_producers: bool,
     ) -> LogAppendInfo:
         size = len(assigned.buffer)
         if size > self.config.segment_bytes:
@@ -419,12 +441,14 @@ class Log:
                 continue
             if is_from_client:
                 duplicate = self._find_duplicate(
-                    producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence
+                    producer_id, batch.producer_epoch, batch.base_sequence, batch.last_sequence, remembers_producers
                 )
                 if duplicate is not None:
                     return self._duplicate_info(duplicate, size)
             if producer_id not in producers:
-                producers[producer_id] = self.producer_state.prepare_update(producer_id, is_from_client=is_from_client)
+                producers[producer_id] = self.producer_state.prepare_update(
+                    producer_id, is_from_client=is_from_client, remembers=remembers_producers
+                )
             ended = producers[producer_id].append(batch, assigned.buffer)
             if ended is not None:
                 completed.append(ended)
@@ -478,9 +502,9 @@ class Log:
         self._end_metadata = None
 
     def _find_duplicate(
-        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int, remembers_producers: bool
     ) -> BatchMetadata | None:
-        known = self.producer_state.last_entry(producer_id)
+        known = self.producer_state.last_entry(producer_id, remembers=remembers_producers)
         return None if known is None else known.find_duplicate(epoch, first_sequence, last_sequence)
 
     def _duplicate_info(self, first_time: BatchMetadata, size_bytes: int) -> LogAppendInfo:

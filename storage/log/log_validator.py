@@ -22,7 +22,7 @@ from minibroker.protocol.checksums import crc32c
 from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.conversion import build_records
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
-from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, stamp_message
+from minibroker.protocol.message_set import MESSAGE_OVERHEAD_V0, DamagedStreamError, stamp_message
 from minibroker.protocol.record import MAX_INT32, NO_TIMESTAMP, SMALLEST_RECORD_BYTES, Record
 from minibroker.protocol.record_batch import (
     CRC_COVERS_FROM,
@@ -226,16 +226,20 @@ def _check_batch(batch: BatchView, *, is_from_client: bool, to_magic: int) -> No
             )
         if batch.is_control:
             raise _corrupt("Clients are not allowed to write control records")
-    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
-        )
     if to_magic < 2 and (batch.is_transactional or batch.has_producer_id):
         kind = "Transactional" if batch.is_transactional else "Idempotent"
         raise KafkaError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"{kind} records cannot be used with magic version {to_magic}",
+        )
+
+
+def _check_timestamp_type(batch: BatchView) -> None:
+    """Check what Kafka checks with each record, after its key."""
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
         )
 
 
@@ -272,22 +276,22 @@ def _count_records(
 ) -> list[int] | None:
     """Check the batches, and their records if necessary; return the number of records in each.
 
-    Returns None if the offsets inside a compressed batch do not allow that it keeps its bytes.
+    Returns None if the offsets inside a compressed batch do not allow that it keeps its bytes: those of a client count
+    from 0.
     """
     is_wrapper = config.magic < 2 and analysis.source_codec is not Codec.NONE
     checks_time = config.message_timestamp_difference_max_ms < UNBOUNDED_MS and not config.is_log_append_time
     if not is_wrapper and not (is_from_client and (config.is_compacted or checks_time)):
         for batch in analysis.batches:
             _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
+            _check_timestamp_type(batch)
         return [batch.last_offset - batch.base_offset + 1 for batch in analysis.batches]
     counts = []
     for batch in analysis.batches:
         _check_batch(batch, is_from_client=is_from_client, to_magic=config.magic)
-        count, first_offset = 0, NO_OFFSET
+        count, is_compressed = 0, batch.attributes & CODEC_MASK != 0
         for record in checked_records(records, batch, config, now_ms):
-            if count == 0:
-                first_offset = record.offset
-            if record.offset - first_offset != count:
+            if is_compressed and record.offset != count:
                 return None
             count += 1
         counts.append(count)
@@ -299,16 +303,25 @@ def checked_records(
 ) -> Iterator[Record]:
     """Iterate over a batch's records. Raises InvalidRecordsError at the first invalid one, with all of them (KIP-467).
 
-    A producer can then drop these and send the others again. Raises KafkaError as `iter_all_records`.
+    A producer can then drop these and send the others again. Raises KafkaError as `iter_all_records`, and
+    UNKNOWN_SERVER_ERROR for a wrapper that cannot be decompressed, as kafka 2.0.1.
     """
-    numbered = enumerate(iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES))
+    numbered = enumerate(_sent_records(records, batch))
     for index, record in numbered:
         problem = _problem_with(record, config, now_ms)
         if problem is not None:
             code, reason = problem
             refused = [(index, reason), *_refused_records(numbered, config, now_ms)]
             raise InvalidRecordsError(code, reason, refused)
+        _check_timestamp_type(batch)
         yield record
+
+
+def _sent_records(records: Buffer, batch: BatchView) -> Iterator[Record]:
+    try:
+        return iter_all_records(records, batch, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES, is_sent=True)
+    except DamagedStreamError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from None
 
 
 def _refused_records(

@@ -2,8 +2,9 @@
 
 A client's batch is checked before it is appended. A sequence among the producer's last five batches is a duplicate,
 and is answered with its offsets of the first time. Any other must follow the last one, 0 after 2^31 - 1, and begin at
-0 with a new epoch. An older epoch is fenced. Nothing here changes a producer's entry: `ProducerStateManager.update`
-applies the changes once the records are written.
+0 with a new epoch. An older epoch is fenced. A producer without a known sequence is UNKNOWN_PRODUCER_ID, except to a
+client of a release that has no use for that error: there it may begin anywhere (as kafka 2.5 ProducerAppendInfo).
+Nothing here changes a producer's entry: `ProducerStateManager.update` applies the changes once the records are written.
 """
 
 from __future__ import annotations
@@ -99,24 +100,32 @@ class ProducerAppendInfo:
     __slots__ = (
         "_checks_epoch",
         "_checks_sequence",
-        "_known",
+        "_may_begin_anywhere",
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
         "epoch",
+        "known",
         "producer_id",
         "started",
     )
 
     def __init__(
-        self, producer_id: int, known: ProducerStateEntry | None, *, checks_epoch: bool, checks_sequence: bool
+        self,
+        producer_id: int,
+        known: ProducerStateEntry | None,
+        *,
+        checks_epoch: bool,
+        checks_sequence: bool,
+        may_begin_anywhere: bool = False,
     ) -> None:
         self.producer_id = producer_id
         self.batches: list[BatchMetadata] = []
         self.started: list[Transaction] = []
         self._checks_epoch = checks_epoch
         self._checks_sequence = checks_sequence
-        self._known = known
+        self._may_begin_anywhere = may_begin_anywhere
+        self.known = known
         if known is None:
             self.epoch = NO_EPOCH
             self.coordinator_epoch = -1
@@ -216,18 +225,18 @@ class ProducerAppendInfo:
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
         if epoch != self.epoch:
-            if first_sequence != 0:
+            if first_sequence != 0 and not (self.epoch == NO_EPOCH and self._may_begin_anywhere):
                 raise self._wrong_first_sequence(epoch, first_sequence)
             return
         if self.batches:
             last_sequence = self.batches[-1].last_sequence
-        elif self._known is not None and self._known.epoch == epoch:
-            last_sequence = self._known.last_sequence
+        elif self.known is not None and self.known.epoch == epoch:
+            last_sequence = self.known.last_sequence
         else:
             last_sequence = NO_SEQUENCE
         if first_sequence == last_sequence + 1 or (first_sequence == 0 and last_sequence == _INT32_MAX):
             return
-        if last_sequence == NO_SEQUENCE:
+        if last_sequence == NO_SEQUENCE and not self._may_begin_anywhere:
             # Only a marker is left of this producer, which has an epoch but no sequence.
             raise KafkaError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,

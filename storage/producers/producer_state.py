@@ -3,6 +3,9 @@
 An append is prepared separately (`prepare_update`) and applied once the records are written (`update`); a refused or
 failed one changes nothing. Control markers end transactions; a transaction's records are unstable until the high
 watermark has passed its marker. The state can be rebuilt from the newest `.snapshot` and the batches after it.
+
+A producer whose last batch is before the log's start is gone, as in kafka 2.0.1, and yet remembered until it expires:
+for clients of kafka 2.4 and later, whose brokers keep it (KIP-360).
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ class ProducerStateManager:
         "_last_snapshot_offset",
         "_ongoing",
         "_producers",
+        "_remembered",
         "map_end_offset",
         "topic_partition",
     )
@@ -66,6 +70,7 @@ class ProducerStateManager:
         # The coordinator's batches of offsets committed in a transaction have no sequence.
         self._checks_sequences = topic_partition.topic != GROUP_METADATA_TOPIC
         self._producers: dict[int, ProducerStateEntry] = {}
+        self._remembered: dict[int, ProducerStateEntry] = {}  # those whose last batch is before the log's start
         self._ongoing = _Transactions()
         self._completed = _Transactions()  # with a marker that the high watermark has not passed
         self._last_snapshot_offset = 0
@@ -73,6 +78,13 @@ class ProducerStateManager:
     @property
     def producers(self) -> Mapping[int, ProducerStateEntry]:
         return self._producers
+
+    @property
+    def producers_and_remembered(self) -> Mapping[int, ProducerStateEntry]:
+        if not self._remembered:
+            return self._producers
+        entries = {each: self.last_entry(each, remembers=True) for each in (*self._producers, *self._remembered)}
+        return {producer_id: entry for producer_id, entry in entries.items() if entry is not None}
 
     @property
     def is_empty(self) -> bool:
@@ -96,23 +108,41 @@ class ProducerStateManager:
         if self._completed:
             self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
 
-    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        return self._producers.get(producer_id)
+    def last_entry(self, producer_id: int, *, remembers: bool = False) -> ProducerStateEntry | None:
+        """Return what is known of the producer, with `remembers` of one before the log's start too."""
+        known = self._producers.get(producer_id)
+        return self._with_remembered(producer_id, known) if remembers and self._remembered else known
 
-    def prepare_update(self, producer_id: int, *, is_from_client: bool) -> ProducerAppendInfo:
-        """Return where an append collects its changes; epochs and sequences are checked for a client's append."""
+    def _with_remembered(self, producer_id: int, known: ProducerStateEntry | None) -> ProducerStateEntry | None:
+        if known is not None and known.batches:
+            return known
+        remembered = self._remembered.get(producer_id)
+        if known is None or remembered is None or remembered.epoch != known.epoch:
+            return known or remembered
+        remembered.coordinator_epoch = known.coordinator_epoch  # a marker came meanwhile
+        return remembered
+
+    def prepare_update(self, producer_id: int, *, is_from_client: bool, remembers: bool = False) -> ProducerAppendInfo:
+        """Return where an append collects its changes; epochs and sequences are checked for a client's append.
+
+        With `remembers`, they are checked as by a broker that keeps a producer when its records are deleted.
+        """
         return ProducerAppendInfo(
             producer_id,
-            self._producers.get(producer_id),
+            self.last_entry(producer_id, remembers=remembers),
             checks_epoch=is_from_client,
             checks_sequence=is_from_client and self._checks_sequences,
+            may_begin_anywhere=remembers,
         )
 
     def update(self, info: ProducerAppendInfo) -> None:
         """Apply the changes of an append: its records are written."""
-        entry = self._producers.get(info.producer_id)
+        entry = info.known
         if entry is None:
-            entry = self._producers[info.producer_id] = ProducerStateEntry(info.producer_id)
+            entry = ProducerStateEntry(info.producer_id)
+        self._producers[info.producer_id] = entry
+        if self._remembered and info.batches:
+            self._remembered.pop(info.producer_id, None)
         if entry.epoch != info.epoch:
             entry.batches.clear()
             entry.epoch = info.epoch
@@ -149,8 +179,9 @@ class ProducerStateManager:
 
     def remove_expired(self, now_ms: int) -> None:
         """Forget the producers whose last batch is older than the expiration."""
-        for producer_id in [key for key, entry in self._producers.items() if self._is_expired(entry, now_ms)]:
-            del self._producers[producer_id]
+        for producers in (self._producers, self._remembered):
+            for producer_id in [key for key, entry in producers.items() if self._is_expired(entry, now_ms)]:
+                del producers[producer_id]
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= self._expiration_ms
@@ -160,7 +191,7 @@ class ProducerStateManager:
         if self.map_end_offset <= self._last_snapshot_offset:
             return
         path = segment_file(self._directory, self.map_end_offset, SNAPSHOT_SUFFIX)
-        write_snapshot(path, map(_to_snapshot, self._producers.values()))
+        write_snapshot(path, map(_to_snapshot, self.producers_and_remembered.values()))
         self._last_snapshot_offset = self.map_end_offset
 
     @property
@@ -189,13 +220,11 @@ class ProducerStateManager:
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, *, now_ms: int) -> None:
         """Return to the newest snapshot in the log's range; the caller replays the batches from `map_end_offset` on."""
-        self._delete_snapshots(lambda offset: offset > log_end_offset or offset <= log_start_offset)
+        self._delete_snapshots(lambda offset: not log_start_offset <= offset <= log_end_offset)
         if log_end_offset == self.map_end_offset:
             self.truncate_head(log_start_offset)
             return
-        self._producers.clear()
-        self._ongoing = _Transactions()
-        self._completed = _Transactions()
+        self._clear()
         self._load_from_snapshot(log_start_offset, now_ms)
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
@@ -207,7 +236,11 @@ class ProducerStateManager:
                 path.unlink(missing_ok=True)
                 continue
             for entry in entries:
-                if entry.last_offset >= log_start_offset and not self._is_expired(entry, now_ms):
+                if self._is_expired(entry, now_ms):
+                    continue
+                if entry.last_offset < log_start_offset:
+                    self._remember(entry)
+                else:
                     self._load(entry)
             self.map_end_offset = self._last_snapshot_offset = offset
             return
@@ -219,25 +252,36 @@ class ProducerStateManager:
             first_offset = LogOffsetMetadata(entry.current_txn_first_offset)
             self._ongoing.add(Transaction(entry.producer_id, first_offset))
 
+    def _remember(self, entry: ProducerStateEntry) -> None:
+        entry.current_txn_first_offset = None
+        if entry.batches:
+            self._remembered[entry.producer_id] = entry
+
     def truncate_head(self, log_start_offset: int) -> None:
-        """Forget the producers whose last batch is before the log's new start, and older snapshots."""
+        """Remove the producers whose last batch is before the log's new start, and older snapshots."""
         gone = {key for key, entry in self._producers.items() if entry.last_offset < log_start_offset}
         for producer_id in gone:
-            del self._producers[producer_id]
+            self._remember(self._producers.pop(producer_id))
         self._ongoing.remove_where(lambda txn: txn.producer_id in gone)
         self.on_high_watermark_updated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         self.delete_snapshots_before(log_start_offset)
         latest = self.latest_snapshot_offset
-        self._last_snapshot_offset = log_start_offset if latest is None else latest
+        if latest is None:  # one at the log's start has only those that are remembered
+            latest = 0 if self._remembered else log_start_offset
+        self._last_snapshot_offset = latest
 
     def truncate(self) -> None:
         """Forget everything, and remove all snapshots."""
-        self._producers.clear()
-        self._ongoing = _Transactions()
-        self._completed = _Transactions()
+        self._clear()
         self._delete_snapshots(lambda _: True)
         self.map_end_offset = self._last_snapshot_offset = 0
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._remembered.clear()
+        self._ongoing = _Transactions()
+        self._completed = _Transactions()
 
     def update_directory(self, directory: Path) -> None:
         """Follow the directory, which was renamed."""

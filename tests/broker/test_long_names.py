@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from minibroker.protocol.api import ApiKey
-from minibroker.protocol.errors import ErrorCode
+from minibroker.broker.apis.client import CloseConnectionError
+from minibroker.protocol.api import API_TABLE, Api, ApiKey, encode_request
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from tests.broker.asking import BROKER, TOPIC
 from tests.broker.conftest import InMemoryBroker
+from tests.protocol.message_values import sample
 
 LONG = "\U0001f408" * 8191  # of four bytes each
 
@@ -43,3 +47,40 @@ async def test_a_refusal_that_quotes_a_name_as_long_as_it_can_be_is_answered(
     (refused,) = next(part for part in answer if isinstance(part, (list, tuple)))
     assert refused.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)
     assert len((refused.error_message or "").encode()) <= 32_767
+
+
+LONGEST_THAT_GROWS = "~" * 10_922  # no longer than a string can be, once each byte is read as U+FFFD
+
+
+UNREADABLE_OTHERWISE = ("must hold one record batch", "unknown isolation level", "unknown key type")  # in the samples
+
+
+def with_texts(value: Any, text: str) -> Any:
+    """The value with this text in the place of each."""
+    if isinstance(value, str):
+        return text
+    if isinstance(value, list):
+        return [with_texts(each, text) for each in value]
+    if isinstance(value, tuple):
+        changed = [with_texts(each, text) for each in value]
+        return value._make(changed) if hasattr(value, "_make") else tuple(changed)
+    return value
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+async def test_texts_that_are_not_utf8_are_answered_in_every_version(
+    broker: InMemoryBroker, api: Api, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for version in range(api.versions[1] + 1):
+        body = with_texts(sample(api.request, version), LONGEST_THAT_GROWS)
+        frame = encode_request(api.key, version, 1, None, body).replace(LONGEST_THAT_GROWS.encode(), b"\xff" * 10_922)
+        outcome = "waits"
+        with trio.move_on_after(300):
+            try:
+                outcome = "answered" if await broker.answer(frame[4:]) else "not answered"
+            except (KafkaProtocolError, CloseConnectionError) as refusal:
+                outcome = str(refusal)
+
+        assert outcome == "answered" or any(each in outcome for each in UNREADABLE_OTHERWISE), (version, outcome)
+        assert "a defect of minibroker" not in caplog.text
+        assert "cannot encode" not in caplog.text

@@ -15,7 +15,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from tests.broker.asking import batch_of
-from tests.broker.conftest import NOW_MS, InMemoryBroker
+from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
 
 
 async def produced(broker: InMemoryBroker, batch: bytes | bytearray, *, version: int = 7) -> Any:
@@ -25,7 +25,7 @@ async def produced(broker: InMemoryBroker, batch: bytes | bytearray, *, version:
 
 
 @pytest.mark.parametrize("records", [b"", batch_of() + batch_of()], ids=["none", "two"])
-async def test_new_versions_carry_exactly_batch_of(broker: InMemoryBroker, records: bytes) -> None:
+async def test_new_versions_carry_exactly_one_batch(broker: InMemoryBroker, records: bytes) -> None:
     await broker.create_topic("t")
 
     with pytest.raises(KafkaProtocolError):
@@ -97,3 +97,52 @@ async def test_no_more_than_a_hundred_wrong_records_are_told(broker: InMemoryBro
     row = await produced(broker, batch, version=9)
 
     assert [each.batch_index for each in row.record_errors] == list(range(100))
+
+
+async def deleted_all(broker: InMemoryBroker, topic: str = "t") -> None:
+    answer = await broker.call(ApiKey.DELETE_RECORDS, 1, topics=[(topic, [(0, -1)])], timeout_ms=1000)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(
+    ("version", "sequence", "epoch", "error", "offset"),
+    [
+        (7, 1, 5, ErrorCode.UNKNOWN_PRODUCER_ID, -1),
+        (7, 0, 5, ErrorCode.NONE, 1),  # and not as a duplicate
+        (7, 0, 4, ErrorCode.NONE, 1),  # and not fenced
+        (8, 1, 5, ErrorCode.NONE, 1),
+        (9, 1, 5, ErrorCode.NONE, 1),
+        (8, 0, 5, ErrorCode.NONE, 0),  # a duplicate
+        (8, 3, 5, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (8, 0, 4, ErrorCode.INVALID_PRODUCER_EPOCH, -1),
+        (8, 0, 6, ErrorCode.NONE, 1),
+        (8, 1, 6, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+    ],
+)
+async def test_a_producer_whose_records_are_deleted_stays_known_from_version_8_on(
+    make_broker: MakeBroker, version: int, sequence: int, epoch: int, error: ErrorCode, offset: int, restarts: bool
+) -> None:
+    broker = make_broker()
+    await broker.create_topic("t")
+    await produced(broker, batch_of(producer_id=7, producer_epoch=5, base_sequence=0))
+    await deleted_all(broker)
+    if restarts:
+        broker.close()
+        broker = make_broker(broker.log_of("t").directory.parent)
+
+    row = await produced(broker, batch_of(producer_id=7, producer_epoch=epoch, base_sequence=sequence), version=version)
+
+    assert (row.error_code, row.base_offset) == (error, offset)
+
+
+@pytest.mark.parametrize(("version", "error"), [(7, ErrorCode.UNKNOWN_PRODUCER_ID), (8, ErrorCode.NONE)])
+async def test_a_producer_that_is_not_known_may_begin_anywhere_from_version_8_on(
+    broker: InMemoryBroker, version: int, error: ErrorCode
+) -> None:
+    await broker.create_topic("t")
+    batches = [batch_of(producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in (4, 5)]
+
+    rows = [await produced(broker, batch, version=version) for batch in batches]
+
+    assert [row.error_code for row in rows] == [error, error]

@@ -23,7 +23,7 @@ from minibroker.storage.log.log import Log
 from tests.broker.conftest import FixedClock
 from tests.broker.waiting import until
 from tests.storage.cleaning import COMPACTED, config_of, put, roll, survivors
-from tests.storage.logs import NOW_MS, append, names_in, segment_bases
+from tests.storage.logs import NOW_MS, append, batch_of, names_in, segment_bases, send
 from tests.storage.managers import CONFIG, ORDERS, OTHERS, log_in, opened
 
 pytestmark = pytest.mark.time_jumps
@@ -243,6 +243,24 @@ async def test_maps_of_what_is_no_longer_written_are_given_back(plain_manager: L
     assert not sealed.time_index.is_mapped
     assert sealed.records._map is None
     assert log.fetch_offset_by_timestamp(NOW_MS + 15) == (NOW_MS + 15, 15)
+
+
+async def test_idle_producers_are_forgotten_every_ten_minutes_whatever_the_interval_of_retention(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    manager = LogManager(tmp_path / "data", default_config=CONFIG, broker_id=0, producer_expiration_ms=1000)
+    manager.load(NOW_MS)
+    log = log_in(manager)
+    send(log, batch_of(["a"], producer_id=1, sequence=0))
+    clock = FixedClock()
+    clock.wall_now_ms = NOW_MS + 1000
+    config = KafkaConfig({"log.dirs": str(manager.log_dir), "log.retention.check.interval.ms": "1"})
+    nursery.start_soon(Upkeep(config, manager, clock).run)
+
+    await trio.sleep(599)
+    assert set(log.producer_state.producers) == {1}
+    await trio.sleep(2)
+    assert not log.producer_state.producers
 
 
 async def test_an_action_runs_on_the_loop_and_what_it_returns_in_a_thread(keep_up: KeepUp) -> None:

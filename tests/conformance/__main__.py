@@ -1,7 +1,8 @@
 """python -m tests.conformance: the same conversations with Apache Kafka 2.0.1 and minibroker, until they differ.
 
 Scripted conversations first, then one for every seed. What differs is shrunk and printed as a script, which
-`--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/.
+`--script FILE` holds again. `--record` keeps what Apache Kafka answers to the scripted ones in tests/golden/; with
+`--only NAME` to that one, and to those that have no recording yet.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory() as directory, running_pair(Path(directory)) as pair:
             if options.record:
-                return record(pair.kafka)
+                return record(pair.kafka, options.only)
             return compare(pair, options)
     except KafkaUnavailable as reason:
         print(f"Apache Kafka 2.0.1 cannot be had: {reason}", file=sys.stderr)
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--only", help="one scripted conversation, by name")
     parser.add_argument("--script", type=Path, help="a conversation from a file, as this program prints them")
-    parser.add_argument("--record", action="store_true", help="record the scripted ones anew")
+    parser.add_argument("--record", action="store_true", help="record the scripted ones anew, or the --only one")
     return parser
 
 

@@ -36,10 +36,14 @@ def abridged(answer: Plain) -> Plain:
     return answer
 
 
-def record(kafka: SocketPeer) -> int:
-    """Hold every script with Apache Kafka and keep its answers."""
+def record(kafka: SocketPeer, only: str | None = None) -> int:
+    """Hold every script with Apache Kafka, or `only` one, and keep its answers; those of the others stay."""
+    before = recorded() if only else {}
     answers = {
-        name: [abridged(answer) for answer in kafka.hold(script(), prefix_of(name))] for name, script in ALL.items()
+        name: before[name]
+        if name in before and name != only
+        else [abridged(answer) for answer in kafka.hold(script(), prefix_of(name))]
+        for name, script in ALL.items()
     }
     # No time in the file: the same answers are the same bytes.
     text = json.dumps(answers, separators=(",", ":"))

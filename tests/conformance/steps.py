@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -15,17 +16,20 @@ from typing import Any
 import crc32c
 
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
-from minibroker.protocol.compression import Codec
+from minibroker.protocol.compression import Codec, compress
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
+from tests.conformance.lies import Lie
 
 KEYS = {api.name: ApiKey(key) for key, api in API_TABLE.items()}
 PREFIX_MARK = "@"
+RAW_PREFIX = b"@" * 8  # in raw bytes, where lengths are given: as long as a prefix
 CORRELATION_ID = 77
 CLIENT_ID = "conformance"
 TEXT = b"The quick brown fox jumps over the lazy dog. "
 CRC_AT, CRC_COVERS_FROM = 17, 21  # of a batch of magic 2
+MESSAGE_CRC_AT, MESSAGE_CRC_COVERS_FROM, ATTRIBUTES_AT = 12, 16, 17  # of magic 0 and 1
 NO_BODY = struct.Struct(">hhih")
 
 
@@ -61,13 +65,7 @@ class Batch(Shown):
 
     def build(self, now_ms: int) -> bytes:
         records = [
-            Record(
-                (0 if self.magic == 2 else self.first_offset) + number,
-                row[0].at(now_ms) if isinstance(row[0], FromNow) else row[0],
-                content(row[1]),
-                content(row[2]),
-                tuple(row[3]) if len(row) > 3 else (),
-            )
+            record_of(row, (0 if self.magic == 2 else self.first_offset) + number, now_ms)
             for number, row in enumerate(self.rows)
         ]
         if self.magic == 2:
@@ -92,10 +90,54 @@ class Batch(Shown):
 
 
 @dataclass(frozen=True, repr=False)
+class Wrapper(Shown):
+    """A compressed message set as no library makes it: rows as those of a Batch, each with any offset inside.
+
+    `offset` is the wrapper's own, `cut` the bytes that lack at the end of what is compressed. `edits` overwrite that
+    before, `damage` what comes of it: (position, struct format, number). `packed_for` is the magic whose lz4 it is.
+    """
+
+    rows: tuple[tuple[Any, ...], ...]
+    offsets: tuple[int, ...]
+    offset: int
+    magic: int = 1
+    inner_magic: int = -1  # the wrapper's
+    codec: int = 1
+    attributes: int = 0
+    cut: int = 0
+    edits: tuple[tuple[int, str, int], ...] = ()
+    damage: tuple[tuple[int, str, int], ...] = ()
+    packed_for: int = -1  # the wrapper's
+
+    def build(self, now_ms: int) -> bytes:
+        inner_magic = self.magic if self.inner_magic < 0 else self.inner_magic
+        inside = bytearray().join(
+            build_message_set([record_of(row, offset, now_ms)], magic=inner_magic)
+            for offset, row in zip(self.offsets, self.rows, strict=True)
+        )
+        for position, form, number in self.edits:
+            struct.pack_into(form, inside, position, number)
+        packed_for = self.magic if self.packed_for < 0 else self.packed_for
+        packed = bytearray(compress(Codec(self.codec), inside[: len(inside) - self.cut], magic=packed_for))
+        for position, form, number in self.damage:
+            struct.pack_into(form, packed, position, number)
+        time_ms = max(record_of(row, 0, now_ms).timestamp_ms for row in self.rows)
+        built = build_message_set([Record(self.offset, time_ms, None, bytes(packed))], magic=self.magic)
+        built[ATTRIBUTES_AT] = self.attributes | self.codec
+        struct.pack_into(">I", built, MESSAGE_CRC_AT, zlib.crc32(built[MESSAGE_CRC_COVERS_FROM:]))
+        return bytes(built)
+
+
+def record_of(row: tuple[Any, ...], offset: int, now_ms: int) -> Record:
+    time_ms = row[0].at(now_ms) if isinstance(row[0], FromNow) else row[0]
+    return Record(offset, time_ms, content(row[1]), content(row[2]), tuple(row[3]) if len(row) > 3 else ())
+
+
+@dataclass(frozen=True, repr=False)
 class Joined(Shown):
     """Batches and raw bytes one after the other, without the last `cut` bytes."""
 
-    parts: tuple[Batch | bytes, ...]
+    parts: tuple[Batch | Wrapper | bytes, ...]
     cut: int = 0
 
     def build(self, now_ms: int) -> bytes:
@@ -153,6 +195,7 @@ class Step:
     client_id: str | None = CLIENT_ID
     raw: bytes | None = None  # sent as the body, as it is
     retry: tuple[int, ...] = ()  # errors upon which it is asked again
+    lie: Lie | None = None  # about one of its lengths
 
     @property
     def key(self) -> ApiKey:
@@ -166,7 +209,7 @@ class Step:
         if self.kind in ("look", "take", "drop"):
             return f"{self.kind}({self.connection!r})"
         parts = [repr(self.api), str(self.version)]
-        for each in ("name", "connection", "kind", "client_id", "raw", "retry"):
+        for each in ("name", "connection", "kind", "client_id", "raw", "retry", "lie"):
             if getattr(self, each) != Step.__dataclass_fields__[each].default:
                 parts.append(f"{each}={getattr(self, each)!r}")
         parts += [f"{name}={value!r}" for name, value in self.body.items()]
@@ -175,20 +218,26 @@ class Step:
     def frame(self, prefix: str, now_ms: int, sessions: Mapping[str, Any]) -> bytes:
         """The request with its size in front."""
         if self.raw is not None:
-            client = (self.client_id or "").encode()
-            payload = NO_BODY.pack(self.key, self.version, CORRELATION_ID, len(client)) + client + self.raw
-            return struct.pack(">i", len(payload)) + payload
-        body = API_TABLE[self.key].request(**resolved(dict(self.body), prefix, now_ms, sessions))
+            return self._frame_of(self.raw.replace(RAW_PREFIX, prefix.encode()))
+        message = API_TABLE[self.key].request
+        body = message(**resolved(dict(self.body), prefix, now_ms, sessions))
+        if self.lie is not None:
+            return self._frame_of(self.lie.told(message, self.version, body))
         frame: bytes = encode_request(self.key, self.version, CORRELATION_ID, self.client_id, body)
         return frame
+
+    def _frame_of(self, body: bytes) -> bytes:
+        client = (self.client_id or "").encode()
+        payload = NO_BODY.pack(self.key, self.version, CORRELATION_ID, len(client)) + client + body
+        return struct.pack(">i", len(payload)) + payload
 
 
 Script = list[Step]
 
 
 def call(api: str, version: int, /, *, name: str = "", connection: str = "main", **body: Any) -> Step:
-    """Ask; `kind`, `client_id`, `raw` and `retry` are the step's, everything else the request's."""
-    own = {each: body.pop(each) for each in ("kind", "client_id", "raw", "retry") if each in body}
+    """Ask; `kind`, `client_id`, `raw`, `retry` and `lie` are the step's, everything else the request's."""
+    own = {each: body.pop(each) for each in ("kind", "client_id", "raw", "retry", "lie") if each in body}
     return Step(api, version, body, name, connection, **own)
 
 
@@ -219,7 +268,7 @@ def resolved(value: Any, prefix: str, now_ms: int, sessions: Mapping[str, Any]) 
     if isinstance(value, Batch):
         producer = tuple(resolved(value.producer, prefix, now_ms, sessions))
         return replace(value, producer=producer).build(now_ms)
-    if isinstance(value, Joined):
+    if isinstance(value, Joined | Wrapper):
         return value.build(now_ms)
     if isinstance(value, FromNow):
         return value.at(now_ms)
@@ -243,7 +292,7 @@ def script_text(script: Script) -> str:
 
 def read_script(text: str) -> Script:
     """What `script_text` wrote."""
-    put_in = (Batch, Joined, FromNow, SessionOf, ProducerOf, Told)
+    put_in = (Batch, Wrapper, Joined, Lie, FromNow, SessionOf, ProducerOf, Told)
     known = {each.__name__: each for each in (*put_in, call, look, take, drop)}
     script: Script = list(eval(f"({text})", known))
     return script

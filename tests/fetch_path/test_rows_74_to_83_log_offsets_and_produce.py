@@ -24,7 +24,7 @@ DAY_MS = 24 * 3600 * 1000
 async def list_offsets(broker: InMemoryBroker, *asked: tuple[int, int], version: int = 1, **body: Any) -> list[Any]:
     """Ask "t" for (partition, timestamp)...; the rows of the answer."""
     topics = [("t", [(partition, -1, timestamp, 100) for partition, timestamp in asked])]
-    answer = await broker.call(ApiKey.LIST_OFFSETS, version, **{"replica_id": -1, **body}, topics=topics)
+    answer = await broker.call(ApiKey.LIST_OFFSETS, version, **{"replica_id": -1, "topics": topics, **body})
     return [row for topic in answer.topics for row in topic.partitions]
 
 
@@ -100,6 +100,30 @@ async def test_row_75_nothing_is_found_that_a_reader_may_not_see(broker: InMemor
 
     assert for_consumers == [(0, 100), (-1, -1), (1, -1), (0, -1)]
     assert await offset_at(broker, 200, replica_id=1) == (1, 200)
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2, -3, -9, 0, 1, 7])
+@pytest.mark.parametrize("isolation_level", [0, 1])
+async def test_row_75_only_consumers_are_bound_by_the_high_watermark_and_their_isolation_level(
+    broker: InMemoryBroker, replica_id: int, isolation_level: int
+) -> None:
+    await assign(broker, "t", [0, 1])
+    await produce_at(broker, 100)
+    open_one = build_batch([Record(0, 200, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0,
+                           is_transactional=True)  # fmt: skip
+    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, open_one)])])
+    await follow(broker, "t", 2)
+    await produce_at(broker, 300)
+    asked: dict[str, Any] = {"replica_id": replica_id, "isolation_level": isolation_level}
+
+    found = [await offset_at(broker, time_ms, version=2, **asked) for time_ms in (LATEST, EARLIEST, 200, 300)]
+
+    latest, *others = [(3, -1), (0, -1), (1, 200), (2, 300)]
+    if replica_id == -1:
+        nothing = (-1, -1)
+        latest = (1 if isolation_level else 2, -1)
+        others = [(0, -1), nothing if isolation_level else (1, 200), nothing]
+    assert found == [latest, *others]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 7])

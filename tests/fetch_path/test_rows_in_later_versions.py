@@ -246,3 +246,30 @@ async def test_where_there_is_no_largest_timestamp(broker: InMemoryBroker) -> No
     assert broker.log_of("m").fetch_offset_of_max_timestamp() is None
     await produce_at(broker, "m", NOW_MS, NOW_MS + 5)
     assert await of_max_timestamp(broker, "m", version=6) == (ErrorCode.NONE, 0, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("configs", "version", "count"),
+    [
+        ({"message_format_version": "0.10.2"}, 12, 1),
+        ({"message_format_version": "0.9.0"}, 12, 1),
+        ({"message_format_version": "0.10.2"}, 11, 0),
+        ({}, 12, 0),
+    ],
+)
+async def test_a_topic_of_an_old_format_that_is_read_with_compact_types_is_logged_once(
+    make_broker: MakeBroker, caplog: pytest.LogCaptureFixture, configs: dict[str, Any], version: int, count: int
+) -> None:
+    broker = make_broker()
+    for topic in ("old", "older"):
+        await broker.create_topic(topic, **configs)
+        await broker.fetch((topic, 0, 0), version=version)  # without records there is nothing to miss
+        assert "librdkafka" not in caplog.text
+    for topic in ("old", "older"):
+        await fill(broker, topic)
+
+    for topic in ("old", "old", "older"):
+        await broker.fetch((topic, 0, 0), version=version)
+
+    logged = [each.message for each in caplog.records if "librdkafka" in each.message]
+    assert [each.split(" has ")[0] for each in logged] == ["topic old"] * count

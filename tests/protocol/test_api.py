@@ -111,12 +111,19 @@ def test_api_versions_of_an_unknown_version_is_a_request_without_a_body(version:
     assert request.body is None
 
 
-@pytest.mark.parametrize(
-    "client_id", [b"\xff\xfe", b"\x80\x00", b"\x00\x05abcd", b"\x7f\xff", b"\x00\x02\xc3\x28", b"\x00"]
-)
+@pytest.mark.parametrize("client_id", [b"\x00\x05abcd", b"\x7f\xff", b"\x00"])
 def test_client_id_of_nonsense_is_refused(client_id: bytes) -> None:
     with pytest.raises(KafkaProtocolError, match=r"client id|no header"):
         decode_request(struct.pack(">hhi", ApiKey.API_VERSIONS, 0, 1) + client_id)
+
+
+@pytest.mark.parametrize(
+    ("sent", "client_id"), [(b"\xff\xfe", None), (b"\x80\x00", None), (b"\x00\x02\xc3\x28", "\ufffd(")]
+)
+def test_a_client_id_of_a_negative_length_is_null_and_one_that_is_not_utf8_is_read(
+    sent: bytes, client_id: str | None
+) -> None:
+    assert decode_request(struct.pack(">hhi", ApiKey.API_VERSIONS, 0, 1) + sent).client_id == client_id
 
 
 def test_flexible_request_has_tags_in_its_header_and_they_are_skipped() -> None:

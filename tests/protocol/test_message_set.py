@@ -43,18 +43,18 @@ def as_stored(records: list[Record], magic: int) -> list[Record]:
     return records if magic == 1 else [record._replace(timestamp_ms=NO_TIMESTAMP) for record in records]
 
 
-def records_of(messages: bytes | bytearray, limit: int = LIMIT) -> list[Record]:
+def records_of(messages: bytes | bytearray, limit: int = LIMIT, *, is_sent: bool = False) -> list[Record]:
     """Return the records of all messages and wrappers in the set."""
     records: list[Record] = []
     position = 0
     while position < len(messages):
-        records += iter_message_records(messages, position, max_decompressed_bytes=limit)
+        records += iter_message_records(messages, position, max_decompressed_bytes=limit, is_sent=is_sent)
         position += read_message_header(messages, position).size_bytes
     return records
 
 
-def refused_code(messages: bytes | bytearray, limit: int = LIMIT) -> ErrorCode:
-    return refusal_of(lambda: records_of(messages, limit))
+def refused_code(messages: bytes | bytearray, limit: int = LIMIT, *, is_sent: bool = False) -> ErrorCode:
+    return refusal_of(lambda: records_of(messages, limit, is_sent=is_sent))
 
 
 def wrapped(
@@ -165,10 +165,26 @@ def test_a_wrapper_moves_what_is_inside_by_its_offset_unless_it_is_0(offset: int
 
     stamp_message(wrapper, 0, offset=offset)
 
-    assert [record.offset for record in records_of(wrapper)] == inside
+    assert [record.offset for record in records_of(wrapper, is_sent=True)] == inside
     assert read_message_header(wrapper).crc == crc
     stamp_message(wrapper, 0, offset=3)
-    assert refused_code(wrapper) is ErrorCode.CORRUPT_MESSAGE, "it lies before its last message"
+    assert refused_code(wrapper, is_sent=True) is ErrorCode.CORRUPT_MESSAGE, "it lies before its last message"
+
+
+@pytest.mark.parametrize(("offset", "inside"), [(1054, [1050, 1051, 1054]), (24, [20, 21, 24]), (4, [0, 1, 4])])
+def test_in_a_log_the_offset_of_a_wrapper_is_right_whatever_the_offsets_inside(offset: int, inside: list[int]) -> None:
+    """As earlier versions of minibroker stored them."""
+    content = b"".join(build_message_set([record], magic=1) for record in RECORDS)
+
+    wrapper = wrapped(content, magic=1, offset=offset)
+
+    assert [record.offset for record in records_of(wrapper)] == inside
+
+
+def test_the_only_record_of_a_wrapper_at_0_in_a_log_is_there_and_one_that_was_sent_where_it_is_inside() -> None:
+    wrapper = wrapped(build_message_set(RECORDS[:1], magic=1), magic=1, offset=0)
+
+    assert [[each.offset for each in records_of(wrapper, is_sent=is_sent)] for is_sent in (False, True)] == [[0], [20]]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -254,8 +270,18 @@ def test_a_wrapper_of_anything_but_whole_messages_of_its_magic_is_corrupt(magic:
     others = build_message_set(RECORDS, magic=1 - magic)
 
     assert len(records_of(wrapped(inner, magic=magic, offset=24))) == 3
-    for content in (None, b"", b"\x00" * 11, b"\xff" * 40, others, inner[:-1], wrong_checksum, record_batch):
+    cut_to_nothing = inner[:20]
+    for content in (None, b"", b"\x00" * 11, b"\xff" * 40, others, cut_to_nothing, wrong_checksum, record_batch):
         assert refused_code(wrapped(content, magic=magic, offset=24)) is ErrorCode.CORRUPT_MESSAGE, content
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_cut_off_at_the_end_of_a_wrapper_does_not_count(magic: int) -> None:
+    inner = build_message_set(RECORDS, magic=magic)
+    last_size = len(build_message_set(RECORDS[2:], magic=magic))
+
+    for cut in range(1, last_size):
+        assert [each.offset for each in records_of(wrapped(inner[:-cut], magic=magic, offset=21))] == [20, 21]
 
 
 @pytest.mark.parametrize(("magic", "codec"), WRAPPERS)

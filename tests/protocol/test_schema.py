@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
 from construct import ConstructError
 
+from minibroker.protocol.codegen import write_uvarint
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.primitives import (
     ZERO_UUID,
@@ -211,6 +213,54 @@ def test_a_compact_string_that_is_longer_is_malformed(value: Any) -> None:
     assert interpreted_rejects(Strings, 0, data)
 
 
+Nullables = versions("Nullables", 0, 1,
+    "text" / NullableString,
+    "data" / NullableBytes,
+    "rows" / nullable_array("id" / Int32sb),
+    "names" / array_of(String, is_nullable=True),
+    flexible=1,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [
+        (0, "ffff ffffffff ffffffff ffffffff"),
+        (0, "fffe fffffffe fffffffe fffffffe"),
+        (0, "8000 80000000 80000000 80000000"),
+        (1, "00 00 00 00 00"),
+        (1, "ffffffff0f ffffffff0f ffffffff0f ffffffff0f 00"),
+        (1, "8180808008 8180808008 ffffffff7f 8180808008 00"),
+    ],
+)
+def test_any_negative_length_is_null(version: int, data: str) -> None:
+    assert decoded(Nullables, version, bytes.fromhex(data)) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"a\xff\xc3(b", "a\ufffd\ufffd(b"),
+        (b"\xe2\x82", "\ufffd"),
+        (b"\xed\xa0\x80\xf4\x90\x80\x80\xc0\x80", "\ufffd" * 7),  # as Java counts them
+        (b"\xff" * 10_922, "\ufffd" * 10_922),
+        (b"a" * 32_764 + b"\xff", "a" * 32_764 + "\ufffd"),
+    ],
+)
+def test_text_that_is_not_utf8_is_read_with_the_replacement_character(sent: bytes, text: str) -> None:
+    lengths = {0: struct.pack(">h", len(sent)), 1: write_uvarint(len(sent) + 1)}
+    nulls = {0: b"\xff" * 12, 1: b"\0" * 4}
+
+    for version in (0, 1):
+        assert decoded(Nullables, version, lengths[version] + sent + nulls[version])[0] == text
+
+
+@pytest.mark.parametrize("sent", [b"\xff" * 10_923, b"a" * 32_766 + b"\xff"])
+def test_text_that_could_not_be_written_again_is_malformed(sent: bytes) -> None:
+    assert_refused(Nullables, 0, struct.pack(">h", len(sent)) + sent + b"\xff" * 12)
+    assert_refused(Nullables, 1, write_uvarint(len(sent) + 1) + sent + b"\0" * 4)
+
+
 def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
     data = bytes.fromhex("02 61 02 00000001 01 05 02 ffff 02 00 00 8101 03 010203")
 
@@ -223,12 +273,24 @@ def test_tagged_fields_nobody_knows_are_skipped_wherever_they_are() -> None:
         "01 00 05 00",
         "02 00 00",
         "ff ff ff ff 07",
+        "ff ff ff ff 0f",
         "01 00 ff ff ff ff 07",
+        "01 00 ff ff ff ff 0f",
         "ff ff ff ff ff 01",
         "80 80 80 80 80 00",
         "80",
     ],
-    ids=["size", "count", "many", "large", "too long a varint", "a varint of six bytes", "cut varint"],
+    ids=[
+        "size",
+        "count",
+        "many",
+        "negative",
+        "large",
+        "a negative size",
+        "too long a varint",
+        "a varint of six bytes",
+        "cut varint",
+    ],
 )
 def test_tagged_fields_that_lie_are_refused(tags: str) -> None:
     assert_refused(Flexible, 0, bytes.fromhex("02 61 01" + tags))
@@ -239,10 +301,11 @@ def test_tagged_fields_that_lie_are_refused(tags: str) -> None:
     [
         ("00", "number"),
         ("00000001 0000000000000002 01 ffff", "text"),
-        ("00000001 0000000000000002 01 0001 c3", "text"),
-        ("00000001 0000000000000002 01 0000 fffe", "maybe_text"),
+        ("00000001 0000000000000002 01 0002 c3", "text"),
+        ("00000001 0000000000000002 01 0000 0001", "maybe_text"),
         ("00000001 0000000000000002 01 0000 ffff 7fffffff", "data"),
-        ("00000001 0000000000000002 01 0000 ffff 00000000 fffffff0", "maybe_data"),
+        ("00000001 0000000000000002 01 0000 ffff fffffffe", "data"),
+        ("00000001 0000000000000002 01 0000 ffff 00000000 0000000f", "maybe_data"),
         ("00000001 0000000000000002 01 0000 ffff 00000000 ffffffff ffffffff", "rows"),
         ("00000001 0000000000000002 01 0000 ffff 00000000 ffffffff 00000001 00000001 7fffffff", "rows.*inner"),
         (

@@ -29,9 +29,10 @@ def append(
     is_transactional: bool = False,
     is_from_client: bool = True,
     timestamp_ms: int = 0,
+    remembers: bool = False,
 ) -> None:
     """Append a batch as a log does: checked first, counted when it is written."""
-    info = manager.prepare_update(producer_id, is_from_client=is_from_client)
+    info = manager.prepare_update(producer_id, is_from_client=is_from_client, remembers=remembers)
     last_sequence = -1 if first_sequence == -1 else (first_sequence + count - 1) & MAX_SEQUENCE
     info.append_data(epoch, first_sequence, last_sequence, timestamp_ms, offset, offset + count - 1, is_transactional)
     manager.update(info)

@@ -6,6 +6,7 @@ import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig, parse_value
+from minibroker.storage.java_numbers import double_text, parse_double
 
 DEFAULTS = LogConfig()
 
@@ -72,12 +73,16 @@ def test_overrides_lie_on_the_brokers_defaults() -> None:
         ("retention.ms", "x", "Not a number of type LONG"),
         ("segment.bytes", "2147483648", "Not a number of type INT"),
         ("flush.ms", "1_000", "Not a number of type LONG"),
-        ("flush.ms", "٣", "Not a number of type LONG"),
+        ("flush.ms", "\U0001d7d1", "Not a number of type LONG"),
         ("min.insync.replicas", "0", "Value must be at least 1"),
         ("preallocate", "yes", "Expected value to be either true or false"),
         ("min.cleanable.dirty.ratio", "-0.1", "Value must be at least 0"),
         ("min.cleanable.dirty.ratio", "1.1", "Value must be no more than 1"),
         ("min.cleanable.dirty.ratio", "half", "Not a number of type DOUBLE"),
+        ("min.cleanable.dirty.ratio", "nan", "Not a number of type DOUBLE"),
+        ("min.cleanable.dirty.ratio", "1_0", "Not a number of type DOUBLE"),
+        ("min.cleanable.dirty.ratio", "0x1", "Not a number of type DOUBLE"),
+        ("min.cleanable.dirty.ratio", "Infinity", "Value must be no more than 1"),
         ("cleanup.policy", "shred", "String must be one of: compact, delete"),
         ("compression.type", "brotli", "String must be one of: uncompressed, snappy, lz4, gzip, zstd, producer"),
         ("message.timestamp.type", "Now", "String must be one of: CreateTime, LogAppendTime"),
@@ -90,6 +95,41 @@ def test_a_refused_value_is_refused_in_kafkas_words(name: str, text: str, wrong:
 
     assert refusal.value.code is ErrorCode.INVALID_CONFIG
     assert refusal.value.message == f"Invalid value {text} for configuration {name}: {wrong}"
+
+
+@pytest.mark.parametrize(("text", "value"), [("٣", 3), ("+5", 5), ("007", 7), (" 6 ", 6)])
+def test_a_whole_number_is_read_as_java_does(text: str, value: int) -> None:
+    assert LogConfig.from_props({"flush.ms": text}, DEFAULTS).flush_ms == value
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("NaN", "NaN"),
+        ("-NaN", "NaN"),
+        ("0.5", "0.5"),
+        (".5f", "0.5"),
+        ("1.", "1.0"),
+        ("1D", "1.0"),
+        ("-0.0", "-0.0"),
+        ("1e-3", "0.001"),
+        ("1e-4", "1.0E-4"),
+        ("0.000123", "1.23E-4"),
+        ("0x.8p0", "0.5"),
+        ("0x1p-20", "9.5367431640625E-7"),
+    ],
+)
+def test_a_double_is_read_and_shown_as_java_does(text: str, shown: str) -> None:
+    config = LogConfig.from_props({"min.cleanable.dirty.ratio": text}, DEFAULTS)
+
+    assert config.value_text("min.cleanable.dirty.ratio") == shown
+
+
+def test_doubles_beyond_those_of_topics_are_shown_as_java_does() -> None:
+    values = [1e999, -1e999, 1.7976931348623157e308, 9999999.5, 1e7, -2.5e22, parse_double("0x1p1024")]
+
+    shown = ["Infinity", "-Infinity", "1.7976931348623157E308", "9999999.5", "1.0E7", "-2.5E22", "Infinity"]
+    assert [double_text(value) for value in values] == shown
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,8 @@ class TestUpkeep:
         send(log_in(manager), batch_of(["a"], producer_id=1, sequence=0))
 
         manager.cleanup_logs(NOW_MS + 1000)
+        assert set(log_in(manager).producer_state.producers) == {1}
+        manager.remove_expired_producers(NOW_MS + 1000)
 
         assert dict(log_in(manager).producer_state.producers) == {}
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from minibroker.protocol.batches import batch_is_valid, is_one_batch_of_magic_2
-from minibroker.protocol.compression import Codec
+from minibroker.protocol.batches import batch_is_valid, is_one_batch_of_magic_2, iter_all_records, scan_batches
+from minibroker.protocol.compression import Codec, compress
+from minibroker.protocol.conversion import down_convert
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.message_set import build_message_set
 from minibroker.protocol.record import Record
@@ -45,6 +50,26 @@ def log_of(tmp_path: Path, **settings: object) -> Log:
 
 def wrapper_of(magic: int, codec: Codec, records: list[Record] | None = None) -> bytearray:
     return build_message_set(records or RECORDS, magic=magic, codec=codec)
+
+
+def wrapper_with(
+    records: list[Record], inside: tuple[int, ...], outside: int, *, cut: int = 0, magic: int = 1
+) -> bytearray:
+    """A wrapper with any offsets, and perhaps without the last bytes inside."""
+    messages = bytearray().join(
+        build_message_set([record._replace(offset=offset)], magic=magic)
+        for offset, record in zip(inside, records, strict=True)
+    )
+    packed = compress(Codec.GZIP, messages[: len(messages) - cut], magic=magic)
+    last_ms = max(record.timestamp_ms for record in records)
+    wrapper = build_message_set([Record(outside, last_ms, None, packed)], magic=magic)
+    wrapper[17] |= Codec.GZIP
+    struct.pack_into(">I", wrapper, 12, zlib.crc32(wrapper[16:]))
+    return wrapper
+
+
+def append_wrapper(log: Log, *args: Any, **options: Any) -> None:
+    send(log, wrapper_with(*args, **options))
 
 
 class TestRefusing:
@@ -111,6 +136,24 @@ class TestRefusing:
             assert [batch.is_control for batch in batches_of(log)] == [True]
             assert batches_of(log)[0].codec is Codec.NONE
 
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_a_wrapper_that_cannot_be_unpacked_is_an_error_of_the_server(self, tmp_path: Path, magic: int) -> None:
+        """As kafka 2.0.1; lz4 has another checksum in magic 0 (KAFKA-3160)."""
+        start, messages = 26 + 8 * magic, build_message_set(RECORDS, magic=magic)
+        wrappers = [wrapper_of(magic, codec) for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)]
+        for wrapper in wrappers:
+            wrapper[start + 2] ^= 0xFF
+        if magic == 1:
+            wrappers.append(wrapper_of(1, Codec.LZ4)[:start] + compress(Codec.LZ4, messages, magic=0))
+        for wrapper in wrappers:
+            struct.pack_into(">i", wrapper, 8, len(wrapper) - 12)
+            struct.pack_into(">i", wrapper, start - 4, len(wrapper) - start)
+            struct.pack_into(">I", wrapper, 12, zlib.crc32(wrapper[16:]))
+
+            log = log_of(tmp_path, message_format_version="0.10.2")
+            assert refusal_of(partial(send, log, wrapper)) is ErrorCode.UNKNOWN_SERVER_ERROR
+            log.close()
+
 
 class TestCompactedTopics:
     @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -120,6 +163,15 @@ class TestCompactedTopics:
 
         assert refusal_of(lambda: send(log, batch)) is ErrorCode.CORRUPT_MESSAGE
         assert send(log, batch_of(["a"], key=b"")).first_offset == 0
+
+    @pytest.mark.parametrize(("key", "code"), [(None, ErrorCode.CORRUPT_MESSAGE), (b"k", ErrorCode.INVALID_TIMESTAMP)])
+    def test_a_missing_key_is_noticed_before_a_wrong_type_of_timestamp(
+        self, tmp_path: Path, key: bytes | None, code: ErrorCode
+    ) -> None:
+        log = log_of(tmp_path, cleanup_policy=("compact",))
+        batch = with_fields(batch_of(["a"], key=key), attributes=0x08)
+
+        assert refusal_of(lambda: send(log, batch)) is code
 
     def test_a_batch_with_keys_keeps_its_bytes(self, tmp_path: Path) -> None:
         log = log_of(tmp_path, cleanup_policy=("compact",))
@@ -212,6 +264,48 @@ class TestFormats:
         assert read_bytes(log, 3, max_offset=6)[8:] == bytes(wrapper[8:])
         assert (infos[2].first_offset, infos[2].last_offset) == (6, 8)
         assert [record.offset for record in records_of(log)] == list(range(9))
+
+    @pytest.mark.parametrize(
+        ("inside", "outside"), [((50, 51, 52), 52), ((50, 51, 52), 0), ((0, 1, 2), 102), ((0, 2, 4), 4), ((2, 1, 0), 2)]
+    )
+    def test_offsets_that_do_not_count_from_0_inside_a_wrapper_are_written_anew(
+        self, tmp_path: Path, inside: tuple[int, ...], outside: int
+    ) -> None:
+        log = log_of(tmp_path, message_format_version="0.10.2")
+        append_wrapper(log, RECORDS, (0, 1, 2), 2)
+
+        append_wrapper(log, RECORDS, inside, outside)
+
+        assert [record.offset for record in records_of(log)] == list(range(6))
+        assert read_bytes(log, 3)[8:] == read_bytes(log, 0, max_offset=3)[8:]
+        found = log.fetch_offset_by_timestamp(NOW_MS)
+        assert found is not None
+        assert found.offset == 0
+
+    def test_what_an_earlier_version_stored_is_read_and_found_by_time(self, tmp_path: Path) -> None:
+        log = log_of(tmp_path, message_format_version="0.10.2")
+        later = [record._replace(timestamp_ms=NOW_MS + 10 * number) for number, record in enumerate(RECORDS)]
+
+        log.append_as_follower(wrapper_with(later, (50, 51, 52), 2), now_ms=NOW_MS)
+
+        assert [record.offset for record in records_of(log)] == [0, 1, 2]
+        assert log.fetch_offset_by_timestamp(NOW_MS + 11) == (NOW_MS + 20, 2)
+        converted = down_convert(
+            read_bytes(log, 0), 0, log.size_bytes, to_magic=0, first_offset=0, max_decompressed_bytes=1000
+        )
+        (view,) = scan_batches(converted, 0, len(converted))
+        assert [each.offset for each in iter_all_records(converted, view, max_decompressed_bytes=1000)] == [0, 1, 2]
+
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_a_message_cut_off_inside_a_wrapper_is_left_out(self, tmp_path: Path, magic: int) -> None:
+        log = log_of(tmp_path, message_format_version="0.10.2")
+
+        append_wrapper(log, RECORDS, (0, 1, 2), 2, cut=5, magic=magic)
+        append_wrapper(log, RECORDS, (0, 1, 2), 2, magic=magic)
+
+        assert [(record.offset, record.value) for record in records_of(log)] == [
+            (offset, b"v%d" % (offset % 2 if offset < 2 else offset - 2)) for offset in range(5)
+        ]
 
     def test_two_compressed_batches_are_built_into_one(self, log: Log) -> None:
         send(log, build_batch(RECORDS, codec=Codec.GZIP) + build_batch(RECORDS, codec=Codec.GZIP))

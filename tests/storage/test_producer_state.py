@@ -24,8 +24,10 @@ def manager(tmp_path: Path) -> ProducerStateManager:
     return manager_of(tmp_path)
 
 
-def refused(manager: ProducerStateManager, first_sequence: int, *, epoch: int = 0) -> ErrorCode:
-    return refusal_of(lambda: append(manager, first_sequence, offset=1000, epoch=epoch))
+def refused(
+    manager: ProducerStateManager, first_sequence: int, *, epoch: int = 0, remembers: bool = False
+) -> ErrorCode:
+    return refusal_of(lambda: append(manager, first_sequence, offset=1000, epoch=epoch, remembers=remembers))
 
 
 def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(manager: ProducerStateManager) -> None:
@@ -275,3 +277,55 @@ def test_offset_commits_have_an_epoch_but_no_sequence(tmp_path: Path) -> None:
     assert refused(manager, -1, epoch=1) is ErrorCode.INVALID_PRODUCER_EPOCH
     entry = manager.producers[PID]
     assert (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset) == (-1, 3, 0)
+
+
+def last_known(manager: ProducerStateManager, *, remembers: bool) -> tuple[int, int] | None:
+    entry = manager.last_entry(PID, remembers=remembers)
+    return None if entry is None else (entry.epoch, entry.last_sequence)
+
+
+def test_a_producer_before_the_log_start_is_remembered_until_it_expires(
+    manager: ProducerStateManager, tmp_path: Path
+) -> None:
+    append(manager, 0, offset=0, count=3, is_transactional=True)
+    append(manager, 0, offset=3, producer_id=8)
+
+    manager.truncate_head(3)
+
+    assert last_known(manager, remembers=False) is None
+    assert last_known(manager, remembers=True) == (0, 2)
+    assert unstable(manager) is None
+    manager.take_snapshot()
+    again = manager_of(tmp_path)
+    again.truncate_and_reload(3, 4, now_ms=0)
+    assert (last_known(again, remembers=False), last_known(again, remembers=True)) == (None, (0, 2))
+    assert set(again.producers) == {8}
+    again.remove_expired(EXPIRATION_MS)
+    assert last_known(again, remembers=True) is None
+    append(manager, 3, offset=4, is_transactional=True, remembers=True)
+    assert last_known(manager, remembers=False) == (0, 3)
+    assert unstable(manager) == 4  # what is left of the transaction
+
+
+def test_a_marker_leaves_a_remembered_producer_its_sequence(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, count=3, is_transactional=True)
+    manager.truncate_head(3)
+
+    end_transaction(manager, offset=3, coordinator_epoch=2)
+
+    assert manager.producers_and_remembered[PID].last_sequence == 2
+    assert refused(manager, 3) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert refused(manager, 4, remembers=True) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(manager, 3, offset=4, remembers=True)
+    assert manager.producers[PID].coordinator_epoch == 2
+
+
+def test_a_marker_of_a_later_epoch_fences_a_remembered_producer(manager: ProducerStateManager) -> None:
+    append(manager, 0, offset=0, count=3, is_transactional=True)
+    manager.truncate_head(3)
+
+    end_transaction(manager, offset=3, epoch=1)
+
+    assert refused(manager, 3, remembers=True) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(manager, 3, epoch=1, remembers=True) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    append(manager, 0, offset=4, epoch=1, remembers=True)

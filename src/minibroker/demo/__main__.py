@@ -58,7 +58,7 @@ def main() -> None:
 
         from minibroker.demo.run import Demo, DemoFailed
     except ModuleNotFoundError as missing:
-        sys.exit(f"demo: {missing.name} is not installed: pip install 'minibroker[demo]'")
+        sys.exit(f"demo: {missing.name} is not installed; in the clone of minibroker: pip install -e '.[demo]'")
     bootstrap: str | None = arguments.bootstrap_servers
     topic = f"flights-{time.time_ns() // 1_000_000}" if bootstrap else "flights"
     demo = Demo(arguments.out.absolute(), topic=topic, days=arguments.days, console=Console())

@@ -14,6 +14,7 @@ from tests.conformance.scripts import (
     followers,
     groups,
     leader_epochs,
+    odd_requests,
     old_clients,
     producing,
     reading,
@@ -48,4 +49,5 @@ ALL: Conversations = {
     **conversations_of(transactions),
     **conversations_of(leader_epochs),
     **conversations_of(sessions),
+    **conversations_of(odd_requests),
 }
