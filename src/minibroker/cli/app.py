@@ -1,7 +1,7 @@
 """The command line: one module per noun, which imports its needs when it is used, so that `--help` stays quick.
 
 Every failure is one line on standard error, with the next step. Exit statuses: 0 done, 1 a broker refused or a file
-or the network failed, 2 usage error, 130 interrupted.
+or the network failed, 2 usage error, 128 plus the number of the signal that ended the command.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from minibroker.cli import (
 from minibroker.cli.completion import ServeCommand, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.signals import Interrupted
 
 EPILOG = """First steps:
 
@@ -101,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:
         complain(explained(error))
         return EXIT_USAGE
+    except Interrupted as interrupted:
+        return interrupted.status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

@@ -1,7 +1,7 @@
 """`minibroker consume TOPIC`: records of any Kafka broker as lines, in a format or as JSON.
 
 It stops where the partitions ended when it started, unless --follow is given. In a group it continues from the
-committed offsets, and commits only what it has printed.
+committed offsets, and commits only what it has printed: within a second, and when a signal ends it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.failures import EXIT_OK
 from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
 from minibroker.cli.positions import BEGINNING, HOW, Position, parse_position
+from minibroker.cli.signals import interruption
 
 VALUE_LINE = r"%v\n"
 
@@ -80,10 +81,17 @@ def consume(
         reader: Any = Reader(addresses, topic, partition, position, committed_only=read_committed)
     else:
         reader = GroupReader(addresses, topic, group, position, committed_only=read_committed)
-    with reader.opened(), printing(reader.expected(count), wanted=not follow) as show:
+    with (
+        interruption() as signals,
+        reader.opened(),
+        printing(reader.expected(count), wanted=not follow) as show,
+        signals.deferred(),
+    ):
         for records in reader.batches(count, follow=follow):
-            show(records, render)
+            if records:
+                show(records, render)
             reader.printed(records)
+            signals.check()
     return EXIT_OK
 
 

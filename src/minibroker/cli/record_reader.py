@@ -1,7 +1,7 @@
 """Reads a topic from a position to its end, or follows it: by partitions, or as a member of a group.
 
 The end is where each partition ended when reading started, so that a topic under writes has an end too. A member
-commits only what has been printed, once a second and at the end.
+commits only what has been printed, within a second of it and at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minibroker.cli.positions import Position
 
 POLL_MS = 200
 RECORDS_PER_POLL = 500
-COMMIT_SECONDS = 1.0
+COMMIT_SECONDS = 0.5
 JOIN_SECONDS = 60.0
 
 
@@ -71,21 +71,20 @@ class Reader:
         return there if count is None else min(count, there)
 
     def batches(self, count: int | None, *, follow: bool) -> Iterator[list[Any]]:
-        """Records as they come, `count` at most."""
+        """Records as they come, `count` at most; an empty list for each poll that found none."""
         left = count
         while follow or not self._is_at_end():
             wanted = RECORDS_PER_POLL if left is None else min(left, RECORDS_PER_POLL)
             polled = self._consumer.poll(POLL_MS, max_records=wanted)
             records = [record for batch in polled.values() for record in batch]
-            if records:
-                yield records
+            yield records
             if left is not None:
                 left -= len(records)
                 if left <= 0:
                     return
 
     def printed(self, records: Sequence[Any]) -> None:
-        """Note that these records are printed; only a group commits them."""
+        """Note that these records are printed, after every poll; only a group commits them."""
 
     def _is_at_end(self) -> bool:
         return all(self._consumer.position(partition) >= end for partition, end in self._ends.items())
