@@ -24,6 +24,7 @@ from minibroker.cli import (
     groups,
     produce,
     topics,
+    transactions,
     transcript,
 )
 from minibroker.cli.completion import ServeCommand, serve_options
@@ -78,10 +79,13 @@ app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.add_typer(transactions.app, name="transactions")
+app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
 )
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
+app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.cli.options import OutputOption
+from minibroker.cli.parameters import OutputOption
 
 if TYPE_CHECKING:
     from minibroker.protocol.facts import Row
