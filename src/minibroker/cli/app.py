@@ -27,7 +27,7 @@ from minibroker.cli import (
     transactions,
     transcript,
 )
-from minibroker.cli.completion import ServeCommand, serve_options
+from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
@@ -94,6 +94,7 @@ app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
+    rejoin_words(os.environ)
     command = typer.main.get_command(app)
     leave_types_out(command)
     try:

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 import typer
@@ -20,6 +20,7 @@ from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 
 ONE_LINE = 1000
+DIVIDERS = {":", "="}
 OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
@@ -67,6 +68,30 @@ def cluster_in(context: typer.Context) -> Cluster:
     from minibroker.cli.parameters import ON_CLUSTER, cluster_of
 
     return cluster_of(*(context.params.get(name) for name in ON_CLUSTER))
+
+
+def rejoin_words(environment: MutableMapping[str, str]) -> None:
+    """Undo how bash divides the words of a command line at `:` and `=`, as in HOST:PORT and KEY=VALUE."""
+    words, number = environment.get("COMP_WORDS", ""), environment.get("COMP_CWORD", "")
+    if not number.isdecimal():
+        return
+    separator = "\n" if "\n" in words else " "
+    joined: list[str] = []
+    current = before = ""
+    for index, word in enumerate(words.split(separator)):
+        if joined and (is_divider(word) or is_divider(before)):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        before = word
+        if index == int(number):
+            current = str(len(joined) - 1)
+    environment["COMP_WORDS"] = separator.join(joined)
+    environment["COMP_CWORD"] = current or str(len(joined))
+
+
+def is_divider(word: str) -> bool:
+    return bool(word) and set(word) <= DIVIDERS
 
 
 def serve_options(incomplete: str) -> list[tuple[str, str]]:
