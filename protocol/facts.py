@@ -1,4 +1,4 @@
-"""A batch or a record as a row of facts: a dict with Kafka's names and values for JSON.
+"""A batch or a record as a row of facts: a dict with Kafka's names in snake_case, and its values, for JSON.
 
 `minibroker dump-log` prints rows from a file, `minibroker transcript` from a frame.
 """
@@ -28,7 +28,7 @@ def crc_of(buffer: mmap.mmap | bytes | memoryview, view: BatchView) -> int:
 
 
 def batch_row(view: BatchView, crc: int) -> Row:
-    row: Row = {"baseOffset": view.base_offset, "lastOffset": view.last_offset}
+    row: Row = {"base_offset": view.base_offset, "last_offset": view.last_offset}
     if view.magic >= 2:
         row["count"] = view.records_count
     row |= {
@@ -39,16 +39,16 @@ def batch_row(view: BatchView, crc: int) -> Row:
         "crc": crc,
     }
     if view.magic >= 1:
-        row |= {"timestampType": view.timestamp_type.name, "maxTimestamp": view.max_timestamp_ms}
+        row |= {"timestamp_type": view.timestamp_type.name, "max_timestamp": view.max_timestamp_ms}
     if view.magic >= 2:
         row |= {
-            "partitionLeaderEpoch": view.partition_leader_epoch,
-            "producerId": view.producer_id,
-            "producerEpoch": view.producer_epoch,
-            "baseSequence": view.base_sequence,
-            "lastSequence": view.last_sequence,
-            "isTransactional": view.is_transactional,
-            "isControl": view.is_control,
+            "partition_leader_epoch": view.partition_leader_epoch,
+            "producer_id": view.producer_id,
+            "producer_epoch": view.producer_epoch,
+            "base_sequence": view.base_sequence,
+            "last_sequence": view.last_sequence,
+            "is_transactional": view.is_transactional,
+            "is_control": view.is_control,
         }
     return row
 
@@ -62,9 +62,9 @@ def record_row(record: Record, *, is_control: bool) -> Row:
     row: Row = {"offset": record.offset, "timestamp": record.timestamp_ms}
     if is_control:
         control_type = read_control_type(record.key)
-        row["endTxnMarker"] = control_type.name
+        row["end_txn_marker"] = control_type.name
         if control_type is not ControlType.UNKNOWN:
-            row["coordinatorEpoch"] = read_end_txn_marker(record).coordinator_epoch
+            row["coordinator_epoch"] = read_end_txn_marker(record).coordinator_epoch
         return row
     return row | {
         "sequence": record.sequence,

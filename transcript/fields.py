@@ -191,8 +191,8 @@ def cut_batch(data: memoryview, position: int, end: int) -> Iterator[BatchShape]
 def batch_shape(data: memoryview, view: BatchView, max_records: int | None) -> BatchShape:
     facts = batch_row(view, crc_of(data, view))
     if not batch_is_valid(data, view):
-        return BatchShape(facts | {"isValid": False}, [], 0, "the CRC is wrong")
-    facts["isValid"] = True
+        return BatchShape(facts | {"is_valid": False}, [], 0, "the CRC is wrong")
+    facts["is_valid"] = True
     records: list[Row] = []
     try:
         found = iter_all_records(data, view, max_decompressed_bytes=MAX_DECOMPRESSED_BYTES)

@@ -171,7 +171,7 @@ def shape_lines(shape: Shape, indent: str, limits: Limits) -> Iterator[Line]:
         return
     name = (f"{indent}{shape.name}:", NAME)
     if isinstance(shape.value, RecordsValue):
-        yield [name, (f" {len(shape.value.data)} bytes", VALUE)]
+        yield [name, (f" {counted(len(shape.value.data), 'byte')}", VALUE)]
         yield from records_lines(shape.value, indent + STEP, limits)
         return
     yield [name]
@@ -266,27 +266,27 @@ def contents_text(facts: Row) -> str:
     count = facts.get("count")
     records = "" if count is None else f"  {counted(count, 'record')}"
     return (
-        f"{facts['baseOffset']}-{facts['lastOffset']}{records}  {facts['size']} bytes  codec {facts['codec'].lower()}"
+        f"{facts['base_offset']}-{facts['last_offset']}{records}  {facts['size']} bytes  codec {facts['codec'].lower()}"
     )
 
 
 def origin_text(facts: Row) -> str:
     parts = [f"magic {facts['magic']}"]
-    if facts.get("maxTimestamp", -1) >= 0:
-        parts.append(f"{facts['timestampType'].lower().replace('_', ' ')} to {as_utc(facts['maxTimestamp'])}")
-    if facts.get("producerId", -1) >= 0:
-        sequences = f"{facts['baseSequence']}-{facts['lastSequence']}"
-        parts.append(f"producer {facts['producerId']} epoch {facts['producerEpoch']} sequence {sequences}")
+    if facts.get("max_timestamp", -1) >= 0:
+        parts.append(f"{facts['timestamp_type'].lower().replace('_', ' ')} to {as_utc(facts['max_timestamp'])}")
+    if facts.get("producer_id", -1) >= 0:
+        sequences = f"{facts['base_sequence']}-{facts['last_sequence']}"
+        parts.append(f"producer {facts['producer_id']} epoch {facts['producer_epoch']} sequence {sequences}")
     parts += [
-        word for word, name in (("transactional", "isTransactional"), ("control", "isControl")) if facts.get(name)
+        word for word, name in (("transactional", "is_transactional"), ("control", "is_control")) if facts.get(name)
     ]
     return "  ".join(parts)
 
 
 def record_text(record: Row, limits: Limits) -> str:
     time = f"  {as_utc(record['timestamp'])}" if record["timestamp"] >= 0 else ""
-    if "endTxnMarker" in record:
-        return f"{record['offset']}{time}  {record['endTxnMarker']} marker"
+    if "end_txn_marker" in record:
+        return f"{record['offset']}{time}  {record['end_txn_marker']} marker"
     text = f"{record['offset']}{time}  key {datum(record['key'], limits)}  value {datum(record['value'], limits)}"
     if record["headers"]:
         headers = (f"{safe(name)}={datum(value, limits)}" for name, value in record["headers"])
@@ -314,8 +314,8 @@ def data_text(data: bytes, limit: int | None) -> str:
         return cut(json_text(text), limit)
     head = data if limit is None else data[: limit // 4]
     left = len(data) - len(head)
-    more = f" ... {left} more bytes" if left else ""
-    return f"{len(data)} bytes {head.hex()} |{letters(head)}|{more}"
+    more = f" ... {counted(left, 'more byte')}" if left else ""
+    return f"{counted(len(data), 'byte')} {head.hex()} |{letters(head)}|{more}"
 
 
 def letters(data: bytes) -> str:

@@ -12,6 +12,7 @@ import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.time.clock import Clock
+from minibroker.protocol.text import counted
 from minibroker.storage.compaction.cleaner_pace import CleanerPace, LogCleaningAbortedError
 from minibroker.storage.compaction.log_cleaner import CleanerConfig, CleanerStats, LogCleaning, LogToClean
 from minibroker.storage.compaction.log_cleaner_manager import LogCleanerManager
@@ -104,14 +105,14 @@ class Compaction:
 
 def _report(to_clean: LogToClean, stats: CleanerStats) -> None:
     logger.info(
-        "%s: compacted to offset %s in %.1f s: from %d to %d bytes, %d keys, kept %d of %d records, %d without key",
+        "%s: compacted to offset %s in %.1f s: from %d to %d bytes, %s, kept %d of %s, %d without key",
         to_clean.log.topic_partition,
         to_clean.log.cleaned_offset,
         stats.seconds,
         to_clean.clean_bytes + to_clean.cleanable_bytes,
         stats.bytes_written,
-        stats.keys,
+        counted(stats.keys, "key"),
         stats.records_kept,
-        stats.records_read,
+        counted(stats.records_read, "record"),
         stats.invalid_records,
     )

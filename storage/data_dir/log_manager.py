@@ -22,6 +22,7 @@ from pathlib import Path
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
 from minibroker.storage.data_dir.directory_lock import DirectoryLock
 from minibroker.storage.data_dir.log_checkpoints import LogCheckpoints, prepare_cleaner_offsets, read_offsets
@@ -151,7 +152,7 @@ class LogManager:
         marker.unlink(missing_ok=True)
         if self._logs:  # a new directory was never stopped
             how = "a clean" if is_after_clean_stop else "an unclean"
-            logger.info("%s: opened %d logs after %s stop", self.log_dir, len(self._logs), how)
+            logger.info("%s: opened %s after %s stop", self.log_dir, counted(len(self._logs), "log"), how)
 
     # -- logs ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from minibroker.protocol.batches import scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import counted
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
     CLEANED_SUFFIX,
@@ -241,9 +242,9 @@ class LogLoader:
             lost_bytes = self._recover(segment, self._leader_epochs)
             if lost_bytes > 0:
                 logger.warning(
-                    "%s: cut off %d bytes that are not a valid batch; the log ends at offset %d",
+                    "%s: cut off %s after the last valid batch; the log ends at offset %d",
                     segment.path,
-                    lost_bytes,
+                    counted(lost_bytes, "byte"),
                     segment.next_offset(),
                 )
                 for later in unflushed:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
+from minibroker.protocol.text import counted
 from tests.conformance.generator import generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recording import record
@@ -61,7 +62,8 @@ def compare(pair: Pair, options: argparse.Namespace) -> int:
         if number % 100 == 99:
             print(f"{number + 1} seeds, {failed} differences, {time.monotonic() - begun:.0f} s", flush=True)
     print(
-        f"{len(names)} scripts and {len(seeds)} seeds, {failed} differences, {len(pair.vanished)} more that were not "
+        f"{counted(len(names), 'script')} and {counted(len(seeds), 'seed')}, {counted(failed, 'difference')}, "
+        f"{len(pair.vanished)} more that were not "
         f"there when held again, {time.monotonic() - begun:.0f} s"
     )
     for each in pair.vanished:

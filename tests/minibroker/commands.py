@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 COMMAND_SECONDS = 60
@@ -43,3 +45,20 @@ def minibroker(*arguments: object, **environment: str) -> Finished:
         check=False,
     )
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def running(*arguments: object, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
+    """The command as it runs; killed at the end if it still does."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "minibroker", *map(str, arguments)],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

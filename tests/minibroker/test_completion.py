@@ -43,8 +43,8 @@ def test_a_cluster_that_does_not_answer_offers_nothing_and_says_nothing(address:
 @pytest.mark.parametrize(
     ("typed", "completions"),
     [
-        ("topics de", ["delete", "describe"]),
-        ("pro", ["produce"]),
+        ("topics de", ["delete", "delete-records", "describe"]),
+        ("prod", ["produce", "producers"]),
         ("groups reset g --ex", ["--execute"]),
         ("consume t --output ", ["json", "text"]),
         ("serve --co", ["--config", "--control"]),

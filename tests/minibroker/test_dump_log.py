@@ -10,6 +10,7 @@ import base64
 import functools
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ class Dump:
 
 def as_kafka_names_it(row: Row) -> Row:
     """A row of ours with the names and values of DumpLogSegments, all text."""
-    row = dict(row)
+    row = {re.sub("_(.)", lambda letter: letter[1].upper(), name): value for name, value in row.items()}
     time_name = {None: "NoTimestampType", "CREATE_TIME": "CreateTime", "LOG_APPEND_TIME": "LogAppendTime"}
     if "baseOffset" in row:
         row[time_name[row.pop("timestampType", None)]] = row.pop("maxTimestamp", -1)
@@ -106,20 +107,20 @@ def test_the_recorded_segments_have_every_format_codec_and_kind_of_batch(recorde
     assert {(row["magic"], row["codec"]) for row in rows} >= {
         (magic, codec) for magic in (0, 1, 2) for codec in ("NONE", "GZIP", "SNAPPY", "LZ4")
     }
-    assert {row.get("isControl") for row in rows} == {None, False, True}
+    assert {row.get("is_control") for row in rows} == {None, False, True}
 
 
 def test_records_are_those_kafkas_own_tool_shows(recorded: Path, dump: Dump) -> None:
     for name, expected in kafka_said()["records"].items():
         rows = dump.rows(recorded / name, "--records")
 
-        records = [row for row in rows if "baseOffset" not in row]
+        records = [row for row in rows if "base_offset" not in row]
         assert [shape_of(record) for record in records] == [shape_said_by_kafka(record) for record in expected], name
 
 
 def shape_of(record: Row) -> tuple[object, ...]:
-    if "endTxnMarker" in record:
-        return record["offset"], record["timestamp"], record["endTxnMarker"], record["coordinatorEpoch"]
+    if "end_txn_marker" in record:
+        return record["offset"], record["timestamp"], record["end_txn_marker"], record["coordinator_epoch"]
     sizes = [-1 if data is None else len(bytes_of(data)) for data in (record["key"], record["value"])]
     return record["offset"], record.get("timestamp", -1), *sizes, record["sequence"]
 
@@ -141,7 +142,7 @@ def test_checkpoints_and_properties_hold_what_their_lines_say(recorded: Path, du
         lines = (recorded / name).read_text().splitlines()[2:]
         rows = dump.rows(recorded / name)
         assert Counter(lines) == Counter(f"{row['topic']} {row['partition']} {row['offset']}" for row in rows)
-    assert dump.rows(recorded / "fi-g1-0" / "leader-epoch-checkpoint") == [{"leaderEpoch": 0, "startOffset": 0}]
+    assert dump.rows(recorded / "fi-g1-0" / "leader-epoch-checkpoint") == [{"leader_epoch": 0, "start_offset": 0}]
     assert dump.rows(recorded / "meta.properties") == [{"broker.id": "0"}, {"version": "0"}]
 
 
@@ -161,10 +162,10 @@ def test_text_names_the_file_and_leaves_out_what_says_nothing(tmp_path: Path, du
     title, batch, shown = dump.text(path, "-r").splitlines()
 
     assert title == str(path)
-    assert batch.startswith("  baseOffset: 0  lastOffset: 0  count: 1  position: 0  size: ")
+    assert batch.startswith("  base_offset: 0  last_offset: 0  count: 1  position: 0  size: ")
     assert "codec: GZIP" in batch
-    assert "maxTimestamp: 1600000000123 (2020-09-13T12:26:40.123Z)" in batch
-    assert not [name for name in ("producerId", "isControl", "isValid", "sequence") if name in batch + shown]
+    assert "max_timestamp: 1600000000123 (2020-09-13T12:26:40.123Z)" in batch
+    assert not [name for name in ("producer_id", "is_control", "is_valid", "sequence") if name in batch + shown]
     assert shown.startswith("    offset: 0  timestamp: 1600000000123 (")
     assert shown.endswith('key: "key"  value: "grüße"  headers: [["h", null]]')
 
@@ -226,7 +227,7 @@ def test_a_tail_that_is_no_batch_ends_the_dump_with_its_place(
 
     whole, damaged = dump.rows(segment(tmp_path, batch, tail), status=1)
 
-    assert (whole["baseOffset"], whole["isValid"], damaged["position"]) == (0, True, len(batch))
+    assert (whole["base_offset"], whole["is_valid"], damaged["position"]) == (0, True, len(batch))
     assert said in damaged["error"]
 
 
@@ -237,7 +238,7 @@ def test_a_batch_with_a_wrong_crc_is_told_and_the_next_still_shown(tmp_path: Pat
 
     rows = dump.rows(path, "-r", status=1)
 
-    assert [row.get("isValid") for row in rows] == [False, None, True, None]
+    assert [row.get("is_valid") for row in rows] == [False, None, True, None]
     assert rows[1] == {"error": "the CRC of the batch is wrong", "position": 0}
     assert rows[3]["value"] == "w"
 

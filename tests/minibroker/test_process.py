@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 import minibroker
 from minibroker import Broker, BrokerError
 from minibroker.administration import connected
-from minibroker.cli.address import parse_address
+from minibroker.cli.options import parse_bootstrap
 from minibroker.cli.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
 from tests.integration.members import wait_until
@@ -34,7 +34,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def partitions_of(broker: Broker) -> dict[str, int]:
-    with topic_admin([parse_address(broker.bootstrap_servers)]) as admin:
+    with topic_admin(parse_bootstrap(broker.bootstrap_servers)) as admin:
         return {topic.name: topic.partitions for topic in admin.topics()}
 
 

@@ -49,7 +49,7 @@ def test_lines_of_standard_input_become_records(cli: CommandLine, monkeypatch: p
 
     done = produce(cli, monkeypatch, b"k:one\nl:two\n", topic, "-K", ":", "-H", "source=tower")
 
-    assert done == (0, f"produced: 2 to {topic}\n", "")
+    assert done == (0, f"produced: 2 records to {topic}\n", "")
     first, second = cli.records.read(topic, 2)
     assert (first.key, first.value, first.headers) == (b"k", b"one", [("source", b"tower")])
     assert (second.key, second.value) == (b"l", b"two")
@@ -115,8 +115,9 @@ def test_a_broker_that_dies_meanwhile_is_told_in_one_line(
         status = main(["produce", "orders", "-b", broker.bootstrap_servers])
     gc.collect()
 
-    (line,) = capsys.readouterr().err.splitlines()
+    gone, line = capsys.readouterr().err.splitlines()
     assert status == 1
+    assert "does not answer; waiting until it is back" in gone
     assert "topic orders acknowledges no more records; check its brokers with" in line
 
 

@@ -70,7 +70,7 @@ def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversatio
     assert (started["event"], opened["event"], opened["address"]) == ("started", "opened", "127.0.0.1:50000")
     assert produce["outcome"] == "no response" and produce["response"] is None
     (batch,) = produce["request"]["topics"][0]["partitions"][0]["records"]["batches"]
-    assert (batch["count"], batch["isValid"], len(batch["records"]), batch["recordsLeftOut"]) == (4, True, 3, 1)
+    assert (batch["count"], batch["is_valid"], len(batch["records"]), batch["recordsLeftOut"]) == (4, True, 3, 1)
     assert batch["records"][0]["value"] == "value 0"
     assert beat["request"] == {"group_id": "g", "generation_id": 3, "member_id": "", "group_instance_id": None}
     assert beat["response"] == {"throttle_time_ms": 0, "error_code": 27, "error_name": "REBALANCE_IN_PROGRESS"}

@@ -1,7 +1,7 @@
 """The command line: one module per noun, which imports its needs when it is used, so that `--help` stays quick.
 
 Every failure is one line on standard error, with the next step. Exit statuses: 0 done, 1 a broker refused or a file
-or the network failed, 2 usage error, 130 interrupted.
+or the network failed, 2 usage error, 128 plus the number of the signal that ended the command.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from minibroker.cli import (
     groups,
     produce,
     topics,
+    transactions,
     transcript,
 )
-from minibroker.cli.completion import ServeCommand, serve_options
+from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
+from minibroker.cli.signals import Interrupted
 
 EPILOG = """First steps:
 
@@ -77,10 +79,13 @@ app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.add_typer(transactions.app, name="transactions")
+app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
 )
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
+app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
@@ -89,6 +94,7 @@ app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
+    rejoin_words(os.environ)
     command = typer.main.get_command(app)
     leave_types_out(command)
     try:
@@ -101,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TyperException as error:
         complain(explained(error))
         return EXIT_USAGE
+    except Interrupted as interrupted:
+        return interrupted.status
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

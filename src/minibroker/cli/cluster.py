@@ -10,62 +10,99 @@ import logging
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from typer import BadParameter
+
+from minibroker.cli import codecs
 from minibroker.cli.address import Address
+from minibroker.cli.client_properties import for_kafka_python, normalized, unknown_of
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster, Properties
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
-    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
+    from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
     from kafka.structs import OffsetAndMetadata
 
-__all__ = ["ConfigResource", "ConfigResourceType", "KafkaAdminClient", "KafkaConsumer", "KafkaProducer"]
+__all__ = [
+    "AbortTransactionSpec",
+    "ConfigResource",
+    "ConfigResourceType",
+    "KafkaAdminClient",
+    "KafkaConsumer",
+    "KafkaProducer",
+]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
+LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = "minibroker-cli"
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
+codecs.complete(codec)
 # Our one line explains more.
 logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 
 @contextmanager
-def connected(bootstrap: Sequence[Address]) -> Iterator[Any]:
+def connected(cluster: Cluster) -> Iterator[Any]:
     """A KafkaAdminClient of the cluster behind the first address that can be reached. Raises CommandFailed."""
-    address = first_reachable(bootstrap)
+    address = first_reachable(cluster.addresses)
+    properties = checked(cluster.properties)
+    settings = {
+        "client_id": CLIENT_ID,
+        "request_timeout_ms": ANSWER_SECONDS * 1000,
+        **for_kafka_python(properties, KafkaAdminClient.DEFAULT_CONFIG),
+        "bootstrap_servers": str(address),
+        "bootstrap_timeout_ms": CONNECT_SECONDS * 1000,
+    }
     try:
-        client = KafkaAdminClient(
-            bootstrap_servers=str(address),
-            client_id=CLIENT_ID,
-            bootstrap_timeout_ms=CONNECT_SECONDS * 1000,
-            request_timeout_ms=ANSWER_SECONDS * 1000,
-        )
-    except errors.KafkaError as error:
-        raise CommandFailed(
-            f"no Kafka broker answers in PLAINTEXT at {address} (this command speaks neither TLS nor SASL); wait "
-            f"until it has started, correct the port, {OR_ANOTHER}"
-        ) from error
+        client = KafkaAdminClient(**settings)
+    except (errors.KafkaError, OSError, AssertionError) as error:  # OSError, such as of a certificate's file
+        raise CommandFailed(not_connected(address, properties, error)) from error
     with closing(client), failures_explained(address):
         yield client
 
 
-@contextmanager
-def producing(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
-    """A KafkaProducer with those settings. Raises CommandFailed."""
-    address = first_reachable(bootstrap)
-    with failures_explained(address):
-        producer = KafkaProducer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)
-        try:
-            yield producer
-        finally:
-            close(producer)
+def brokers_of(client: Any) -> list[Address]:
+    """Where the brokers of the cluster listen for this client."""
+    return [Address(row["host"], row["port"]) for row in client.describe_cluster()["brokers"]]
+
+
+def not_connected(address: Address, properties: Properties, error: Exception) -> str:
+    """Why a broker that accepts connections does not answer, as far as that is known."""
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    if protocol == "PLAINTEXT" and not isinstance(error, OSError):
+        return (
+            f"no Kafka broker answers in PLAINTEXT at {address}; wait until it has started, correct the port, "
+            f"{OR_ANOTHER}; for TLS or SASL set -X security.protocol=SSL, SASL_SSL or SASL_PLAINTEXT"
+        )
+    message = " ".join(" ".join(map(str, error.args)).split()).rstrip(".")
+    return (
+        f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
+        f"--command-config, {OR_ANOTHER}"
+    )
+
+
+def checked(properties: Properties) -> Properties:
+    """The properties under one name each. Raises typer.BadParameter for an unknown one."""
+    given = normalized(properties)
+    known = [kind.DEFAULT_CONFIG for kind in (KafkaAdminClient, KafkaConsumer, KafkaProducer)]
+    for name in unknown_of(given, known):
+        raise BadParameter(f"{name} is not a property of Kafka's clients, such as security.protocol=SSL")
+    return given
+
+
+def producer(addresses: str, settings: Properties) -> Any:
+    """A KafkaProducer with those normalized properties."""
+    typed = for_kafka_python(settings, KafkaProducer.DEFAULT_CONFIG)
+    return KafkaProducer(**typed, bootstrap_servers=addresses.split(","))
 
 
 def close(producer: Any) -> None:
@@ -77,15 +114,23 @@ def close(producer: Any) -> None:
         producer.close(timeout=CONNECT_SECONDS)
 
 
-@contextmanager
-def consuming(bootstrap: Sequence[Address], **settings: Any) -> Iterator[Any]:
-    """A KafkaConsumer with those settings. Raises CommandFailed."""
-    address = first_reachable(bootstrap)
-    with (
-        failures_explained(address),
-        closing(KafkaConsumer(bootstrap_servers=str(address), client_id=CLIENT_ID, **settings)) as client,
-    ):
-        yield client
+def consumer(addresses: str, settings: Properties) -> Any:
+    """A KafkaConsumer with those normalized properties; it never commits by itself."""
+    typed = for_kafka_python(settings, KafkaConsumer.DEFAULT_CONFIG)
+    return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
+
+
+def revocation_listener(on_revoked: Callable[[], None]) -> Any:
+    """Calls that function before a rebalance takes partitions away."""
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: object) -> None:
+            on_revoked()
+
+        def on_partitions_assigned(self, assigned: object) -> None:
+            """Nothing to do."""
+
+    return Listener()
 
 
 @contextmanager
@@ -134,6 +179,8 @@ def explained(error: Exception, address: Address) -> str:
         return f"the broker at {address} does not support this request{in_brackets}; use Apache Kafka 0.11 or later"
     if isinstance(error, (errors.KafkaTimeoutError, errors.RequestTimedOutError)):
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
+    if isinstance(error, errors.KafkaConfigurationError):
+        return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError):
@@ -142,6 +189,12 @@ def explained(error: Exception, address: Address) -> str:
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "
         "machine can reach its advertised.listeners"
     )
+
+
+def error_of(code: int, message: str) -> Any:
+    """kafka-python's error for librdkafka's: of that code, or of the connection for librdkafka's own codes."""
+    local = errors.KafkaTimeoutError if code in LIBRDKAFKA_TIMEOUTS else errors.KafkaConnectionError
+    return errors.for_code(code)(message) if code > 0 else local(message)
 
 
 def error_name(code: int) -> str:

@@ -1,4 +1,4 @@
-"""`minibroker health`, `apis` and `offsets`: any Kafka cluster at a glance."""
+"""`minibroker health`, `apis`, `offsets` and `log-dirs`: any Kafka cluster at a glance."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import typer
 
 from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
-from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
-from minibroker.cli.positions import HOW, Position, parse_position
+from minibroker.cli.options import Cluster
+from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster, position_option
+from minibroker.cli.positions import Position
 
 HEALTH_EPILOG = """Exit status: 0 if the cluster has a controller and every partition a leader; 1 if not, or if no \
 broker answers. Replicas that are out of sync are listed and do not change the status.
@@ -18,11 +19,12 @@ broker answers. Replicas that are out of sync are listed and do not change the s
 In a Dockerfile: HEALTHCHECK CMD minibroker health"""
 
 
-def health(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+@on_cluster
+def health(cluster: Cluster, output: OutputOption = "text") -> int:
     """Check that a cluster can serve; the exit status is 1 if not."""
     from minibroker.cli.cluster import connected
 
-    with connected(bootstrap.addresses) as client:
+    with connected(cluster) as client:
         cluster, topics = client.describe_cluster(), client.describe_topics()
     found = health_of(cluster, topics)
     if output == "json":
@@ -74,11 +76,12 @@ def named(partitions: list[str], *, at_most: int = 5) -> str:
     return ", ".join(partitions[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
-def apis(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+@on_cluster
+def apis(cluster: Cluster, output: OutputOption = "text") -> int:
     """List the requests a broker answers, with their versions."""
     from minibroker.cli.cluster import connected
 
-    with connected(bootstrap.addresses) as client:
+    with connected(cluster) as client:
         offered = sorted(
             (int(key), getattr(key, "name", str(key)), low, high) for key, (low, high) in client.api_versions().items()
         )
@@ -92,23 +95,21 @@ def apis(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = 
     return EXIT_OK
 
 
+@on_cluster
 def offsets(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
-    position: Annotated[
-        Position | None,
-        typer.Option("--at", metavar="POSITION", parser=parse_position, help=f"Show the offset of a position: {HOW}."),
-    ] = None,
+    topic: TopicArgument,
+    cluster: Cluster,
+    position: Annotated[Position | None, position_option("--at", does="Show the offset of a position")] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="End before the first open transaction.")
     ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Show where each partition begins and ends."""
     from minibroker.cli.cluster import connected
     from minibroker.cli.partition_offsets import offsets_at, partitions_of, ranges_of
 
-    with connected(bootstrap.addresses) as client:
+    with connected(cluster) as client:
         ranges = ranges_of(client, partitions_of(client, [topic]), committed_only=read_committed)
         at = {} if position is None else offsets_at(client, position, ranges)
     rows = [
@@ -124,3 +125,53 @@ def offsets(
         columns = ("PARTITION", "EARLIEST", "LATEST") + (("OFFSET",) if at else ())
         print_table(columns, [tuple(row.values()) for row in rows])
     return EXIT_OK
+
+
+@on_cluster
+def log_dirs(
+    cluster: Cluster,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
+    ] = None,
+    output: OutputOption = "text",
+) -> int:
+    """Show how much of which broker's disk each partition takes."""
+    from minibroker.cli.cluster import connected
+    from minibroker.cli.partition_offsets import partitions_of
+
+    with connected(cluster) as client:
+        if topics:
+            partitions_of(client, topics)  # fails for a missing topic
+        brokers = client.describe_log_dirs(topics or None)
+    rows = [row for broker in brokers for row in log_dir_rows(broker)]
+    if output == "json":
+        print(json.dumps(rows))
+        return EXIT_OK
+
+    from minibroker.cli.terminal import complain, print_table
+
+    columns = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", "LAG")
+    print_table(columns, [tuple(row.values())[: len(columns)] for row in rows], left=("DIRECTORY", "TOPIC"))
+    for broker in brokers:
+        for directory in broker["log_dirs"]:
+            if directory["error_code"]:
+                complain(f"broker {broker['broker']}: {directory['log_dir']} is offline; see the broker's log")
+    return EXIT_OK
+
+
+def log_dir_rows(broker: Any) -> list[dict[str, Any]]:
+    """A row of each replica on this broker, by directory, topic and partition."""
+    return [
+        {
+            "broker": broker["broker"],
+            "directory": directory["log_dir"],
+            "topic": topic["name"],
+            "partition": partition["partition_index"],
+            "size_bytes": partition["partition_size"],
+            "lag": partition["offset_lag"],
+            "is_future": partition["is_future_key"],
+        }
+        for directory in sorted(broker["log_dirs"], key=lambda row: str(row["log_dir"]))
+        for topic in sorted(directory["topics"], key=lambda row: str(row["name"]))
+        for partition in sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+    ]

@@ -10,52 +10,88 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, Bootstrap, parse_bootstrap
+from minibroker.cli.options import Cluster
 
 ONE_LINE = 1000
+DIVIDERS = {":", "="}
 OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
 
-    def of(bootstrap: Bootstrap) -> list[str]:
+    def of(cluster: Cluster) -> list[str]:
         from minibroker.cli.topic_admin import topic_admin
 
-        with topic_admin(bootstrap.addresses) as admin:
+        with topic_admin(cluster) as admin:
             return [topic.name for topic in admin.topics() if incomplete or not topic.internal]
 
     return offered(of, context, incomplete)
 
 
 def group_names(context: typer.Context, incomplete: str) -> list[str]:
-    def of(bootstrap: Bootstrap) -> list[str]:
+    def of(cluster: Cluster) -> list[str]:
         from minibroker.cli.group_admin import group_admin
 
-        with group_admin(bootstrap.addresses) as admin:
+        with group_admin(cluster) as admin:
             return [group.group for group in admin.groups()]
 
     return offered(of, context, incomplete)
 
 
-def offered(names_of: Callable[[Bootstrap], Iterable[str]], context: typer.Context, incomplete: str) -> list[str]:
+def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
+    def of(cluster: Cluster) -> list[str]:
+        from minibroker.cli.transaction_admin import transaction_admin
+
+        with transaction_admin(cluster) as admin:
+            return [row.transactional_id for row in admin.transactions(())]
+
+    return offered(of, context, incomplete)
+
+
+def offered(names_of: Callable[[Cluster], Iterable[str]], context: typer.Context, incomplete: str) -> list[str]:
     try:
-        return [name for name in names_of(bootstrap_of(context)) if name.startswith(incomplete)]
+        return [name for name in names_of(cluster_in(context)) if name.startswith(incomplete)]
     except (CommandFailed, typer.BadParameter):
         return []
 
 
-def bootstrap_of(context: typer.Context) -> Bootstrap:
-    """Raises typer.BadParameter."""
-    given = context.params.get("bootstrap")
-    return parse_bootstrap(given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP)
+def cluster_in(context: typer.Context) -> Cluster:
+    """The cluster that the words so far name. Raises typer.BadParameter."""
+    from minibroker.cli.parameters import ON_CLUSTER, cluster_of
+
+    return cluster_of(*(context.params.get(name) for name in ON_CLUSTER))
+
+
+def rejoin_words(environment: MutableMapping[str, str]) -> None:
+    """Undo how bash divides the words of a command line at `:` and `=`, as in HOST:PORT and KEY=VALUE."""
+    words, number = environment.get("COMP_WORDS", ""), environment.get("COMP_CWORD", "")
+    if not number.isdecimal():
+        return
+    separator = "\n" if "\n" in words else " "
+    joined: list[str] = []
+    current = before = ""
+    for index, word in enumerate(words.split(separator)):
+        if joined and (is_divider(word) or is_divider(before)):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        before = word
+        if index == int(number):
+            current = str(len(joined) - 1)
+    environment["COMP_WORDS"] = separator.join(joined)
+    environment["COMP_CWORD"] = current or str(len(joined))
+
+
+def is_divider(word: str) -> bool:
+    return bool(word) and set(word) <= DIVIDERS
 
 
 def serve_options(incomplete: str) -> list[tuple[str, str]]:

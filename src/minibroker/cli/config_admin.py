@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from minibroker.cli.address import Address
 from minibroker.cli.cluster import ConfigResource, ConfigResourceType, connected, errors
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
@@ -45,9 +45,9 @@ class Config(NamedTuple):
 
 
 @contextmanager
-def config_admin(bootstrap: Sequence[Address]) -> Iterator[ConfigAdmin]:
+def config_admin(cluster: Cluster) -> Iterator[ConfigAdmin]:
     """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         yield ConfigAdmin(client)
 
 

@@ -12,15 +12,8 @@ import typer
 
 from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
-    Output,
-    OutputOption,
-    Setting,
-    parse_setting,
-    show_help_if_alone,
-)
+from minibroker.cli.options import Cluster, Output, Setting, parse_setting, show_help_if_alone
+from minibroker.cli.parameters import OutputOption, on_cluster
 
 if TYPE_CHECKING:
     from minibroker.cli.config_admin import Config, Subject
@@ -46,19 +39,20 @@ def subject_of(topic: str | None, broker: int | None) -> Subject:
 
 
 @app.command("describe", epilog="Example: minibroker configs describe --topic flights --all")
+@on_cluster
 def describe_configs(
+    cluster: Cluster,
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
     topic: TopicOption = None,
     broker: BrokerOption = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Show defaults too.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Show configs: those that are set, those named, or all."""
     subject = subject_of(topic, broker)
     from minibroker.cli.config_admin import all_configs, config_admin
 
-    with config_admin(bootstrap.addresses) as admin:
+    with config_admin(cluster) as admin:
         configs = admin.describe(subject)
     missing = set(names or ()) - {config.name for config in configs}
     if missing:
@@ -90,13 +84,14 @@ def value_of(config: Config) -> str:
 
 
 @app.command("set", epilog="Example: minibroker configs set --topic flights retention.ms=60000 segment.bytes=1000000")
+@on_cluster
 def set_configs(
     settings: Annotated[
         list[Setting], typer.Argument(metavar="KEY=VALUE...", parser=parse_setting, show_default=False)
     ],
+    cluster: Cluster,
     topic: TopicOption = None,
     broker: BrokerOption = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Set configs; those not named stay as they are."""
@@ -104,24 +99,25 @@ def set_configs(
     from minibroker.cli.config_admin import config_admin
 
     values = dict(settings)
-    with config_admin(bootstrap.addresses) as admin:
+    with config_admin(cluster) as admin:
         admin.set(subject, values)
     return report_change(subject, [f"set: {name}={value}" for name, value in values.items()], {"set": values}, output)
 
 
 @app.command("unset", epilog="Example: minibroker configs unset --topic flights retention.ms")
+@on_cluster
 def unset_configs(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", show_default=False)],
+    cluster: Cluster,
     topic: TopicOption = None,
     broker: BrokerOption = None,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Reset configs to their defaults."""
     subject = subject_of(topic, broker)
     from minibroker.cli.config_admin import config_admin
 
-    with config_admin(bootstrap.addresses) as admin:
+    with config_admin(cluster) as admin:
         admin.unset(subject, names)
     return report_change(subject, [f"unset: {name}" for name in names], {"unset": names}, output)
 

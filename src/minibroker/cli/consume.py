@@ -1,7 +1,7 @@
-"""`minibroker consume TOPIC`: records of any Kafka broker as lines, in a format or as JSON.
+"""`minibroker consume TOPIC...`: records of any Kafka broker as lines, in a format or as JSON.
 
 It stops where the partitions ended when it started, unless --follow is given. In a group it continues from the
-committed offsets, and commits only what it has printed.
+committed offsets, and commits only what it has printed: within a second, and when a signal ends it.
 """
 
 from __future__ import annotations
@@ -13,40 +13,53 @@ from typing import Annotated, Any
 
 import typer
 
-from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.completion import group_names
 from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption
-from minibroker.cli.positions import BEGINNING, HOW, Position, parse_position
+from minibroker.cli.options import Cluster, Output
+from minibroker.cli.parameters import (
+    OutputOption,
+    PartitionOption,
+    ReadCommittedOption,
+    TopicsArgument,
+    on_cluster,
+    position_option,
+)
+from minibroker.cli.positions import BEGINNING, Position
+from minibroker.cli.signals import interruption
 
 VALUE_LINE = r"%v\n"
 
-EPILOG = r"""Format: %t topic, %p partition, %o offset, %k key, %v value, %h headers, %T timestamp in ms, \
-%K and %V the sizes of key and value, %% a percent sign, \n, \t, \xNN.
+EPILOG = r"""Format, with the fields of kcat and rpk: %t topic, %p partition, %o offset, %k key, %v or %s value, \
+%h headers, %H their number, %T or %d timestamp in ms, %e leader epoch, %K the size of the key, %V or %S of the value \
+(-1 for none), %R the size of the value as 4 bytes, %% a percent sign, \n, \t, \r, \0, \xNN. \
+%k{hex}, %v{base64} and the like encode bytes.
 
 Examples:
 
 minibroker consume flights --follow --from end
 
-minibroker consume flights --from @2013-01-01T06:00:00Z -n 10 -f '%p %o %k: %v\n'
+minibroker consume flights --from @2013-01-01T06:00:00Z --to @2013-01-01T07:00:00Z -f '%p %o %k: %v\n'
 
-minibroker consume flights --group reports -o json | jq .value""".replace("\\\n", "")
+minibroker consume flights --group reports -o json | jq .value
+
+minibroker consume --regex 'flights-.*' -f '%t %v\n'""".replace("\\\n", "")
 
 
+@on_cluster
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
-    position: Annotated[
-        Position,
-        typer.Option(
-            "--from", metavar="POSITION", parser=parse_position, help=f"Start at {HOW}.", show_default="beginning"
-        ),
-    ] = BEGINNING,
+    topics: TopicsArgument,
+    cluster: Cluster,
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", "-r", help="Each TOPIC is a regular expression for whole names of topics."),
+    ] = False,
+    start: Annotated[Position, position_option("--from", does="Start at", default="beginning")] = BEGINNING,
+    end: Annotated[Position | None, position_option("--to", does="Stop before")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for more, until Ctrl-C.")] = False,
     count: Annotated[
         int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records.")
     ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
-    ] = None,
+    partition: PartitionOption = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -57,34 +70,71 @@ def consume(
             help="Join this group, and commit offsets.",
         ),
     ] = None,
-    text_format: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help="See below.")] = VALUE_LINE,
-    read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")
-    ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    text_format: Annotated[
+        str | None, typer.Option("--format", "-f", metavar="FORMAT", help=rf"See below; {VALUE_LINE} by default.")
+    ] = None,
+    read_committed: ReadCommittedOption = False,
     output: OutputOption = "text",
 ) -> int:
-    """Print a topic's records."""
-    from minibroker.cli.record_text import as_json, compile_format
-
-    render = as_json if output == "json" else compile_format(text_format)
-    if group is not None and (partition is not None or position.kind not in ("beginning", "end") or position.value):
+    """Print the records of topics."""
+    check_format(text_format, output)
+    if group is not None and (end or partition is not None or start.kind not in ("beginning", "end") or start.value):
         raise typer.BadParameter(
-            "--group continues from the committed offsets: it takes no --partition, and --from, for partitions without "
-            "a commit, only as beginning or end; `minibroker groups reset` moves a group"
+            "--group continues from the committed offsets: it takes no --partition, no --to, and --from, for "
+            "partitions without a commit, only as beginning or end; `minibroker groups reset` moves a group"
         )
-    from minibroker.cli.record_reader import GroupReader, Reader
+    if follow and end is not None:
+        raise typer.BadParameter("--follow and --to exclude each other: --follow has no end")
+    check_patterns(topics if regex else [])
+    from minibroker.cli.liveness import gone_brokers_reported
+    from minibroker.cli.record_reader import GroupReader, Reader, Selection
 
-    addresses = bootstrap.addresses
-    if group is None:
-        reader: Any = Reader(addresses, topic, partition, position, committed_only=read_committed)
-    else:
-        reader = GroupReader(addresses, topic, group, position, committed_only=read_committed)
-    with reader.opened(), printing(reader.expected(count), wanted=not follow) as show:
+    wanted = Selection(topics, regex, partition, start, end, read_committed)
+    reader = Reader(cluster, wanted) if group is None else GroupReader(cluster, wanted, group)
+    with (
+        interruption() as signals,
+        reader.opened(),
+        gone_brokers_reported(reader.brokers),
+        printing(reader.expected(count), wanted=not follow) as show,
+        signals.deferred(),
+    ):
+        render = renderer(text_format, output, reader.consumer.access)
         for records in reader.batches(count, follow=follow):
-            show(records, render)
-            reader.printed(records)
+            if records:
+                show(records, render)
+            reader.printed()
+            signals.check()
     return EXIT_OK
+
+
+def check_format(text_format: str | None, output: Output) -> None:
+    """Raises typer.BadParameter."""
+    from minibroker.cli.record_text import compile_format
+
+    if text_format is not None and output == "json":
+        raise typer.BadParameter(
+            "--format and -o json exclude each other: JSON has its own form; leave one of them out"
+        )
+    compile_format(text_format or "")
+
+
+def check_patterns(patterns: list[str]) -> None:
+    """Raises typer.BadParameter."""
+    import re
+
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise typer.BadParameter(f"{pattern!r} is not a regular expression: {error}") from error
+
+
+def renderer(text_format: str | None, output: Output, access: Any) -> Any:
+    from minibroker.cli.record_text import compile_format, json_renderer
+
+    if output == "json":
+        return json_renderer(access)
+    return compile_format(VALUE_LINE if text_format is None else text_format, access)
 
 
 @contextmanager

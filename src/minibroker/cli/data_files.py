@@ -1,7 +1,7 @@
 """The files of a data directory as rows of facts; those of minibroker and of Apache Kafka are the same.
 
-A row is a dict under Kafka's names. Damage becomes a row of its own with `error`, after the rows before it; nothing is
-repaired or written. Files are mapped, not loaded: a segment may have gigabytes.
+A row is a dict under Kafka's names in snake_case. Damage becomes a row of its own with `error`, after the rows before
+it; nothing is repaired or written. Files are mapped, not loaded: a segment may have gigabytes.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ def batch_rows(buffer: mmap.mmap | bytes, view: BatchView, *, with_records: bool
     """The batch, its damage if any, and its records if it is whole."""
     row = batch_row(view, crc_of(buffer, view))
     if not batch_is_valid(buffer, view):
-        yield row | {"isValid": False}
+        yield row | {"is_valid": False}
         yield {"error": "the CRC of the batch is wrong", "position": view.position}
         return
-    yield row | {"isValid": True}
+    yield row | {"is_valid": True}
     if not with_records:
         return
     try:
@@ -170,10 +170,10 @@ def transaction_index_rows(path: Path) -> Rows:
     index = TransactionIndex(path, base_offset_of(path))
     for aborted in index.entries():
         yield {
-            "producerId": aborted.producer_id,
-            "firstOffset": aborted.first_offset,
-            "lastOffset": aborted.last_offset,
-            "lastStableOffset": aborted.last_stable_offset,
+            "producer_id": aborted.producer_id,
+            "first_offset": aborted.first_offset,
+            "last_offset": aborted.last_offset,
+            "last_stable_offset": aborted.last_stable_offset,
         }
     rest = path.stat().st_size - index.size_bytes
     if rest:
@@ -185,14 +185,14 @@ def snapshot_rows(path: Path) -> Rows:
 
     for entry in read_snapshot(path):
         yield {
-            "producerId": entry.producer_id,
-            "producerEpoch": entry.epoch,
-            "lastSequence": entry.last_sequence,
-            "lastOffset": entry.last_offset,
-            "offsetDelta": entry.offset_delta,
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.last_sequence,
+            "last_offset": entry.last_offset,
+            "offset_delta": entry.offset_delta,
             "timestamp": entry.timestamp_ms,
-            "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": entry.current_txn_first_offset,
         }
 
 
@@ -208,7 +208,7 @@ def leader_epoch_rows(path: Path) -> Rows:
     from minibroker.storage.index.leader_epochs import LeaderEpochCache
 
     for entry in LeaderEpochCache(path).entries:
-        yield {"leaderEpoch": entry.epoch, "startOffset": entry.start_offset}
+        yield {"leader_epoch": entry.epoch, "start_offset": entry.start_offset}
 
 
 def property_rows(path: Path) -> Rows:

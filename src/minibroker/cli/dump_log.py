@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.cli.options import OutputOption
+from minibroker.cli.parameters import OutputOption
 
 if TYPE_CHECKING:
     from minibroker.protocol.facts import Row
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 GAP = "  "
 # Facts that the text leaves out at these values; JSON has them always.
 UNREMARKABLE = {
-    "producerId": -1,
-    "producerEpoch": -1,
-    "baseSequence": -1,
-    "lastSequence": -1,
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "base_sequence": -1,
+    "last_sequence": -1,
     "sequence": -1,
-    "isTransactional": False,
-    "isControl": False,
-    "timestampType": "CREATE_TIME",
-    "isValid": True,
+    "is_transactional": False,
+    "is_control": False,
+    "timestamp_type": "CREATE_TIME",
+    "is_valid": True,
     "headers": [],
 }
 FOR_PROGRAMS = {"crc"}
-RECORD_FACTS = {"key", "endTxnMarker"}
-TIMES = ("maxTimestamp", "timestamp")
+RECORD_FACTS = {"key", "end_txn_marker"}
+TIMES = ("max_timestamp", "timestamp")
 
 EPILOG = """Files: segments (.log), .index, .timeindex, .txnindex, .snapshot, the checkpoints, meta.properties. \
 Damage appears in its place, on a line with `error`, and makes the exit status 1. Files are never changed.
@@ -42,7 +42,7 @@ Examples:
 
 minibroker dump-log data/flights-0/00000000000000000000.log --records
 
-minibroker dump-log data/flights-0/*.log -o json | jq .maxTimestamp"""
+minibroker dump-log data/flights-0/*.log -o json | jq .max_timestamp"""
 
 
 def dump_log(

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.address import Address
 from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import latest_of, offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import clamped, latest_of, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
@@ -77,10 +77,25 @@ class Move(NamedTuple):
     error: str | None = None
 
 
+class Scope(NamedTuple):
+    """Which partitions a reset moves: empty for all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+
+    def of(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        return [
+            each
+            for each in partitions
+            if (not self.topics or each.topic in self.topics)
+            and (not self.partitions or each.partition in self.partitions)
+        ]
+
+
 @contextmanager
-def group_admin(bootstrap: Sequence[Address]) -> Iterator[GroupAdmin]:
+def group_admin(cluster: Cluster) -> Iterator[GroupAdmin]:
     """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         yield GroupAdmin(client)
 
 
@@ -125,14 +140,37 @@ class GroupAdmin:
             ],
         )
 
-    def plan_reset(self, group: str, topics: Sequence[str], position: Position) -> list[Move]:
-        """The moves of a reset: of those topics, or of all with committed offsets. Raises CommandFailed."""
+    def plan_reset(self, group: str, scope: Scope, position: Position) -> list[Move]:
+        """The moves to a position: of the topics named, or of all with committed offsets. Raises CommandFailed."""
         _, committed = self._group(group)
-        if not topics and not committed:
+        if not scope.topics and not committed:
             raise CommandFailed(f"group {group} has no committed offsets; name the topics with --topic NAME")
-        partitions = partitions_of(self._client, topics) if topics else self._existing(committed)
+        there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
+        partitions = scope.of(there)
+        if not partitions:
+            numbers = " or ".join(map(str, scope.partitions))
+            raise CommandFailed(f"group {group} has no partition {numbers} in these topics; correct --partition")
         after = offsets_at(self._client, position, ranges_of(self._client, partitions))
         return [Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions]
+
+    def plan_as(self, group: str, scope: Scope, offsets: Mapping[TopicPartition, int], source: str) -> list[Move]:
+        """The moves to these offsets, or the nearest in each partition. Raises CommandFailed if there are none."""
+        _, committed = self._group(group)
+        partitions = scope.of(self._existing(offsets))
+        if not partitions:
+            raise CommandFailed(f"{source} has no offsets of existing partitions to take over; nothing was changed")
+        ranges = ranges_of(self._client, partitions)
+        return [
+            Move(each.topic, each.partition, committed.get(each), clamped(offsets[each], ranges[each]))
+            for each in partitions
+        ]
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The committed offsets. Raises CommandFailed if there are none."""
+        _, committed = self._group(group)
+        if not committed:
+            raise CommandFailed(f"group {group} has no committed offsets; `minibroker groups list` shows the groups")
+        return committed
 
     def members(self, group: str) -> int:
         return len(self._group(group)[0]["members"])
@@ -161,9 +199,14 @@ class GroupAdmin:
         return row, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """The partitions of existing topics."""
-        there = {row["name"] for row in self._client.describe_topics() if row["error_code"] == 0}
-        return sorted(partition for partition in partitions if partition.topic in there)
+        """Those of the partitions that exist."""
+        there = {
+            TopicPartition(row["name"], partition["partition_index"])
+            for row in self._client.describe_topics()
+            if row["error_code"] == 0
+            for partition in row["partitions"]
+        }
+        return sorted(there & partitions.keys())
 
     def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
         existing = self._existing(dict.fromkeys(partitions, 0))

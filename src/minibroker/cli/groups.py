@@ -7,30 +7,40 @@ This module reads arguments and prints; `group_admin` asks the broker, and is im
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.completion import group_names
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, OutputOption, show_help_if_alone
-from minibroker.cli.positions import HOW, Position, parse_position
+from minibroker.cli.options import Cluster, Output, show_help_if_alone
+from minibroker.cli.parameters import (
+    GroupArgument,
+    GroupsArgument,
+    IfExistsOption,
+    OutputOption,
+    TopicsOption,
+    on_cluster,
+    position_option,
+)
+from minibroker.cli.positions import Position
 
 if TYPE_CHECKING:
+    from minibroker.cli.cluster import TopicPartition
     from minibroker.cli.group_admin import GroupAdmin, GroupDescription, Move
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
-
-app = typer.Typer(help="List, describe, reset and delete consumer groups.")
+app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 @app.command("list", epilog="Example: minibroker groups list -o json")
-def list_groups(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+@on_cluster
+def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
     """List all groups."""
     from minibroker.cli.group_admin import group_admin
 
-    with group_admin(bootstrap.addresses) as admin:
+    with group_admin(cluster) as admin:
         groups = admin.groups()
     if output == "json":
         print(json.dumps([group._asdict() for group in groups]))
@@ -47,13 +57,12 @@ def list_groups(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
 
 
 @app.command("describe", epilog="Example: minibroker groups describe reports")
-def describe_group(
-    group: GroupArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text"
-) -> int:
+@on_cluster
+def describe_group(group: GroupArgument, cluster: Cluster, output: OutputOption = "text") -> int:
     """Show a group's members, committed offsets and lag."""
     from minibroker.cli.group_admin import group_admin
 
-    with group_admin(bootstrap.addresses) as admin:
+    with group_admin(cluster) as admin:
         described = admin.describe(group)
     if output == "json":
         print(json.dumps(as_document(described)))
@@ -91,50 +100,112 @@ def print_description(group: GroupDescription) -> None:
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows, left=("TOPIC", "CLIENT"))
 
 
-@app.command("reset", epilog="Example: minibroker groups reset reports --topic flights --to beginning --execute")
+@app.command(
+    "reset",
+    epilog="""Examples:
+
+minibroker groups reset reports --topic flights --partition 0 --to beginning --execute
+
+minibroker groups reset reports --to-group nightly --execute
+
+minibroker groups reset reports --from-file offsets.csv --execute  (from `minibroker groups export`)""",
+)
+@on_cluster
 def reset_group(
     group: GroupArgument,
-    position: Annotated[
-        Position,
+    cluster: Cluster,
+    position: Annotated[Position | None, position_option("--to", does="New position")] = None,
+    other_group: Annotated[
+        str | None,
         typer.Option(
-            "--to", metavar="POSITION", parser=parse_position, help=f"New position: {HOW}.", show_default=False
+            "--to-group", metavar="GROUP", autocompletion=group_names, help="To the committed offsets of this group."
         ),
-    ],
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="NAME",
-            autocompletion=topic_names,
-            help="Only this topic; may be repeated. Default: all with committed offsets.",
-        ),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--from-file", metavar="FILE", help="To the offsets in this file of `groups export`.")
+    ] = None,
+    topics: TopicsOption = None,
+    partitions: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition; may be repeated."),
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Reset a group's committed offsets; only show the changes unless --execute is given."""
-    from minibroker.cli.group_admin import group_admin
-    from minibroker.cli.terminal import complain
+    if sum(each is not None for each in (position, other_group, file)) != 1:
+        raise typer.BadParameter("name the new offsets by one of --to, --to-group and --from-file")
+    from minibroker.cli.group_admin import Scope, group_admin
 
-    with group_admin(bootstrap.addresses) as admin:
-        moves = admin.plan_reset(group, topics or (), position)
+    scope = Scope(tuple(topics or ()), tuple(partitions or ()))
+    with group_admin(cluster) as admin:
+        if position is not None:
+            moves = admin.plan_reset(group, scope, position)
+        elif other_group is not None:
+            moves = admin.plan_as(group, scope, admin.committed(other_group), f"group {other_group}")
+        else:
+            assert file is not None
+            moves = admin.plan_as(group, scope, offsets_of(file), str(file))
         if execute:
             refuse_if_in_use(admin, group)
             moves = admin.reset(group, moves)
+    return report_moves(group, moves, output, executed=execute)
+
+
+def offsets_of(file: Path) -> dict[TopicPartition, int]:
+    """The offsets in a file: lines of TOPIC,PARTITION,OFFSET, or with spaces as in rpk's. Raises CommandFailed."""
+    from minibroker.cli.cluster import TopicPartition
+
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise CommandFailed(f"cannot read {file}: {reason}; name a file of `minibroker groups export`") from error
+    offsets = {}
+    for number, line in enumerate(lines, 1):
+        parts = [part.strip().strip('"') for part in (line.split(",") if "," in line else line.split())]
+        if not parts:
+            continue
+        if len(parts) != 3 or not all(part.isascii() and part.isdecimal() for part in parts[1:]):
+            raise CommandFailed(f"{file} line {number}: not TOPIC,PARTITION,OFFSET; correct the line")
+        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
+    return offsets
+
+
+def report_moves(group: str, moves: list[Move], output: Output, *, executed: bool) -> int:
+    from minibroker.cli.terminal import complain
+
     if output == "json":
-        print(json.dumps({"group": group, "executed": execute, "partitions": [move._asdict() for move in moves]}))
+        print(json.dumps({"group": group, "executed": executed, "partitions": [move._asdict() for move in moves]}))
     else:
         print_moves(moves)
     refused = [move for move in moves if move.error is not None]
     for move in refused:
         complain(f"{move.topic} {move.partition}: {move.error}")
-    if not execute and output != "json":
+    if not executed and output != "json":
         complain("nothing was changed; add --execute to commit these offsets")
     return EXIT_FAILED if refused else EXIT_OK
+
+
+@app.command("export", epilog="Example: minibroker groups export reports > offsets.csv")
+@on_cluster
+def export_group(
+    group: GroupArgument, cluster: Cluster, topics: TopicsOption = None, output: OutputOption = "text"
+) -> int:
+    """Print a group's committed offsets as TOPIC,PARTITION,OFFSET, for `groups reset --from-file`."""
+    from minibroker.cli.group_admin import group_admin
+
+    with group_admin(cluster) as admin:
+        committed = sorted(admin.committed(group).items())
+    rows = [(*partition, offset) for partition, offset in committed if not topics or partition.topic in topics]
+    if output == "json":
+        print(json.dumps([dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]))
+    else:
+        for row in rows:
+            print(",".join(map(str, row)))
+    return EXIT_OK
 
 
 def refuse_if_in_use(admin: GroupAdmin, group: str) -> None:
@@ -167,16 +238,14 @@ def print_moves(moves: list[Move]) -> None:
 
 
 @app.command("delete", epilog="Example: minibroker groups delete reports")
+@on_cluster
 def delete_groups(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = "text",
+    groups: GroupsArgument, cluster: Cluster, if_exists: IfExistsOption = False, output: OutputOption = "text"
 ) -> int:
     """Delete groups and their committed offsets."""
     from minibroker.cli.group_admin import group_admin
     from minibroker.cli.outcomes import report
 
-    with group_admin(bootstrap.addresses) as admin:
+    with group_admin(cluster) as admin:
         outcomes = admin.delete(groups, may_be_absent=if_exists)
     return report(outcomes, output)

@@ -1,36 +1,45 @@
-"""The options that commands share, and how their values are read."""
+"""The values of options that commands share, and how they are read; `parameters` declares the options."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import typer
 
 from minibroker.cli.address import Address, parse_address
 
 BOOTSTRAP_VARIABLE = "MINIBROKER_BOOTSTRAP"
+BOOTSTRAP_PROPERTY = "bootstrap.servers"
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+HEX_DIGITS = 2
+
+Output = Literal["text", "json"]
+Properties = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Bootstrap:
-    """The addresses of a cluster's brokers that were given, in order."""
+class Cluster:
+    """The addresses of a cluster's brokers in the order given, and client properties under Kafka's names."""
 
     addresses: tuple[Address, ...]
+    properties: Properties = field(default_factory=dict)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
 
 
-DEFAULT_BOOTSTRAP = Bootstrap((Address("127.0.0.1", 9092),))
+DEFAULT_CLUSTER = Cluster((Address("127.0.0.1", 9092),))
 
 
-def parse_bootstrap(value: str | Bootstrap) -> Bootstrap:
-    """Read addresses separated by commas; typer passes the default through here too."""
+def parse_bootstrap(value: str) -> Cluster:
+    """Read addresses separated by commas. Raises typer.BadParameter."""
     try:
-        return Bootstrap(tuple(parse_address(part) for part in str(value).strip().strip(",").split(",")))
+        return Cluster(tuple(parse_address(part) for part in value.strip().strip(",").split(",")))
     except ValueError as error:
-        raise typer.BadParameter(f"{error}, such as {DEFAULT_BOOTSTRAP}") from error
+        raise typer.BadParameter(f"{error}, such as {DEFAULT_CLUSTER}") from error
 
 
 class Setting(NamedTuple):
@@ -54,20 +63,49 @@ def parse_header(text: str) -> Setting:
     return Setting(name, value)
 
 
-Output = Literal["text", "json"]
+def parse_delimiter(text: str | bytes) -> bytes:
+    r"""Read text with \n, \t, \r, \0, \\ and \xNN. Raises typer.BadParameter."""
+    if isinstance(text, bytes):
+        return text
+    head, *parts = text.replace("\\\\", "\\x5c").split("\\")
+    delimiter = head.encode()
+    for part in parts:
+        try:
+            if part.startswith("x"):
+                delimiter += bytes.fromhex(part[1 : 1 + HEX_DIGITS].ljust(HEX_DIGITS, "-"))
+                rest = part[1 + HEX_DIGITS :]
+            else:
+                delimiter += ESCAPES[part[:1]].encode()
+                rest = part[1:]
+        except (KeyError, ValueError):
+            raise typer.BadParameter(f"{text!r} has an escape other than \\n, \\t, \\r, \\0, \\\\ and \\xNN") from None
+        delimiter += rest.encode()
+    if not delimiter:
+        raise typer.BadParameter("a delimiter has at least one byte")
+    return delimiter
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
-BootstrapOption = Annotated[
-    Bootstrap,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT",
-        parser=parse_bootstrap,
-        envvar=BOOTSTRAP_VARIABLE,
-        help="A broker of the cluster, or several separated by commas.",
-    ),
-]
+
+def read_properties(path: Path) -> dict[str, str]:
+    """The properties of a file, as Java's clients read it. Raises typer.BadParameter for an unreadable file."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise typer.BadParameter(f"cannot read {path}: {reason}") from error
+    properties = {}
+    line = ""
+    for part in text.splitlines():
+        line += part.lstrip()
+        if line.startswith(("#", "!")):
+            line = ""
+        elif line.endswith("\\") and not line.endswith("\\\\"):
+            line = line[:-1]
+        else:
+            name, equals, value = line.partition("=")
+            if equals:
+                properties[name.strip()] = value.strip().replace("\\\\", "\\")
+            line = ""
+    return properties
 
 
 def show_help_if_alone(context: typer.Context) -> None:

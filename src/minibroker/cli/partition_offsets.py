@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import OffsetSpec, TopicPartition, errors
+from minibroker.cli.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.positions import Position
 from minibroker.protocol.text import counted
 
 TIMEOUT_MS = 10_000
+
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_000_000
 
 
 class OffsetRange(NamedTuple):
@@ -33,6 +36,13 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     return sorted(
         TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
     )
+
+
+def max_message_bytes_of(client: Any, topic: str) -> int:
+    """How large a batch the topic takes; the default of Kafka if the broker does not return its configs."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    configs = client.describe_configs([resource], config_filter="all").get("topic", {}).get(topic, {})
+    return int(configs["max.message.bytes"]["value"]) if configs else DEFAULT_MAX_MESSAGE_BYTES
 
 
 def no_such_partition(topic: str, partition: int, partitions: int, advice: str) -> CommandFailed:

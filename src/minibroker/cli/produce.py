@@ -1,4 +1,4 @@
-"""`minibroker produce TOPIC`: lines as records, from a file or from standard input, into any Kafka broker.
+"""`minibroker produce TOPIC`: lines or files as records, into any Kafka broker.
 
 It never creates a topic, because a typing error would leave one behind. It exits with status 0 only when every record
 is acknowledged.
@@ -8,55 +8,79 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import typer
 
-from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    Bootstrap,
-    BootstrapOption,
-    OutputOption,
-    Setting,
-    parse_header,
-)
+from minibroker.cli.options import Cluster, Setting, parse_delimiter, parse_header
+from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster
 
 if TYPE_CHECKING:
+    from minibroker.cli.address import Address
     from minibroker.cli.progress import Advance
     from minibroker.cli.record_lines import NewRecord
 
 DELIVERY_TIMEOUT_MS = 30_000
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
-# The broker limits the size of a record and reports it; the client's own limit must not be lower.
-MAX_REQUEST_BYTES = 100 * 1024 * 1024
+LINE_END = b"\n"
 
-EPILOG = """Examples:
+EPILOG = r"""Examples:
 
 echo 'UA1545:on time' | minibroker produce flights --key-separator :
 
 minibroker produce flights --file flights.jsonl --json  (lines such as {"key": "UA", "value": {"delay": 2}, \
 "headers": {"source": "tower"}}; also "partition" and "timestamp")
 
-minibroker consume flights -o json | minibroker produce copy --json"""
+minibroker produce pictures *.png --compression zstd
+
+minibroker consume flights -o json | minibroker produce copy --json
+
+minibroker consume pictures -f '%R%v' | minibroker produce copy --length-prefixed""".replace("\\\n", "")
 
 
+@on_cluster
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)],
+    topic: TopicArgument,
+    cluster: Cluster,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Each becomes one record, instead of lines.", show_default=False),
+    ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read this file instead of standard input.")
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read this file's lines instead of standard input."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", "-J", help="Each line is a JSON object.")] = False,
+    delimiter: Annotated[
+        bytes | None,
+        typer.Option(
+            "--delimiter",
+            "-D",
+            metavar="TEXT",
+            parser=parse_delimiter,
+            help=r"Ends a record instead of the line's end, such as \0 or \x1e.",
+        ),
+    ] = None,
+    length_prefixed: Annotated[
+        bool,
+        typer.Option("--length-prefixed", "-R", help="Before each value: its size in 4 bytes, as `consume -f '%R%v'`."),
+    ] = False,
     key: Annotated[
         str | None, typer.Option("--key", "-k", metavar="TEXT", help="Key of records that have none.")
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="Separates key and value in a line.")
+        bytes | None,
+        typer.Option(
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            parser=parse_delimiter,
+            help="Separates key and value in a line.",
+        ),
     ] = None,
     headers: Annotated[
         list[Setting] | None,
@@ -72,36 +96,81 @@ def produce(
         int | None,
         typer.Option("--partition", "-p", min=0, metavar="N", help="Write to this partition; default: by key."),
     ] = None,
-    compression: Annotated[Literal["none", "gzip", "lz4"], typer.Option("--compression", "-z")] = "none",
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"] | None,
+        typer.Option("--compression", "-z", help="Codec of the batches; none by default."),
+    ] = None,
     acks: Annotated[
-        Literal["all", "1"],
-        typer.Option("--acks", help="Which replicas must acknowledge: all in sync, or the leader."),
-    ] = "all",
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+        Literal["all", "1"] | None,
+        typer.Option("--acks", help="Which replicas must acknowledge: all in sync (the default), or the leader."),
+    ] = None,
     output: OutputOption = "text",
 ) -> int:
-    """Write lines to a topic, each a record."""
-    from minibroker.cli.record_lines import Template, records_of
+    """Write lines to a topic, each a record; or files, each a record."""
+    from minibroker.cli.record_lines import Template
 
     if as_json and key_separator is not None:
         raise typer.BadParameter("--json and --key-separator exclude each other: a JSON line names its key")
+    if length_prefixed and (as_json or key_separator or delimiter):
+        raise typer.BadParameter("--length-prefixed is for values: it takes no --json, --key-separator, --delimiter")
+    if files and (file or as_json or key_separator or delimiter or length_prefixed):
+        raise typer.BadParameter("FILE arguments become one record each; --file FILE reads the lines of one")
     template = Template(
         None if key is None else key.encode(),
         [(header.key, header.value.encode()) for header in headers or ()],
         partition,
-        key_separator.encode() if key_separator else None,
+        key_separator,
         as_json,
     )
-    settings = {
-        "compression_type": None if compression == "none" else compression,
-        "acks": "all" if acks == "all" else 1,
-        "enable_idempotence": acks == "all",  # then a retry neither doubles nor reorders
-    }
-    with opened(file) as source, bar_for(source) as advance:
-        partitions = partitions_in(topic, bootstrap)
-        sent = send(records_of(watched(source, advance), template), topic, partitions, bootstrap, settings)
-    print(json.dumps({"topic": topic, "records": sent}) if output == "json" else f"produced: {sent} to {topic}")
+    target = target_of(topic, cluster)
+    with records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records:
+        sent = send(records, target, cluster, settings_of(cluster, compression, acks))
+    report(topic, sent, output)
     return EXIT_OK
+
+
+def report(topic: str, sent: int, output: str) -> None:
+    from minibroker.protocol.text import counted
+
+    print(
+        json.dumps({"topic": topic, "records": sent})
+        if output == "json"
+        else f"produced: {counted(sent, 'record')} to {topic}"
+    )
+
+
+def settings_of(cluster: Cluster, compression: str | None, acks: str | None) -> dict[str, str]:
+    """The producer's properties; an option goes before -X, and -X before our defaults."""
+    acks = acks or cluster.properties.get("acks", "all")
+    is_idempotent = "true" if acks in ("all", "-1") else "false"  # then a retry neither doubles nor reorders
+    return {
+        "acks": acks,
+        "enable.idempotence": cluster.properties.get("enable.idempotence", is_idempotent),
+        "request.timeout.ms": str(DELIVERY_TIMEOUT_MS // 2),
+        "delivery.timeout.ms": str(DELIVERY_TIMEOUT_MS),
+        **({"compression.type": compression} if compression else {}),
+    }
+
+
+# -- where the records come from
+
+
+@contextmanager
+def records_from(
+    files: list[Path], file: Path | None, template: Any, delimiter: bytes, *, length_prefixed: bool
+) -> Iterator[Iterator[NewRecord]]:
+    from minibroker.cli.record_lines import pieces_of, records_of, records_of_files, records_with_lengths
+
+    if files:
+        yield records_of_files(files, template)
+        return
+    with opened(file) as source, bar_for(source) as advance:
+        if length_prefixed:
+            yield records_with_lengths(source, template)
+        elif delimiter == LINE_END:
+            yield records_of(watched(source, advance), template)
+        else:
+            yield records_of(watched(pieces_of(source, delimiter), advance), template, by_line=False)
 
 
 def opened(file: Path | None) -> Any:
@@ -133,63 +202,71 @@ def bar_for(source: BinaryIO) -> Iterator[Advance]:
         yield advance
 
 
-def watched(source: BinaryIO, advance: Advance) -> Iterator[bytes]:
-    for line in source:
+def watched(lines: Any, advance: Advance) -> Iterator[bytes]:
+    for line in lines:
         yield line
         advance(len(line))
 
 
-def partitions_in(topic: str, bootstrap: Bootstrap) -> int:
+# -- where they go
+
+
+class Target(NamedTuple):
+    """The topic, and what its brokers allow."""
+
+    topic: str
+    partitions: int
+    max_message_bytes: int
+    brokers: list[Address]
+
+
+def target_of(topic: str, cluster: Cluster) -> Target:
     """Raises CommandFailed if the topic does not exist."""
-    from minibroker.cli.cluster import connected
-    from minibroker.cli.partition_offsets import partitions_of
+    from minibroker.cli.cluster import brokers_of, connected
+    from minibroker.cli.partition_offsets import max_message_bytes_of, partitions_of
 
-    with connected(bootstrap.addresses) as client:
-        return len(partitions_of(client, [topic]))
+    with connected(cluster) as client:
+        partitions = partitions_of(client, [topic])
+        return Target(topic, len(partitions), max_message_bytes_of(client, topic), brokers_of(client))
 
 
-def send(
-    records: Iterator[NewRecord], topic: str, partitions: int, bootstrap: Bootstrap, settings: dict[str, Any]
-) -> int:
+def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, settings: dict[str, str]) -> int:
     """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
-    from minibroker.cli.cluster import errors, producing
-    from minibroker.cli.partition_offsets import no_such_partition
+    from minibroker.cli.cluster import errors
+    from minibroker.cli.liveness import gone_brokers_reported
+    from minibroker.cli.record_clients import producing
 
-    counts: Counter[str] = Counter()
-    refusals: list[BaseException] = []
-
-    def count_sent(metadata: object) -> None:
-        counts["acked"] += 1
-
-    settings |= {
-        "max_request_size": MAX_REQUEST_BYTES,
-        "request_timeout_ms": DELIVERY_TIMEOUT_MS // 2,
-        "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
-        "max_block_ms": DELIVERY_TIMEOUT_MS,
-        "linger_ms": 5,
-    }
-    with producing(bootstrap.addresses, **settings) as producer:
+    with (
+        producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
+        gone_brokers_reported(target.brokers),
+    ):
         try:
-            for record in records:
-                if record.partition is not None and record.partition >= partitions:
-                    advice = "correct it, or add partitions with `minibroker topics grow`"
-                    raise no_such_partition(topic, record.partition, partitions, advice)
-                sending = producer.send(
-                    topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
-                )
-                sending.add_callback(count_sent).add_errback(refusals.append)
-                if refusals:
-                    break
-            producer.flush(timeout=FLUSH_SECONDS)
+            send_all(records, target, producer)
+            has_answers = producer.flush(FLUSH_SECONDS)
         except CommandFailed as failure:
-            producer.flush(timeout=FLUSH_SECONDS)
-            written = f"; {acknowledged_before(counts['acked'])}" if counts["acked"] else ""
+            producer.flush(FLUSH_SECONDS)
+            written = f"; {acknowledged_before(producer.acknowledged)}" if producer.acknowledged else ""
             raise CommandFailed(f"{failure}{written}") from None
         except errors.KafkaTimeoutError as error:
-            raise CommandFailed(unanswered(topic, counts["acked"])) from error
-    if refusals:
-        raise CommandFailed(refusal(topic, refusals[0], counts["acked"]))
-    return counts["acked"]
+            raise CommandFailed(unanswered(target.topic, producer.acknowledged)) from error
+        if producer.refusal is not None:
+            raise CommandFailed(refusal(target.topic, producer.refusal, producer.acknowledged))
+        if not has_answers:
+            raise CommandFailed(unanswered(target.topic, producer.acknowledged))
+        return producer.acknowledged
+
+
+def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> None:
+    """Send them until one is refused. Raises CommandFailed."""
+    from minibroker.cli.partition_offsets import no_such_partition
+
+    for record in records:
+        if record.partition is not None and record.partition >= target.partitions:
+            advice = "correct it, or add partitions with `minibroker topics grow`"
+            raise no_such_partition(target.topic, record.partition, target.partitions, advice)
+        producer.send(record)
+        if producer.refusal is not None:
+            return
 
 
 def unanswered(topic: str, acked: int) -> str:

@@ -1,17 +1,22 @@
 """Records from lines: each a value, a key and a value, or a JSON object as `consume -o json` prints it.
 
-Pure. An unreadable line raises CommandFailed with its number, after the records of the lines before it.
+Or from values with their sizes before them, and from whole files. An unreadable line raises CommandFailed with its
+number, after the records of the lines before it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 from minibroker.cli.failures import CommandFailed
-from minibroker.protocol.text import read_back
+from minibroker.cli.record_text import BINARY_SIZE
+from minibroker.protocol.text import counted, read_back
 
+VALUE_MAX_BYTES = 100 * 1024 * 1024
+CHUNK_BYTES = 1 << 16
 TIMESTAMP_MAX = 2**63 - 1
 Headers = list[tuple[str, bytes | None]]
 
@@ -40,12 +45,56 @@ class LineError(ValueError):
     """An error in a line, and the next step."""
 
 
-def records_of(lines: Iterable[bytes], template: Template) -> Iterator[NewRecord]:
-    """Raises CommandFailed."""
+def pieces_of(source: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+    """What is between delimiters, and after the last one unless that is nothing."""
+    unread = bytearray()
+    while chunk := source.read1(CHUNK_BYTES):  # type: ignore[attr-defined]
+        looked_at = max(0, len(unread) - len(delimiter) + 1)
+        unread += chunk
+        if unread.find(delimiter, looked_at) >= 0:
+            *pieces, rest = bytes(unread).split(delimiter)
+            unread = bytearray(rest)
+            yield from pieces
+    if unread:
+        yield bytes(unread)
+
+
+def records_with_lengths(source: BinaryIO, template: Template) -> Iterator[NewRecord]:
+    """Values, each after its size as kcat's %R prints it; size -1 stands for a null value. Raises CommandFailed."""
+    number = 0
+    while size_bytes := source.read(BINARY_SIZE.size):
+        number += 1
+        if len(size_bytes) < BINARY_SIZE.size:
+            raise CommandFailed(f"record {number}: the input ends within its size; the input is cut off")
+        (size,) = BINARY_SIZE.unpack(size_bytes)
+        if not -1 <= size <= VALUE_MAX_BYTES:
+            raise CommandFailed(
+                f"record {number}: {size} is not the size of a value; check that `consume -f '%R%v'` wrote the input"
+            )
+        value = None if size < 0 else source.read(size)
+        if value is not None and len(value) < size:
+            raise CommandFailed(
+                f"record {number}: the input ends after {counted(len(value), 'byte')} of {size}; the input is cut off"
+            )
+        yield NewRecord(template.key, value, template.headers, template.partition)
+
+
+def records_of_files(files: Iterable[Path], template: Template) -> Iterator[NewRecord]:
+    """A record of each file. Raises CommandFailed."""
+    for path in files:
+        try:
+            value = path.read_bytes()
+        except OSError as error:
+            raise CommandFailed(f"cannot read {path}: {error.strerror}; name another file") from error
+        yield NewRecord(template.key, value, template.headers, template.partition)
+
+
+def records_of(lines: Iterable[bytes], template: Template, *, by_line: bool = True) -> Iterator[NewRecord]:
+    """A record of each line; its end is removed if they end as lines do. Raises CommandFailed."""
     read = read_json if template.is_json else read_plain
     for number, line in enumerate(lines, 1):
         try:
-            yield read(line.removesuffix(b"\n").removesuffix(b"\r"), template)
+            yield read(line.removesuffix(b"\n").removesuffix(b"\r") if by_line else line, template)
         except LineError as error:
             raise CommandFailed(f"line {number}: {error}") from None
 

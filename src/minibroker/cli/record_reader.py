@@ -1,120 +1,146 @@
-"""Reads a topic from a position to its end, or follows it: by partitions, or as a member of a group.
+"""Reads topics from a position to their end, or follows them: by partitions, or as a member of a group.
 
 The end is where each partition ended when reading started, so that a topic under writes has an end too. A member
-commits only what has been printed, once a second and at the end.
+commits only what has been printed, within a second of it and at the end.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
 from minibroker.cli.address import Address
-from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, consuming
+from minibroker.cli.cluster import TopicPartition, brokers_of, connected, errors
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster
 from minibroker.cli.partition_offsets import no_such_partition, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
+from minibroker.cli.record_clients import RecordConsumer, consuming
 
-POLL_MS = 200
-RECORDS_PER_POLL = 500
-COMMIT_SECONDS = 1.0
+POLL_SECONDS = 0.2
+COMMIT_SECONDS = 0.5
 JOIN_SECONDS = 60.0
 
 
-class Reader:
-    """Partitions of a topic, from a position."""
+class Selection(NamedTuple):
+    """The records to read: of which topics, from where to where. `partition` is None for all."""
 
-    def __init__(
-        self,
-        bootstrap: Sequence[Address],
-        topic: str,
-        partition: int | None,
-        position: Position,
-        *,
-        committed_only: bool,
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._partition = partition
-        self._position = position
-        self._committed_only = committed_only
-        self._consumer: Any = None
+    topics: Sequence[str]
+    are_patterns: bool
+    partition: int | None
+    start: Position
+    end: Position | None
+    committed_only: bool
+
+    @property
+    def isolation(self) -> dict[str, str]:
+        return {"isolation.level": "read_committed" if self.committed_only else "read_uncommitted"}
+
+
+class Reader:
+    """Partitions of topics, from a position."""
+
+    consumer: RecordConsumer
+
+    def __init__(self, cluster: Cluster, wanted: Selection) -> None:
+        self._cluster = cluster
+        self._wanted = wanted
         self._starts: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._reached: set[TopicPartition] = set()
+        self.brokers: list[Address] = []
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Raises CommandFailed, also for failures inside."""
-        with connected(self._bootstrap) as admin:
-            partitions = self._chosen(partitions_of(admin, [self._topic]))
-            ranges = ranges_of(admin, partitions, committed_only=self._committed_only)
-            self._starts = offsets_at(admin, self._position, ranges)
-        self._ends = {partition: inside.latest for partition, inside in ranges.items()}
-        with consuming(self._bootstrap, **isolation(self._committed_only)) as self._consumer:
-            self._consumer.assign(partitions)
-            for partition, offset in self._starts.items():
-                self._consumer.seek(partition, offset)
+        wanted = self._wanted
+        with connected(self._cluster) as admin:
+            self.brokers = brokers_of(admin)
+            partitions = self._chosen(partitions_of(admin, topics_of(admin, wanted)))
+            ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
+            self._starts = offsets_at(admin, wanted.start, ranges)
+            self._ends = {partition: inside.latest for partition, inside in ranges.items()}
+            if wanted.end is not None:
+                self._ends = offsets_at(admin, wanted.end, ranges)
+        with consuming(self._cluster, **{"auto.offset.reset": "earliest"}, **wanted.isolation) as self.consumer:
+            self.consumer.assign(self._starts)
             yield
 
     def _chosen(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        if self._partition is None:
+        number = self._wanted.partition
+        if number is None:
             return partitions
-        if self._partition >= len(partitions):
-            raise no_such_partition(self._topic, self._partition, len(partitions), "correct --partition")
-        return [partition for partition in partitions if partition.partition == self._partition]
+        chosen = [partition for partition in partitions if partition.partition == number]
+        for topic in {partition.topic for partition in partitions} - {partition.topic for partition in chosen}:
+            count = sum(partition.topic == topic for partition in partitions)
+            raise no_such_partition(topic, number, count, "correct --partition")
+        return chosen
 
     def expected(self, count: int | None) -> int | None:
         """The most records there can be to read."""
-        there = sum(end - self._starts[partition] for partition, end in self._ends.items())
+        there = sum(max(0, end - self._starts[partition]) for partition, end in self._ends.items())
         return there if count is None else min(count, there)
 
     def batches(self, count: int | None, *, follow: bool) -> Iterator[list[Any]]:
-        """Records as they come, `count` at most."""
+        """Records as they come, `count` at most; an empty list for each poll that found none."""
         left = count
         while follow or not self._is_at_end():
-            wanted = RECORDS_PER_POLL if left is None else min(left, RECORDS_PER_POLL)
-            polled = self._consumer.poll(POLL_MS, max_records=wanted)
-            records = [record for batch in polled.values() for record in batch]
-            if records:
-                yield records
+            records = self.consumer.poll(POLL_SECONDS, at_most=left)
+            if self._wanted.end is not None:
+                records = self._before_the_end(records)
+            yield records
             if left is not None:
                 left -= len(records)
                 if left <= 0:
                     return
 
-    def printed(self, records: Sequence[Any]) -> None:
-        """Note that these records are printed; only a group commits them."""
+    def printed(self) -> None:
+        """Called after every poll, when its records are printed; only a group commits them."""
+
+    def _before_the_end(self, records: list[Any]) -> list[Any]:
+        topic, partition, offset = self.consumer.access[:3]
+        return [
+            record
+            for record in records
+            if offset(record) < self._ends[TopicPartition(topic(record), partition(record))]
+        ]
 
     def _is_at_end(self) -> bool:
-        return all(self._consumer.position(partition) >= end for partition, end in self._ends.items())
+        new = self.consumer.reached(self._ends) | {at for at, end in self._ends.items() if self._starts[at] >= end}
+        new -= self._reached
+        if new:
+            self.consumer.pause(new)
+            self._reached |= new
+        return len(self._reached) == len(self._ends)
 
 
 class GroupReader(Reader):
-    """A topic as a member of a group: from the committed offsets, else from the position."""
+    """Topics as a member of a group: from the committed offsets, else from the position."""
 
-    def __init__(
-        self, bootstrap: Sequence[Address], topic: str, group: str, position: Position, *, committed_only: bool
-    ) -> None:
-        super().__init__(bootstrap, topic, None, position, committed_only=committed_only)
+    def __init__(self, cluster: Cluster, wanted: Selection, group: str) -> None:
+        super().__init__(cluster, wanted)
         self._group = group
         self._printed: dict[TopicPartition, int] = {}
+        self._sent: dict[TopicPartition, int] = {}  # in commits that have not failed
         self._committed_at = time.monotonic()
         self._join_deadline = time.monotonic() + JOIN_SECONDS
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Raises CommandFailed, also for failures inside."""
-        with connected(self._bootstrap) as admin:
-            partitions_of(admin, [self._topic])  # fails for a missing topic; subscribing might create it
+        with connected(self._cluster) as admin:
+            self.brokers = brokers_of(admin)
+            topics = topics_of(admin, self._wanted)
+            partitions_of(admin, topics)  # fails for a missing topic; subscribing might create it
         settings = {
-            "group_id": self._group,
-            "enable_auto_commit": False,
-            "auto_offset_reset": "earliest" if self._position.kind == "beginning" else "latest",
+            "group.id": self._group,
+            "auto.offset.reset": "earliest" if self._wanted.start.kind == "beginning" else "latest",
         }
-        with consuming(self._bootstrap, **settings, **isolation(self._committed_only)) as self._consumer:
-            self._consumer.subscribe([self._topic])
+        with consuming(self._cluster, **settings, **self._wanted.isolation) as self.consumer:
+            self.consumer.subscribe(topics, on_revoked=self._on_revoked)
             try:
                 yield
             finally:
@@ -124,22 +150,39 @@ class GroupReader(Reader):
         """Unknown until the group has assigned its partitions."""
         return count
 
-    def printed(self, records: Sequence[Any]) -> None:
-        for record in records:
-            self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        if time.monotonic() - self._committed_at >= COMMIT_SECONDS:
-            self._commit()
+    def printed(self) -> None:
+        self._printed = self.consumer.positions()
+        now = time.monotonic()
+        if now - self._committed_at >= COMMIT_SECONDS:
+            self._committed_at = now
+            self._commit_soon()
+
+    def _commit_soon(self) -> None:
+        """Commit without waiting: the command goes on when a coordinator that is gone is back."""
+        if self.consumer.failed_commits:
+            self.consumer.failed_commits = 0
+            self._sent.clear()
+        new = dict(self._printed.items() - self._sent.items())
+        if new:
+            self._sent |= new
+            self.consumer.commit_soon(new)
+
+    def _on_revoked(self) -> None:
+        """Commit what is printed of partitions that go to another member, as far as the client can here."""
+        printed, self._printed, self._sent = self._printed, {}, {}
+        with rebalances_suppressed():
+            if printed:
+                self.consumer.commit_revoked(printed)
 
     def _commit(self) -> None:
-        mine = self._consumer.assignment()
-        offsets = {at: OffsetAndMetadata(offset, "", -1) for at, offset in self._printed.items() if at in mine}
-        self._printed.clear()
-        self._committed_at = time.monotonic()
-        if offsets:
-            self._consumer.commit(offsets)
+        """Commit all that is printed, and wait for the answer."""
+        printed, self._printed = self._printed, {}
+        with rebalances_suppressed():
+            if printed:
+                self.consumer.commit(printed)
 
     def _is_at_end(self) -> bool:
-        mine: set[TopicPartition] = self._consumer.assignment()
+        mine = self.consumer.assignment()
         if not mine:
             if time.monotonic() > self._join_deadline:
                 raise CommandFailed(
@@ -149,13 +192,29 @@ class GroupReader(Reader):
             return False
         if mine != self._ends.keys():
             self._ends = self._ends_of(mine)
-        return super()._is_at_end()
+        return len(self.consumer.reached(self._ends)) == len(self._ends)
 
     def _ends_of(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
         """The ends of these partitions; of newly assigned ones, where they end now."""
-        new: Mapping[TopicPartition, int] = self._consumer.end_offsets(list(partitions - self._ends.keys()))
+        new: Mapping[TopicPartition, int] = self.consumer.end_offsets(partitions - self._ends.keys())
         return {partition: self._ends.get(partition, new.get(partition, 0)) for partition in partitions}
 
 
-def isolation(committed_only: bool) -> dict[str, Any]:
-    return {"isolation_level": "read_committed"} if committed_only else {}
+def rebalances_suppressed() -> suppress:
+    """For a commit that comes too late: another member has the partitions, and reads these records again."""
+    return suppress(errors.CommitFailedError, errors.RebalanceInProgressError, errors.IllegalGenerationError)
+
+
+def topics_of(admin: Any, wanted: Selection) -> list[str]:
+    """The topics by name, or those that match a pattern as a whole, without Kafka's own. Raises CommandFailed."""
+    if not wanted.are_patterns:
+        return list(dict.fromkeys(wanted.topics))
+    patterns = [re.compile(pattern) for pattern in wanted.topics]
+    found = [
+        row["name"]
+        for row in admin.describe_topics()
+        if not row["is_internal"] and any(pattern.fullmatch(row["name"]) for pattern in patterns)
+    ]
+    if not found:
+        raise CommandFailed(f"no topic matches {' or '.join(wanted.topics)}; `minibroker topics list` shows the topics")
+    return sorted(found)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.address import Address
 from minibroker.cli.cluster import (
     ConfigResource,
     ConfigResourceType,
@@ -20,7 +19,10 @@ from minibroker.cli.cluster import (
     errors,
 )
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
+from minibroker.cli.partition_offsets import no_such_partition, offsets_at, partitions_of, ranges_of
+from minibroker.cli.positions import Position
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
 OFFSETS_TIMEOUT_MS = 5_000
@@ -63,6 +65,15 @@ class Partition(NamedTuple):
     latest: int | None
 
 
+class Deletion(NamedTuple):
+    """A partition whose records were deleted up to `earliest`."""
+
+    partition: int
+    earliest_before: int
+    earliest: int
+    latest: int
+
+
 class TopicDescription(NamedTuple):
     name: str
     internal: bool
@@ -72,9 +83,9 @@ class TopicDescription(NamedTuple):
 
 
 @contextmanager
-def topic_admin(bootstrap: Sequence[Address]) -> Iterator[TopicAdmin]:
+def topic_admin(cluster: Cluster) -> Iterator[TopicAdmin]:
     """Connect to the first broker that answers. Raises CommandFailed, also for later failures."""
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         yield TopicAdmin(client)
 
 
@@ -125,6 +136,18 @@ class TopicAdmin:
         )
         harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
         return [outcome_of(row, "deleted", harmless) for row in answer["topics"]]
+
+    def delete_records(self, name: str, partition: int | None, position: Position) -> list[Deletion]:
+        """Delete the records before a position. Raises CommandFailed."""
+        there = partitions_of(self._client, [name])
+        if partition is not None and partition >= len(there):
+            raise no_such_partition(name, partition, len(there), "correct --partition")
+        ranges = ranges_of(self._client, [each for each in there if partition in (None, each.partition)])
+        answer = self._client.delete_records(offsets_at(self._client, position, ranges), timeout_ms=REQUEST_TIMEOUT_MS)
+        return [
+            Deletion(each.partition, inside.earliest, answer[each]["low_watermark"], inside.latest)
+            for each, inside in ranges.items()
+        ]
 
     def describe(self, name: str) -> TopicDescription:
         """Raises CommandFailed if the topic does not exist."""

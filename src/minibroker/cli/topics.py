@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minibroker.cli.completion import topic_names
 from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    BootstrapOption,
+from minibroker.cli.options import Cluster, Setting, parse_setting, show_help_if_alone
+from minibroker.cli.parameters import (
+    IfExistsOption,
+    NewTopicsArgument,
     OutputOption,
-    Setting,
-    parse_setting,
-    show_help_if_alone,
+    PartitionOption,
+    TopicArgument,
+    TopicsArgument,
+    on_cluster,
+    position_option,
 )
+from minibroker.cli.positions import Position
 
 if TYPE_CHECKING:
     from minibroker.cli.topic_admin import Partition, TopicDescription
 
-
-NewNamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False, autocompletion=topic_names)]
-
-app = typer.Typer(help="List, create, grow, describe and delete topics.")
+app = typer.Typer(help="List, create, grow, describe and delete topics, and delete their records.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
 
 
 @app.command("list", epilog="Example: minibroker topics list -o json")
-def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOption = "text") -> int:
+@on_cluster
+def list_topics(cluster: Cluster, output: OutputOption = "text") -> int:
     """List all topics."""
     from minibroker.cli.topic_admin import topic_admin
 
-    with topic_admin(bootstrap.addresses) as admin:
+    with topic_admin(cluster) as admin:
         topics = admin.topics()
     if output == "json":
         print(json.dumps([topic._asdict() for topic in topics]))
@@ -54,8 +54,10 @@ def list_topics(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, output: OutputOp
 
 
 @app.command("create", epilog="Example: minibroker topics create flights --partitions 3 --config retention.ms=86400000")
+@on_cluster
 def create_topics(
-    names: NewNamesArgument,
+    names: NewTopicsArgument,
+    cluster: Cluster,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", metavar="N", min=1, help="Partitions of each topic.")
     ] = 1,
@@ -73,14 +75,13 @@ def create_topics(
         ),
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Accept topics that exist.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Create topics."""
     from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
-    with topic_admin(bootstrap.addresses) as admin:
+    with topic_admin(cluster) as admin:
         outcomes = admin.create(
             names,
             partitions=partitions,
@@ -92,53 +93,75 @@ def create_topics(
 
 
 @app.command("grow", epilog="Example: minibroker topics grow flights --partitions 6")
+@on_cluster
 def grow_topics(
-    names: NamesArgument,
+    names: TopicsArgument,
+    cluster: Cluster,
     partitions: Annotated[
         int,
         typer.Option(
             "--partitions", "-p", metavar="N", min=1, help="New number of partitions of each topic.", show_default=False
         ),
     ],
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Add partitions to topics; existing records stay in theirs."""
     from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
-    with topic_admin(bootstrap.addresses) as admin:
+    with topic_admin(cluster) as admin:
         outcomes = admin.grow(names, partitions=partitions)
     return report(outcomes, output)
 
 
 @app.command("delete", epilog="Example: minibroker topics delete flights")
+@on_cluster
 def delete_topics(
-    names: NamesArgument,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    output: OutputOption = "text",
+    names: TopicsArgument, cluster: Cluster, if_exists: IfExistsOption = False, output: OutputOption = "text"
 ) -> int:
     """Delete topics and their records."""
     from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
-    with topic_admin(bootstrap.addresses) as admin:
+    with topic_admin(cluster) as admin:
         outcomes = admin.delete(names, may_be_absent=if_exists)
     return report(outcomes, output)
 
 
+@app.command("delete-records", epilog="Example: minibroker topics delete-records flights --before @2013-06-01")
+@on_cluster
+def delete_records(
+    topic: TopicArgument,
+    cluster: Cluster,
+    position: Annotated[Position, position_option("--before", does="Delete what is before")],
+    partition: PartitionOption = None,
+    output: OutputOption = "text",
+) -> int:
+    """Delete the records before a position; each partition begins there from then on."""
+    from minibroker.cli.terminal import print_table
+    from minibroker.cli.topic_admin import topic_admin
+
+    with topic_admin(cluster) as admin:
+        deleted = admin.delete_records(topic, partition, position)
+    if output == "json":
+        print(json.dumps([row._asdict() for row in deleted]))
+    else:
+        print_table(("PARTITION", "BEGAN AT", "BEGINS AT", "ENDS AT"), deleted)
+    return EXIT_OK
+
+
 @app.command("describe", epilog="Example: minibroker topics describe flights --all-configs")
+@on_cluster
 def describe_topic(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, autocompletion=topic_names)],
+    name: TopicArgument,
+    cluster: Cluster,
     all_configs: Annotated[bool, typer.Option("--all-configs", "-a", help="Show default configs too.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     output: OutputOption = "text",
 ) -> int:
     """Show a topic's partitions, offsets and configs."""
     from minibroker.cli.topic_admin import topic_admin
 
-    with topic_admin(bootstrap.addresses) as admin:
+    with topic_admin(cluster) as admin:
         topic = admin.describe(name)
     if output == "json":
         print(json.dumps(as_document(topic)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import OutputOption
+from minibroker.cli.parameters import OutputOption
 
 if TYPE_CHECKING:
     from minibroker.transcript.exchanges import Event, Exchange, Reading

@@ -1,0 +1,109 @@
+"""Client properties under the names of Apache Kafka's clients, for kafka-python and for librdkafka.
+
+Pure. What encrypts and authenticates has one name here, which is librdkafka's: `ssl.ca.location` for Java's
+`ssl.truststore.location`, `sasl.username` for what Java has inside `sasl.jaas.config`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import typer
+
+from minibroker.cli.options import Properties
+
+HOST_CHECK = "ssl.endpoint.identification.algorithm"
+# Java's name, and the one here.
+RENAMED = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+}
+KAFKA_PYTHON_NAMES = {
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+    "ssl.cipher.suites": "ssl_ciphers",
+    HOST_CHECK: "ssl_check_hostname",
+}
+# Which classes Java loads, and what has no meaning for a command.
+WITHOUT_MEANING = re.compile(
+    r"(key|value)\.(de)?serializer|interceptor\.classes|metric\.reporters|partitioner\.class|group\.id"
+    r"|enable\.auto\.commit|ssl\.(truststore|keystore)\.(type|password)"
+)
+JAAS_OPTION = re.compile(r"(username|password)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))")
+JAVA_KEYSTORE = (".jks", ".p12", ".pkcs12", ".pfx")
+BOOLEANS = {"true": True, "false": False}
+
+
+def normalized(properties: Properties) -> dict[str, str]:
+    """The properties under one name each. Raises typer.BadParameter for a file in a format only Java reads."""
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        if name == "sasl.jaas.config":
+            options = {option: a or b or c for option, a, b, c in JAAS_OPTION.findall(value)}
+            found |= {f"sasl.{option}": text for option, text in options.items()}
+        elif name == "ssl.keystore.location":
+            found |= {"ssl.certificate.location": in_pem(value), "ssl.key.location": value}
+        elif name == "ssl.truststore.location":
+            found["ssl.ca.location"] = in_pem(value)
+        elif name == HOST_CHECK:
+            found[name] = value or "none"
+        elif not WITHOUT_MEANING.fullmatch(name):
+            found[RENAMED.get(name, name)] = value
+    return found
+
+
+def in_pem(path: str) -> str:
+    if path.endswith(JAVA_KEYSTORE):
+        raise typer.BadParameter(
+            f"{path} is a Java keystore, which only Java reads; convert it to PEM "
+            "(`keytool -importkeystore -deststoretype pkcs12`, then `openssl pkcs12 -nodes`)"
+        )
+    return path
+
+
+def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of normalized properties that a client of kafka-python knows, whose defaults are `known`.
+
+    Raises typer.BadParameter for a value of another type.
+    """
+    settings = {
+        KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")): (name, value) for name, value in properties.items()
+    }
+    return {
+        setting: typed(name, value, known[setting]) for setting, (name, value) in settings.items() if setting in known
+    }
+
+
+def unknown_of(properties: Properties, known: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Those of normalized properties that no client of kafka-python knows."""
+    names = {setting for defaults in known for setting in defaults}
+    return [name for name in properties if KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")) not in names]
+
+
+def typed(name: str, value: str, default: Any) -> Any:
+    """The value with the type of the default; text where there is none."""
+    if (name, value) == ("acks", "all"):
+        return value
+    if (name, value) == ("compression.type", "none"):
+        return None
+    if name == HOST_CHECK:
+        return value.lower() == "https"
+    try:
+        if isinstance(default, bool):
+            return BOOLEANS[value.lower()]
+        if isinstance(default, int | float):
+            return int(value)
+    except (KeyError, ValueError):
+        kind = "true or false" if isinstance(default, bool) else "a whole number"
+        raise typer.BadParameter(f"{name}={value}: the value is not {kind}") from None
+    return value

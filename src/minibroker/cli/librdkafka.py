@@ -1,0 +1,251 @@
+"""The only module that imports confluent-kafka: reads and writes records with librdkafka, where it is installed.
+
+librdkafka is several times faster than kafka-python. Both are used through `record_clients`, so a command does not
+notice which of the two it has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
+from confluent_kafka import TopicPartition as Partition
+
+from minibroker.cli.cluster import TopicPartition, error_of, errors
+from minibroker.cli.record_lines import NewRecord
+from minibroker.cli.record_text import Access
+
+RECORDS_PER_POLL = 10_000
+ANSWER_SECONDS = 30.0
+LAST_COMMIT_SECONDS = 5.0
+FATAL = {  # of those that librdkafka would otherwise try again for ever
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._AUTHENTICATION,
+    KafkaError._FATAL,
+}
+RECORDS_BETWEEN_POLLS = 1_000
+# Java's names of properties that librdkafka names otherwise.
+RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "max.request.size": "message.max.bytes",
+}
+CONSUMER_SETTINGS = {
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    # By default librdkafka fetches nothing for a second once 100,000 records wait for us, which is a third of a second.
+    "queued.min.messages": 200_000,
+    "fetch.queue.backoff.ms": 5,
+}
+
+ACCESS = Access(
+    topic=Message.topic,
+    partition=Message.partition,
+    offset=Message.offset,
+    timestamp=lambda message: message.timestamp()[1],
+    key=Message.key,
+    value=Message.value,
+    headers=lambda message: message.headers() or [],
+    leader_epoch=lambda message: message.leader_epoch() or -1,
+)
+
+
+class LibrdkafkaConsumer:
+    """Records of assigned partitions, or of those that a group assigns."""
+
+    access = ACCESS
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._ended: set[TopicPartition] = set()
+        self.failed_commits = 0
+        self._consumer = created(Consumer, {**CONSUMER_SETTINGS, **settings, "on_commit": self._on_commit})
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        self._consumer.assign([Partition(at.topic, at.partition, offset) for at, offset in starts.items()])
+
+    def subscribe(self, topics: Sequence[str], on_revoked: Callable[[], None]) -> None:
+        def on_assigned(consumer: Any, partitions: Iterable[Any]) -> None:
+            self._ended.difference_update(map(of_ours, partitions))
+
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=on_assigned,
+            on_revoke=lambda consumer, partitions: on_revoked(),
+            on_lost=lambda consumer, partitions: None,  # another member has them: a commit would be refused
+        )
+
+    def poll(self, seconds: float, *, at_most: int | None) -> list[Any]:
+        """Records as soon as there are any, else an empty list. Raises errors of kafka-python."""
+        wanted = RECORDS_PER_POLL if at_most is None else min(at_most, RECORDS_PER_POLL)
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(wanted - 1, 0)] if wanted > 1 else [first]
+        failed = [message for message in messages if message.error() is not None]
+        if not failed:
+            return messages
+        for message in failed:
+            self._on_error(message)
+        return [message for message in messages if message.error() is None]
+
+    def _on_error(self, message: Any) -> None:
+        code = message.error().code()
+        if code == KafkaError._PARTITION_EOF:
+            self._ended.add(TopicPartition(message.topic(), message.partition()))
+        elif code in FATAL or not error_of(code, "").retriable:  # else librdkafka tries again by itself
+            raise error_of(code, message.error().str())
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(map(of_ours, self._consumer.assignment()))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset after the last record that `poll` returned, of partitions that had one."""
+        positions = self._consumer.position(self._consumer.assignment())
+        return {of_ours(each): each.offset for each in positions if each.offset != OFFSET_INVALID}
+
+    def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Those partitions that have been read to this offset, or to their end."""
+        positions = self.positions()
+        return {at for at, end in ends.items() if at in self._ended or positions.get(at, -1) >= end}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {at: self._end_of(at) for at in partitions}
+
+    def _end_of(self, at: TopicPartition) -> int:
+        watermarks = with_errors(
+            lambda: self._consumer.get_watermark_offsets(Partition(at.topic, at.partition), timeout=ANSWER_SECONDS)
+        )
+        return int(watermarks[1])
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._consumer.pause([Partition(at.topic, at.partition) for at in partitions])
+
+    def commit_soon(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with_errors(lambda: self._consumer.commit(offsets=of_theirs(offsets), asynchronous=True))
+
+    def _on_commit(self, error: object, partitions: object) -> None:
+        self.failed_commits += error is not None
+
+    def commit_revoked(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with_errors(lambda: self._consumer.commit(offsets=of_theirs(offsets), asynchronous=False))
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        wanted = of_theirs(offsets)
+        within(
+            LAST_COMMIT_SECONDS, lambda: with_errors(lambda: self._consumer.commit(offsets=wanted, asynchronous=False))
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class LibrdkafkaProducer:
+    """Writes records to one topic."""
+
+    def __init__(self, topic: str, settings: Mapping[str, Any]) -> None:
+        self._topic = topic
+        self._producer = created(Producer, {"delivery.report.only.error": True, **settings})
+        self._sent = 0
+        self._failed = 0
+        self.refusal: Exception | None = None
+
+    def send(self, record: NewRecord) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    record.value,
+                    record.key,
+                    partition=-1 if record.partition is None else record.partition,
+                    on_delivery=self._on_failure,
+                    timestamp=record.timestamp_ms or 0,
+                    headers=record.headers or None,
+                )
+                break
+            except BufferError:  # the queue is full
+                self._producer.poll(0.1)
+                if self.refusal is not None:
+                    return
+            except KafkaException as error:  # such as a record above message.max.bytes
+                self._on_failure(error.args[0], None)
+                return
+        self._sent += 1
+        if self._sent % RECORDS_BETWEEN_POLLS == 0:
+            self._producer.poll(0)
+
+    def _on_failure(self, error: Any, message: object) -> None:
+        self._failed += message is not None
+        if self.refusal is None:
+            self.refusal = error_of(error.code(), error.str())
+
+    @property
+    def acknowledged(self) -> int:
+        return self._sent - self._failed - len(self._producer)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait for the acknowledgements; return whether all came or failed in time."""
+        return not self._producer.flush(seconds)
+
+    def close(self) -> None:
+        """Abandon what has not been sent."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+
+def of_ours(partition: Any) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)
+
+
+def of_theirs(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    return [Partition(at.topic, at.partition, offset) for at, offset in offsets.items()]
+
+
+def within(seconds: float, ask: Callable[[], None]) -> None:
+    """Ask in a thread: without a coordinator librdkafka waits for a minute, and lets no signal interrupt it.
+
+    Raises errors of kafka-python, KafkaTimeoutError if there is no answer in time.
+    """
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            ask()
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise errors.KafkaTimeoutError("the group's coordinator")
+    for error in raised:
+        raise error
+
+
+def created(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Raises ValueError for a property that librdkafka does not take."""
+    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    try:
+        return kind({"log_level": 0, **named})
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from error
+
+
+def with_errors(ask: Callable[[], Any]) -> Any:
+    """Raises errors of kafka-python."""
+    try:
+        return ask()
+    except KafkaException as error:
+        raise error_of(error.args[0].code(), error.args[0].str()) from error

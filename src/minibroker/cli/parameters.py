@@ -1,0 +1,119 @@
+"""The arguments and options that commands share, each declared once.
+
+A command that asks a cluster is decorated with `on_cluster`: it gets `--bootstrap-server`, `-X` and
+`--command-config`, and receives what they name as its parameter `cluster`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.options import (
+    BOOTSTRAP_PROPERTY,
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_CLUSTER,
+    Cluster,
+    Output,
+    Setting,
+    parse_bootstrap,
+    parse_setting,
+    read_properties,
+)
+from minibroker.cli.positions import HOW, Position, parse_position
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Text for people, or JSON for programs.")]
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
+TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)]
+NewTopicsArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
+TopicsOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="NAME", autocompletion=topic_names, help="Only this topic; may be repeated."),
+]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
+GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
+PartitionOption = Annotated[
+    int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
+]
+ReadCommittedOption = Annotated[bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")]
+IfExistsOption = Annotated[bool, typer.Option("--if-exists", help="Ignore those that do not exist.")]
+
+
+def position_option(*names: str, does: str, default: str | bool = False) -> Any:
+    """An option whose value is a position; `does` begins its help."""
+    return typer.Option(*names, metavar="POSITION", parser=parse_position, help=f"{does}: {HOW}.", show_default=default)
+
+
+BootstrapOption = Annotated[
+    Cluster | None,
+    typer.Option(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        parser=parse_bootstrap,
+        help="A broker of the cluster, or several separated by commas; "
+        f"else the variable {BOOTSTRAP_VARIABLE}, else {DEFAULT_CLUSTER}.",
+        show_default=False,
+    ),
+]
+PropertiesOption = Annotated[
+    list[Setting] | None,
+    typer.Option(
+        "-X",
+        metavar="KEY=VALUE",
+        parser=parse_setting,
+        help="A client property under Kafka's name, such as security.protocol=SSL; may be repeated.",
+    ),
+]
+CommandConfigOption = Annotated[
+    Path | None, typer.Option("--command-config", metavar="FILE", help="Read client properties from this file.")
+]
+ON_CLUSTER = {"bootstrap": BootstrapOption, "properties": PropertiesOption, "command_config": CommandConfigOption}
+
+
+def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options that name a cluster, before --output."""
+
+    @functools.wraps(command)
+    def with_options(
+        bootstrap: Cluster | None, properties: list[Setting] | None, command_config: Path | None, **arguments: Any
+    ) -> int:
+        return command(cluster=cluster_of(bootstrap, properties, command_config), **arguments)
+
+    given = inspect.signature(command, eval_str=True).parameters
+    kept = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in given.items() if name != "cluster"]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in ON_CLUSTER.items()
+    ]
+    last = [each for each in kept if each.name == "output"]
+    parameters = [*(each for each in kept if each not in last), *added, *last]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return with_options
+
+
+def cluster_of(
+    bootstrap: Cluster | None, settings: list[Setting] | None = None, command_config: Path | None = None
+) -> Cluster:
+    """The cluster that the options name: the command line before the file, both before the environment.
+
+    Raises typer.BadParameter.
+    """
+    properties = {} if command_config is None else read_properties(command_config)
+    properties.update(settings or ())
+    named = properties.pop(BOOTSTRAP_PROPERTY, None) or os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap is None:
+        bootstrap = parse_bootstrap(named) if named else DEFAULT_CLUSTER
+    return replace(bootstrap, properties=properties)
+
+
+__all__ = ["Position", "on_cluster", "position_option"]

@@ -1,0 +1,101 @@
+"""Client properties under Java's and librdkafka's names, and what kafka-python makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from minibroker.cli.app import main
+from minibroker.cli.client_properties import for_kafka_python, normalized, unknown_of
+from minibroker.cli.cluster import KafkaAdminClient, KafkaConsumer
+from minibroker.cli.options import parse_delimiter, read_properties
+from tests.minibroker.commands import minibroker
+from tests.minibroker.conftest import CommandLine
+
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"ann\" password='s;=';"
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ({"sasl.jaas.config": JAAS}, {"sasl_plain_username": "ann", "sasl_plain_password": "s;="}),
+        ({"sasl.mechanism": "PLAIN"}, {"sasl_mechanism": "PLAIN"}),
+        ({"ssl.truststore.location": "ca.pem", "ssl.truststore.type": "PEM"}, {"ssl_cafile": "ca.pem"}),
+        ({"ssl.keystore.location": "me.pem"}, {"ssl_certfile": "me.pem", "ssl_keyfile": "me.pem"}),
+        ({"ssl.ca.location": "ca.pem", "ssl.key.password": "p"}, {"ssl_cafile": "ca.pem", "ssl_password": "p"}),
+        (
+            {"request.timeout.ms": "5", "security.protocol": "SSL"},
+            {"request_timeout_ms": 5, "security_protocol": "SSL"},
+        ),
+        ({"check.crcs": "false"}, {"check_crcs": False}),
+        ({"ssl.endpoint.identification.algorithm": ""}, {"ssl_check_hostname": False}),
+        ({"key.deserializer": "org.example.Of", "group.id": "g"}, {}),
+    ],
+)
+def test_properties_become_settings(given: dict[str, str], settings: dict[str, object]) -> None:
+    properties = normalized(given)
+
+    assert for_kafka_python(properties, KafkaConsumer.DEFAULT_CONFIG) == settings
+    assert unknown_of(properties, [KafkaConsumer.DEFAULT_CONFIG]) == []
+
+
+def test_a_client_gets_only_what_it_knows_and_the_unknown_is_named() -> None:
+    properties = {"fetch.min.bytes": "1", "nonsense": "1"}
+
+    assert for_kafka_python(properties, KafkaAdminClient.DEFAULT_CONFIG) == {}
+    assert unknown_of(properties, [KafkaAdminClient.DEFAULT_CONFIG, KafkaConsumer.DEFAULT_CONFIG]) == ["nonsense"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"request.timeout.ms": "soon"}, {"check.crcs": "maybe"}, {"ssl.truststore.location": "ca.jks"}]
+)
+def test_a_value_that_does_not_fit_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(typer.BadParameter):
+        for_kafka_python(normalized(given), KafkaConsumer.DEFAULT_CONFIG)
+
+
+def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# of Ann\n! old\n\nsecurity.protocol = SSL\nsasl.jaas.config=one \\\n    two\\\\three\nx=a=b\n")
+
+    assert read_properties(file) == {"security.protocol": "SSL", "sasl.jaas.config": "one two\\three", "x": "a=b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"), [(r"\n", b"\n"), (r"\0\x1e", b"\0\x1e"), (r"a\\tb\t", rb"a\tb" + b"\t"), ("é", "é".encode())]
+)
+def test_a_delimiter_has_escapes(text: str, delimiter: bytes) -> None:
+    assert parse_delimiter(text) == delimiter
+
+
+@pytest.mark.parametrize("text", ["", "\\", r"\q", r"\x", r"\x1", r"\xzz"])
+def test_a_delimiter_of_nothing_or_with_another_escape_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        parse_delimiter(text)
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_command_line_goes_before_the_file_and_the_file_before_the_environment(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "127.0.0.1:9")
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={cli.bootstrap}\n")
+
+    assert main(["apis"]) == 1
+    assert main(["apis", "--command-config", str(file)]) == 0
+    assert main(["apis", "-X", f"bootstrap.servers={cli.bootstrap}"]) == 0
+    assert main(["apis", "--command-config", str(file), "-b", "127.0.0.1:9"]) == 1
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_properties_that_do_not_fit_the_cluster_are_explained(cli: CommandLine) -> None:
+    asked = minibroker("topics", "list", "-X", "security.protocol=SSL", "-b", cli.bootstrap)
+    assert " in SSL at " in asked.complaint
+    for wrong, reason in [("nonsense=1", "nonsense is not a property"), ("request.timeout.ms=x", "not a whole number")]:
+        status, out, err = cli.run("topics", "list", "-X", wrong)
+        assert (status, out, reason in err) == (2, "", True)
