@@ -76,7 +76,7 @@ async def test_a_length_nobody_may_send_closes_the_connection_behind_the_answers
     peer.sock.send(framed(b"good") + prefix)
 
     assert await peer.receive(9) == framed(b"good") + CLOSED
-    assert "closing the connection of peer" in caplog.text
+    assert "closing connection 1 of peer" in caplog.text
 
 
 async def test_a_log_file_that_somebody_has_cut_off_ends_the_connection_only(

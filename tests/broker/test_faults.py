@@ -381,3 +381,17 @@ async def test_a_fault_of_the_process_before_is_lifted_already(faulty: Faulty) -
 
     with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)
+
+
+async def test_the_newest_faults_are_remembered_and_those_that_can_strike(broker: InMemoryBroker) -> None:
+    faulty = Faulty(broker, kept_max=3)
+    struck = [faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce") for _ in range(2)]
+    faulty.injector.lift(struck[1].id)
+
+    later = [faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce") for _ in range(2)]
+
+    assert list(faulty.injector._faults) == [struck[0].id, *(each.id for each in later)]
+    with pytest.raises(ValueError, match="the newest 3 are remembered"):
+        faulty.injector.describe(struck[1].id)
+    with pytest.raises(ValueError, match="3 faults are active; lift some"):
+        faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce")
