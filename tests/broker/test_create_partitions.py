@@ -90,6 +90,15 @@ async def test_more_replicas_than_live_brokers_are_refused(
     assert [row[1] for row in await add(broker, ("t", 2, assignments))] == [code]
 
 
+async def test_a_name_that_zookeeper_refuses_fails_the_request_and_adds_nothing(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+
+    answer = await broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 2, None), (".", 2, None)], timeout_ms=1000)
+
+    assert {row.error_code for row in answer.results} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len((await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))).topics[0].partitions) == 1
+
+
 async def test_validation_alone_adds_nothing(broker: InMemoryBroker) -> None:
     await broker.create_topic("t")
 

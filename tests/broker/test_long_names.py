@@ -11,6 +11,7 @@ from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import InMemoryBroker
 
 LONG = "\U0001f408" * 8191  # of four bytes each
+LONG_FOR_ZOOKEEPER = "\u00e9" * 16_383  # which takes no characters beyond U+FFFF
 TOPIC, BROKER = 2, 4
 
 
@@ -40,7 +41,11 @@ CASES = [
     (ApiKey.CREATE_TOPICS, 1, {"topics": [create(LONG)]}),
     (ApiKey.CREATE_TOPICS, 5, {"topics": [create("t", ("retention.ms", LONG))]}),
     (ApiKey.CREATE_TOPICS, 1, {"topics": [create("t", (LONG, "1"))]}),
-    (ApiKey.CREATE_PARTITIONS, 0, {"topics": [row(ApiKey.CREATE_PARTITIONS, "topics", name=LONG, count=2)]}),
+    (
+        ApiKey.CREATE_PARTITIONS,
+        0,
+        {"topics": [row(ApiKey.CREATE_PARTITIONS, "topics", name=LONG_FOR_ZOOKEEPER, count=2)]},
+    ),
     (ApiKey.ALTER_CONFIGS, 0, {"resources": [alter(TOPIC, LONG)]}),
     (ApiKey.ALTER_CONFIGS, 0, {"resources": [alter(BROKER, LONG)]}),
     (ApiKey.ALTER_CONFIGS, 0, {"resources": [alter(BROKER, "0", ("message.max.bytes", LONG))]}),
