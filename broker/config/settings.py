@@ -12,19 +12,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, cast, overload
 
+from minibroker.protocol.java_numbers import double_text, parse_double, parse_whole
+
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
-INTEGER = re.compile(r"[+-]?[0-9]+")
-DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+NUMBERS = ("SHORT", "INT", "LONG", "DOUBLE")
 COMMA = re.compile(r"\s*,\s*")
 
 
 class InvalidValueError(ValueError):
-    """An invalid value of a setting; the message is Kafka's, without name and value."""
+    """An invalid value of a setting; the message is Kafka's, without name and value.
+
+    `shown` is the value as Kafka's message has it: a number out of bounds as Java writes it.
+    """
+
+    def __init__(self, problem: str, shown: str | None = None) -> None:
+        super().__init__(problem)
+        self.shown = shown
 
 
 class Type(NamedTuple, Generic[T]):
@@ -80,7 +88,7 @@ class Setting(Generic[T]):
         value = self.kind.parse(text.strip())
         problem = self.check.problem_with(value)
         if problem is not None:
-            raise InvalidValueError(problem)
+            raise InvalidValueError(problem, self.kind.format(value) if self.kind.name in NUMBERS else None)
         return value
 
     def write(self, value: T | None) -> str | None:
@@ -116,26 +124,20 @@ def some_of(*allowed: str) -> Check[tuple[str, ...]]:
 
 
 def _integer(name: str, bits: int) -> Type[int]:
-    limit = 1 << bits - 1
-
     def parse(text: str) -> int:
-        value = int(text) if INTEGER.fullmatch(text) else limit
-        if not -limit <= value < limit:
-            raise InvalidValueError(f"Not a number of type {name}")
-        return value
+        try:
+            return parse_whole(text, bits)
+        except ValueError:
+            raise InvalidValueError(f"Not a number of type {name}") from None
 
     return Type(name, parse, str)
 
 
 def _parse_double(text: str) -> float:
-    if DECIMAL.fullmatch(text) is None:
-        raise InvalidValueError("Not a number of type DOUBLE")
-    return float(text)
-
-
-def _format_double(value: float) -> str:
-    """As Java writes it: 1.7976931348623157E308."""
-    return repr(value).replace("e+", "e").replace("e", "E")
+    try:
+        return parse_double(text)
+    except ValueError:
+        raise InvalidValueError("Not a number of type DOUBLE") from None
 
 
 def _parse_boolean(text: str) -> bool:
@@ -148,6 +150,13 @@ def _format_boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
+def _parse_class(text: str) -> str:
+    """A Java class cannot be looked for here, but it has a name."""
+    if not text:
+        raise InvalidValueError("Class  could not be found.")
+    return text
+
+
 def _parse_list(text: str) -> tuple[str, ...]:
     return tuple(COMMA.split(text)) if text else ()
 
@@ -155,11 +164,11 @@ def _parse_list(text: str) -> tuple[str, ...]:
 SHORT = _integer("SHORT", 16)
 INT = _integer("INT", 32)
 LONG = _integer("LONG", 64)
-DOUBLE = Type("DOUBLE", _parse_double, _format_double)
+DOUBLE = Type("DOUBLE", _parse_double, double_text)
 BOOLEAN = Type("BOOLEAN", _parse_boolean, _format_boolean)
 LIST: Type[tuple[str, ...]] = Type("LIST", _parse_list, ",".join)
 STRING = Type("STRING", str, str)
 PATH = Type("STRING", Path, str)
-CLASS = Type("CLASS", str, str)
+CLASS = Type("CLASS", _parse_class, str)
 PASSWORD = Type("PASSWORD", str, str)
 ANY: Check[object] = Check(lambda value: None, "")

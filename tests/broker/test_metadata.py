@@ -77,6 +77,7 @@ async def test_topics_created_by_one_request_are_written_down_once(
                 "listeners": "OUT://:9093,IN://localhost:9092",
                 "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
                 "advertised_listeners": "OUT://kafka.example:1234",
+                "inter_broker_listener_name": "OUT",
             },
             ("127.0.0.1", 9092),
         ),
