@@ -307,7 +307,7 @@ def commits_of_version_0() -> Script:
 
 
 def offsets_of_version_0() -> Script:
-    """Apache Kafka keeps them in ZooKeeper: whoever asks, whatever becomes of the group, and of the topic."""
+    """Apache Kafka keeps them in ZooKeeper, for any client, and whatever becomes of the group and of the topic."""
 
     def both(offset: int, group: str = GROUP, topic: str = "@a") -> list[Step]:
         return [commit((topic, 0, offset, "m"), version=0, group_id=group), *fetched(group, topic)]
