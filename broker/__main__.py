@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
-from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
@@ -39,6 +39,9 @@ EVERY_INTERFACE = ("0.0.0.0", "::")
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 16 * 1024 * 1024
+DEFAULT_TRANSCRIPT_BYTES = 64 * 1024 * 1024
+TRANSCRIPT_BYTES_MAX = 1 << 40
+FAULTS_MAX = 1_000_000
 BUSY_POLL_MS_MAX = 1000
 
 logger = logging.getLogger("minibroker.broker")
@@ -138,6 +141,20 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_RECORD_BYTES,
         help=f"keep this much of the records in a request or response (default {DEFAULT_RECORD_BYTES})",
     )
+    parser.add_argument(
+        "--transcript-max-bytes",
+        metavar="N",
+        type=number_of("bytes", TRANSCRIPT_BYTES_MAX),
+        default=DEFAULT_TRANSCRIPT_BYTES,
+        help=f"stop recording when the file has this size (default {DEFAULT_TRANSCRIPT_BYTES})",
+    )
+    parser.add_argument(
+        "--faults-max",
+        metavar="N",
+        type=number_of("faults", FAULTS_MAX),
+        default=DEFAULT_FAULTS_MAX,
+        help=f"remember the counts of this many faults, the newest (default {DEFAULT_FAULTS_MAX})",
+    )
 
 
 def host_and_port(text: str) -> str:
@@ -221,10 +238,15 @@ def start_and_run(options: argparse.Namespace) -> None:
             control = control_at(options.control)
             at_end.callback(control.close)
         if options.transcript is not None:
-            recorder = recorder_at(options.transcript, options.transcript_record_bytes)
+            recorder = recorder_at(options.transcript, options.transcript_record_bytes, options.transcript_max_bytes)
             at_end.callback(recorder.close)
             recorder.started(f"process {os.getpid()}, data in {config.log_dir}")
-        run(config, listeners, options.ready_file, ServeOptions(control, recorder, options.busy_poll_ms))
+        run(
+            config,
+            listeners,
+            options.ready_file,
+            ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max),
+        )
 
 
 def stop_with_parent(parent_pid: int) -> None:
@@ -273,13 +295,13 @@ def control_at(path: Path) -> ControlServer:
         raise StartFailed(f"{error}; name another with --control PATH") from error
 
 
-def recorder_at(path: Path, max_record_bytes: int) -> Recorder:
+def recorder_at(path: Path, max_record_bytes: int, max_bytes: int) -> Recorder:
     """Raises StartFailed."""
     from minibroker.transcript.file import TranscriptError, TranscriptWriter
     from minibroker.transcript.recorder import Recorder
 
     try:
-        return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes)
+        return Recorder(TranscriptWriter(path), max_record_bytes=max_record_bytes, max_bytes=max_bytes)
     except TranscriptError as error:
         raise StartFailed(f"{error}; name another with --transcript FILE") from error
     except OSError as error:

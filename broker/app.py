@@ -96,6 +96,7 @@ class BrokerApp:
             timers=parts.timers,
             connections=connections,
             observer=recording,
+            first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -136,7 +137,9 @@ class BrokerApp:
 
         assert isinstance(self._clock, TurnableClock)
         turner = ClockTurner(self._clock)
-        faults = FaultInjector(parts.registry, parts.fetch_sessions, open_clients, parts.background)
+        faults = FaultInjector(
+            parts.registry, parts.fetch_sessions, open_clients, parts.background, kept_max=self._options.faults_max
+        )
         calls: dict[str, Callable[..., object]] = {
             "clock.advance": turner.advance,
             "clock.now": turner.now,

@@ -25,6 +25,7 @@ from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
 from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.coordinator import GroupCoordinator
@@ -152,7 +153,7 @@ def build(
             broker_id=config.broker_id,
             profile=config.profile,
         ),
-        OffsetApis(groups.offsets, metadata_cache, clock, config.profile),
+        OffsetApis(groups.offsets, ZooKeeperOffsets(store), metadata_cache, clock, config),
         TransactionApis(transactions, markers, groups, metadata_cache, clock),
         DescribeTransactionApis(transactions, replica_manager),
     )

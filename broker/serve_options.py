@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from minibroker.broker.control.control_server import ControlServer
     from minibroker.transcript.recorder import Recorder
 
+DEFAULT_FAULTS_MAX = 10_000
+
 
 class ServeOptions(NamedTuple):
     """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
-    `busy_poll_ms`: poll for that time after a request, instead of sleeping."""
+    `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`: faults to remember."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
     busy_poll_ms: int = 0
+    faults_max: int = DEFAULT_FAULTS_MAX

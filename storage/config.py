@@ -13,7 +13,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.storage.java_numbers import WHOLE_NUMBER, double_text, parse_double
+from minibroker.protocol.java_numbers import double_text, parse_double, parse_whole
 
 Value = int | float | bool | str | tuple[str, ...]
 Check = Callable[[Value], None]  # raises ValueError: a message, and before it the invalid part if that is not all
@@ -86,7 +86,9 @@ class LogConfig:
     def from_props(cls, overrides: Mapping[str, str], defaults: LogConfig) -> LogConfig:
         """Return the defaults with the overrides. Raises KafkaError(INVALID_CONFIG); checks names before values."""
         check_names(overrides)
-        values = {_row(name).attribute: parse_value(name, text) for name, text in overrides.items()}
+        # In Kafka's order, of which the first wrong value is answered; the format last, which Kafka does not check.
+        names = sorted((name for name in TOPIC_CONFIGS if name in overrides), key="message.format.version".__eq__)
+        values = {TOPIC_CONFIGS[name].attribute: parse_value(name, overrides[name]) for name in names}
         least_ms, most_ms = values.get("min_compaction_lag_ms", 0), values.get("max_compaction_lag_ms", _LONG_MAX)
         if least_ms > most_ms:  # type: ignore[operator]
             raise _invalid(
@@ -137,13 +139,17 @@ def check_names(names: Iterable[str]) -> None:
 
 def parse_value(name: str, text: str) -> Value:
     """Return the typed value of a setting. Raises KafkaError(INVALID_CONFIG) with Kafka's message."""
-    row = _row(name)
+    row, shown = _row(name), text.strip()
     try:
-        value = _PARSERS[row.type](text.strip())
+        value = _PARSERS[row.type](shown)
+        if isinstance(value, float):
+            shown = double_text(value)
+        elif row.type in (_INT, _LONG):
+            shown = str(value)
         if row.check is not None:
             row.check(value)
     except ValueError as error:
-        shown, problem = error.args if len(error.args) > 1 else (text.strip(), error)
+        shown, problem = error.args if len(error.args) > 1 else (shown, error)
         raise _invalid(f"Invalid value {shown} for configuration {name}: {problem}") from error
     return value
 
@@ -165,10 +171,18 @@ def _parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _parse_whole(text: str, kind: ConfigType, largest: int) -> int:
-    if WHOLE_NUMBER.fullmatch(text) is None or not -largest - 1 <= int(text) <= largest:
-        raise ValueError(f"Not a number of type {kind.value}")
-    return int(text)
+def _parse_whole(text: str, kind: ConfigType, bits: int) -> int:
+    try:
+        return parse_whole(text, bits)
+    except ValueError:
+        raise ValueError(f"Not a number of type {kind.value}") from None
+
+
+def _parse_double(text: str) -> float:
+    try:
+        return parse_double(text)
+    except ValueError:
+        raise ValueError("Not a number of type DOUBLE") from None
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
@@ -178,9 +192,9 @@ def _parse_list(text: str) -> tuple[str, ...]:
 _PARSERS: dict[ConfigType, Callable[[str], Value]] = {
     ConfigType.BOOLEAN: _parse_boolean,
     ConfigType.STRING: str,
-    ConfigType.INT: lambda text: _parse_whole(text, ConfigType.INT, _INT_MAX),
-    ConfigType.LONG: lambda text: _parse_whole(text, ConfigType.LONG, _LONG_MAX),
-    ConfigType.DOUBLE: parse_double,
+    ConfigType.INT: lambda text: _parse_whole(text, ConfigType.INT, 32),
+    ConfigType.LONG: lambda text: _parse_whole(text, ConfigType.LONG, 64),
+    ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: _parse_list,
 }
 

@@ -118,6 +118,17 @@ def compiled_java_driver(name: str, version: str) -> Path:
     return compiled_once(f"java-drivers/{name}-{version}", [source], compile_into)
 
 
+def compiled_for_kafka(name: str, jars: str) -> Path:
+    """The folder of the classes of a driver that runs in Apache Kafka's class path. Raises RuntimeError."""
+    source = DRIVERS / f"{name}.java"
+
+    def compile_into(folder: Path) -> None:
+        need("javac", "install a JDK (Debian: default-jdk-headless)")
+        compile_by(["javac", "-nowarn", "-cp", jars, "-d", str(folder), str(source)], seconds=COMPILE_SECONDS)
+
+    return compiled_once(f"java-drivers/{name}", [source], compile_into)
+
+
 def compiled_once(name: str, sources: list[Path], compile_into: Callable[[Path], None]) -> Path:
     """A folder of .deps for what these sources are compiled to; made once, by the first of all processes that ask."""
     content = b"".join(path.name.encode() + path.read_bytes() for path in sources)

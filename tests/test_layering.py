@@ -58,7 +58,7 @@ BROKER_LAYERS = layers("""
     > upkeep > pending time > config
 """)
 # Read upwards, how a log is built.
-STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config > java_numbers")
+STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")
 LAYERS = {"broker": BROKER_LAYERS, "storage": STORAGE_LAYERS}
 
 # Names that say nothing of what is inside.

@@ -29,9 +29,9 @@ REFUSED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class Event(NamedTuple):
-    """An event between exchanges; `text` names the broker that started, or why a connection was closed."""
+    """An event between exchanges; `text` names the broker that started, or why a connection or the recording ended."""
 
-    what: str  # "started", "opened" or "closed"
+    what: str  # "started", "opened", "closed" or "ended"
     time_ns: int
     connection: int
     address: str
@@ -215,6 +215,8 @@ class Reading:
             yield Event("opened", entry.time_ns, number, entry.text, "")
         elif entry.kind is Kind.CLOSED:
             yield Event("closed", entry.time_ns, number, self._addresses.pop(number, ""), entry.text)
+        elif entry.kind is Kind.ENDED:
+            yield Event("ended", entry.time_ns, 0, "", entry.text)
 
 
 def read_head(frame: bytes) -> Head:

@@ -44,6 +44,7 @@ class Kind(IntEnum):
     RESPONSE = 4  # to the connection's latest request
     NO_RESPONSE = 5  # the latest request takes none
     REFUSED = 6  # the latest request, with the reason: the connection is closed
+    ENDED = 7  # the recording, with the reason; the broker goes on
 
 
 class Gap(NamedTuple):
@@ -198,6 +199,7 @@ class TranscriptWriter:
         """Raises OSError, and TranscriptError for a file that is not a transcript: it overwrites nothing."""
         self.path = path
         self.last_connection = 0  # in what the file holds already
+        self.size_bytes = 0
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._take_over()
@@ -205,9 +207,9 @@ class TranscriptWriter:
             os.close(self._fd)
             raise
 
-    def write(self, entry: Entry) -> None:
-        """Raises OSError; the file may then end in a torn entry."""
-        self._write(encode_entry(entry))
+    def write(self, entry: bytes) -> None:
+        """Append an encoded entry. Raises OSError; the file may then end in a torn entry."""
+        self._write(entry)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -226,6 +228,7 @@ class TranscriptWriter:
                 self.last_connection = max(self.last_connection, entry.connection)
             os.ftruncate(self._fd, reader.position)
             os.lseek(self._fd, reader.position, os.SEEK_SET)
+            self.size_bytes = reader.position
         finally:
             reader.close()
 
@@ -233,3 +236,4 @@ class TranscriptWriter:
         written = os.write(self._fd, data)
         if written < len(data):  # a regular file: the disk is full, or a limit is reached
             raise OSError(f"wrote only {written} of {len(data)} bytes")
+        self.size_bytes += written

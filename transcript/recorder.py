@@ -1,7 +1,7 @@
 """Records requests and responses in a file that `minibroker transcript` prints.
 
 A frame keeps at most `max_record_bytes` of records, and MAX_OTHER_BYTES of everything else. When a write to the file
-fails, recording ends with a line in the log, and the broker goes on serving.
+fails, or the file has `max_bytes`, recording ends with a line in the log, and the broker goes on serving.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
-from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter, encode_entry
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +29,19 @@ class Recorder:
     """Writes an entry for each connection, request and response. Its times are the machine's, never go back, and
     ignore what tests do to the broker's clock."""
 
-    def __init__(self, writer: TranscriptWriter, *, max_record_bytes: int) -> None:
+    def __init__(self, writer: TranscriptWriter, *, max_record_bytes: int, max_bytes: int) -> None:
         self._writer: TranscriptWriter | None = writer
         self._max_record_bytes = max_record_bytes
-        self._last_connection = writer.last_connection
+        self._max_bytes = max_bytes
+        self.last_connection = writer.last_connection  # the greatest number that the file has from earlier brokers
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def started(self, what: str) -> None:
         """Record that a broker begins to serve; `what` describes it to people."""
         self._write(Kind.STARTED, 0, text=what)
 
-    def opened(self, address: str) -> int:
-        """Record a new connection; return its number in the transcript."""
-        self._last_connection += 1
-        self._write(Kind.OPENED, self._last_connection, text=address)
-        return self._last_connection
+    def opened(self, connection: int, address: str) -> None:
+        self._write(Kind.OPENED, connection, text=address)
 
     def closed(self, connection: int, reason: str) -> None:
         self._write(Kind.CLOSED, connection, text=reason)
@@ -82,10 +80,18 @@ class Recorder:
     def _write(self, kind: Kind, connection: int, *, text: str = "", frame: Frame | None = None) -> None:
         if self._writer is None:
             return
+        now_ns = self._epoch_ns + time.monotonic_ns()
+        data = encode_entry(Entry(kind, now_ns, connection, text, frame))
+        reason = ""
+        if self._writer.size_bytes + len(data) > self._max_bytes:
+            reason = f"it has reached {self._max_bytes} bytes; use another file, or raise --transcript-max-bytes"
+            data = encode_entry(Entry(Kind.ENDED, now_ns, 0, reason))
         try:
-            self._writer.write(Entry(kind, self._epoch_ns + time.monotonic_ns(), connection, text, frame))
+            self._writer.write(data)
         except OSError as error:
-            logger.error("the transcript %s ends here: %s", self._writer.path, error)
+            reason = str(error)
+        if reason:
+            logger.error("the transcript %s ends here: %s", self._writer.path, reason)
             self.close()
 
 

@@ -117,10 +117,14 @@ def event_line(event: Event, begin_ns: int) -> Line:
         what = f"a broker started: {event.text}, {as_utc(event.time_ns // 1_000_000)}"
     elif event.what == "opened":
         what = f"#{event.connection} opened by {event.address}"
+    elif event.what == "ended":
+        what = "the recording ends here"
     else:
         what = f"#{event.connection} closed"
     line = [(f"{since(event.time_ns, begin_ns)}  {safe(what)}", FAINT)]
-    return [*line, (f": {reason_text(event.text)}", WRONG)] if event.what == "closed" and event.text else line
+    return (
+        [*line, (f": {reason_text(event.text)}", WRONG)] if event.what in ("closed", "ended") and event.text else line
+    )
 
 
 def endings(exchange: Exchange) -> list[str]:

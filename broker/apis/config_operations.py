@@ -27,9 +27,7 @@ def replaced(current: Mapping[str, str], given: Sequence[Row]) -> dict[str, str]
 
 def altered(current: Mapping[str, str], given: Sequence[Row], *, is_topic: bool) -> dict[str, str]:
     """Return the configs of a topic, or of a broker, after these operations. Raises KafkaError."""
-    repeated = [name for name, times in Counter(row.name for row in given).items() if times > 1]
-    if repeated:
-        raise invalid(f"Error due to duplicate config keys : {','.join(repeated)}")
+    check_no_duplicates(given)
     configs = dict(current)
     for name, operation, value in given:
         if operation == SET:
@@ -66,6 +64,24 @@ def default_list(name: str, operation: int, *, is_topic: bool) -> str:
     if not is_list:
         raise invalid(f"Config value {OPERATIONS[operation]} is not allowed for config key: {name}")
     return default
+
+
+def check_logger_operation(row: Row) -> None:
+    """Raises KafkaError for any operation on a broker's logger, since there is none (as kafka 3.9)."""
+    name, operation, _ = row
+    if operation in OPERATIONS:
+        title = OPERATIONS[operation].upper()
+        raise invalid(f"{title} operation is not allowed for the BROKER_LOGGER resource")
+    if operation not in (SET, DELETE):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+
+
+def check_no_duplicates(given: Sequence[Row]) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for a name that comes twice."""
+    repeated = [name for name, times in Counter(row.name for row in given).items() if times > 1]
+    if repeated:
+        raise invalid(f"Error due to duplicate config keys : {','.join(repeated)}")
 
 
 def check_no_nulls(given: Sequence[Row]) -> None:

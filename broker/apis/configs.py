@@ -4,18 +4,27 @@ DescribeConfigs v0-v4. Version notes: v1 synonyms and sources · v3 types and do
 v0-v2 (v2 flexible): configs that are not named are unset. IncrementalAlterConfigs v0-v1 (v1 flexible), which came after
 Kafka 2.0: sets, unsets, or adds to and removes from a list, and leaves the rest alone.
 
+A resource of an unknown type is answered with type UNKNOWN in the versions of kafka 2.0.1, and with the type asked for
+in later ones. These know the loggers of a broker (BROKER_LOGGER), of which this broker has none.
+
 A change is stored before it is answered, and counts from then on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.apis.config_operations import altered, check_no_nulls, replaced
+from minibroker.broker.apis.config_operations import (
+    altered,
+    check_logger_operation,
+    check_no_duplicates,
+    check_no_nulls,
+    replaced,
+)
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
@@ -23,6 +32,7 @@ from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, 
 from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
+from minibroker.broker.config.settings import INT, InvalidValueError
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.configs import (
@@ -35,7 +45,10 @@ from minibroker.storage.config import LogConfig, check_names
 RESOURCE_UNKNOWN = 0
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
+RESOURCE_BROKER_LOGGER = 8
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
+# The last versions of kafka 2.0.1, which answers type UNKNOWN; the versions after them repeat the type.
+LAST_VERSIONS_WITHOUT_TYPE: dict[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}
 
 Body = Any
 Configs = dict[str, str]
@@ -60,7 +73,8 @@ class ConfigApis:
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Request, client: Client) -> Body:
-        check_resource_types(request.body.resources, " for resource {}")
+        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER} if repeats_types(request) else RESOURCE_NAMES
+        check_resource_types(request.body.resources, known, " for resource {}")
         # As Kafka's map: if a resource is named twice, its last row counts, and it has one row in the answer.
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         return DescribeConfigsResponse(
@@ -95,6 +109,9 @@ class ConfigApis:
                 with_synonyms=with_synonyms,
                 with_documentation=with_documentation,
             )
+        if resource.resource_type == RESOURCE_BROKER_LOGGER:
+            self._check_logger_broker_id(name)
+            return []
         self._check_broker_id(name, "{} or empty string,")
         return describe_broker(
             self._config,
@@ -108,8 +125,8 @@ class ConfigApis:
         """Raises KafkaError(INVALID_REQUEST) for another broker's id; the empty name stands for all brokers."""
         may_be_every_broker = Habit.CHANGES_NO_BROKERS not in self._config.profile.habits
         try:
-            is_right = (may_be_every_broker and not name) or int(name) == self._config.broker_id
-        except ValueError:
+            is_right = (may_be_every_broker and not name) or INT.parse(name) == self._config.broker_id
+        except InvalidValueError:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
         if not is_right:
             raise KafkaError(
@@ -121,13 +138,13 @@ class ConfigApis:
     # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------------------
 
     def alter_configs(self, request: Request, client: Client) -> Body:
-        check_resource_types(request.body.resources)
+        if not repeats_types(request):
+            check_resource_types(request.body.resources, RESOURCE_NAMES)
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         rows = [self._altered_row(resource, request, replaced) for resource in resources.values()]
         return AlterConfigsResponse(responses=rows)
 
     def incremental_alter_configs(self, request: Request, client: Client) -> Body:
-        check_resource_types(request.body.resources)
         times = Counter((each.resource_type, each.resource_name) for each in request.body.resources)
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         rows = []
@@ -143,9 +160,14 @@ class ConfigApis:
     def _altered_row(self, resource: Body, request: Request, change: Change) -> Body:
         """Alter one resource by `change`; return its row of the answer."""
         kind, name = resource.resource_type, resource.resource_name
-        alter = self._alter_topic if kind == RESOURCE_TOPIC else self._alter_broker
         code, message = ErrorCode.NONE, None
         try:
+            if kind == RESOURCE_BROKER_LOGGER and request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+                self._alter_loggers(name, resource.configs)
+                return (code, message, kind, name)
+            if kind not in RESOURCE_NAMES:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+            alter = self._alter_topic if kind == RESOURCE_TOPIC else self._alter_broker
             alter(name, resource.configs, change, request.body.validate_only)
         except InvalidDynamicConfig as error:
             where = f"ConfigResource(type={RESOURCE_NAMES[kind]}, name='{name}')"
@@ -162,6 +184,20 @@ class ConfigApis:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f'Topic "{name}" does not exist.')
         check_no_nulls(given)
         self._set_topic_configs(topic, change(topic.configs, given), validate_only)
+
+    def _alter_loggers(self, name: str, given: Sequence[Body]) -> None:
+        """As a broker without loggers of these names; the messages are those of kafka 3.9."""
+        check_no_duplicates(given)
+        check_no_nulls(given)
+        self._check_logger_broker_id(name)
+        for row in given:
+            check_logger_operation(row)
+
+    def _check_logger_broker_id(self, name: str) -> None:
+        """Raises KafkaError(INVALID_REQUEST): loggers are those of one broker."""
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        self._check_broker_id(name, "{}")
 
     def _set_topic_configs(self, topic: TopicState, configs: Configs, validate_only: bool) -> None:
         """Raises KafkaError for an unknown config, InvalidDynamicConfig for an invalid value."""
@@ -183,14 +219,19 @@ class ConfigApis:
         self._controller.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
 
 
-def check_resource_types(resources: Sequence[Body], suffix: str = "") -> None:
+def repeats_types(request: Request) -> bool:
+    """Whether the answer repeats the type of a resource, known or not: in the versions that kafka 2.0.1 lacks."""
+    return request.api_version > LAST_VERSIONS_WITHOUT_TYPE[request.api_key]
+
+
+def check_resource_types(resources: Sequence[Body], known: Container[int], suffix: str = "") -> None:
     """Raises KafkaError(INVALID_REQUEST), for the whole request: as kafka 2.0.1 KafkaApis."""
     for resource in resources:
-        if resource.resource_type not in RESOURCE_NAMES:
+        if resource.resource_type not in known:
             where = suffix.format(resource.resource_name)
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
 
 
 def known_type(resource_type: int) -> int:
-    """The type of a resource in an answer: UNKNOWN for an unknown one."""
+    """The type of a resource in an answer of kafka 2.0.1: UNKNOWN for an unknown one."""
     return resource_type if resource_type in RESOURCE_NAMES else RESOURCE_UNKNOWN

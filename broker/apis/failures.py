@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from minibroker.broker.apis.configs import known_type
+from minibroker.broker.apis.configs import known_type, repeats_types
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import Meaning
@@ -31,8 +31,6 @@ NAMING = {
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
 }
-# A resource of an unknown type is answered with type UNKNOWN.
-REPEATED_AS: dict[Meaning, Callable[[Any], Any]] = {Meaning.RESOURCE_TYPE: known_type}
 NO_ACKS = 0
 
 Body = Any
@@ -44,7 +42,7 @@ def failure_of(request: Request, error: KafkaError) -> Body | None:
     """Return the answer to a failed request; None if it has no answer."""
     answer = answer_to_all(request, error)
     override = OVERRIDES.get(request.api_key)
-    return answer if override is None else override(request.body, answer)
+    return answer if override is None else override(request, answer)
 
 
 def answer_to_all(request: Request, error: KafkaError) -> Body:
@@ -55,31 +53,42 @@ def answer_to_all(request: Request, error: KafkaError) -> Body:
 # -- overrides ------------------------------------------------------------------------------------------------
 
 
-def produce_without_acks(asked: Body, answer: Body) -> Body | None:
+def produce_without_acks(request: Request, answer: Body) -> Body | None:
     """A request with acks=0 has no answer."""
-    return None if asked.acks == NO_ACKS else answer
+    return None if request.body.acks == NO_ACKS else answer
 
 
-def metadata_with_names(asked: Body, answer: Body) -> Body:
+def metadata_with_names(request: Request, answer: Body) -> Body:
     """A topic that was named by its id has an empty name, also in the versions that allow null."""
     return answer._replace(topics=[topic._replace(name=topic.name or "") for topic in answer.topics])
 
 
-def join_group_of_member(asked: Body, answer: Body) -> Body:
+def join_group_of_member(request: Request, answer: Body) -> Body:
     """The answer repeats the member id. Other APIs repeat only rows: a failed InitProducerId has no producer id."""
-    return answer._replace(member_id=asked.member_id)
+    return answer._replace(member_id=request.body.member_id)
 
 
-def offset_delete_without_rows(asked: Body, answer: Body) -> Body:
+def offset_delete_without_rows(request: Request, answer: Body) -> Body:
     """OffsetDelete has an error code of its own, and then no rows."""
     return answer._replace(topics=[])
 
 
-OVERRIDES: dict[int, Callable[[Body, Body], Body | None]] = {
+def configs_with_known_types(request: Request, answer: Body) -> Body:
+    """A resource of an unknown type is answered with type UNKNOWN in the versions of kafka 2.0.1."""
+    if repeats_types(request):
+        return answer
+    *_, field = answer._fields
+    rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
+    return answer._replace(**{field: rows})
+
+
+OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.PRODUCE: produce_without_acks,
     ApiKey.METADATA: metadata_with_names,
     ApiKey.JOIN_GROUP: join_group_of_member,
     ApiKey.OFFSET_DELETE: offset_delete_without_rows,
+    ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
+    ApiKey.ALTER_CONFIGS: configs_with_known_types,
 }
 
 
@@ -119,11 +128,10 @@ def value_maker(response: Message, path: str, field: Field, asked: Array, versio
 
 def repeater(meaning: Meaning, asked: Array) -> Make | None:
     """Make the maker that repeats the field of this meaning from the request's row; None if the row has none."""
-    as_answered = REPEATED_AS.get(meaning, lambda value: value)
     if asked.meaning is meaning:  # the row is the value
-        return lambda row, error: as_answered(row)
+        return lambda row, error: row
     place = place_of(asked.fields, meaning)
-    return None if place is None else lambda row, error: as_answered(row[place])
+    return None if place is None else lambda row, error: row[place]
 
 
 class NamedRows(NamedTuple):

@@ -1,10 +1,10 @@
 """OffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups.
 
-OffsetCommit v0-v8. Version notes: v0 without members · v1 a commit timestamp · v2-v4 a retention time · v6 leader
-epochs · v7 static members.
-OffsetFetch v0-v7. Version notes: v0 answers UNKNOWN_TOPIC_OR_PARTITION without a committed offset, and never metadata ·
-v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only, which no open
-transaction is about to change.
+OffsetCommit v0-v8. Version notes: v0 as if in ZooKeeper, apart from the groups · v1 a commit timestamp · v2-v4 a
+retention time · v6 leader epochs · v7 static members.
+OffsetFetch v0-v7. Version notes: v0 reads what v0 has committed, answers UNKNOWN_TOPIC_OR_PARTITION without an offset,
+and never metadata · v2 null means all, and one error code for the group · v5 leader epochs · v7 stable offsets only,
+which no open transaction is about to change.
 OffsetDelete v0.
 """
 
@@ -16,13 +16,15 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
-from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
+from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.profiles import Habit
 from minibroker.broker.group.member import MemberIdentity
 from minibroker.broker.group.offset_manager import Errors, FetchedOffset, OffsetManager
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
-from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
 from minibroker.protocol.primitives import TopicPartition
@@ -39,12 +41,19 @@ class OffsetApis:
     """Handlers of committed offsets."""
 
     def __init__(
-        self, offsets: OffsetManager, metadata_cache: MetadataCache, clock: Clock, profile: Profile = EVERYTHING
+        self,
+        offsets: OffsetManager,
+        offsets_of_v0: ZooKeeperOffsets,
+        metadata_cache: MetadataCache,
+        clock: Clock,
+        config: KafkaConfig,
     ) -> None:
         self._offsets = offsets
+        self._offsets_of_v0 = offsets_of_v0
         self._metadata_cache = metadata_cache
         self._clock = clock
-        self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in profile.habits
+        self._config = config
+        self._takes_any_partition = Habit.COMMITS_TO_MISSING_PARTITIONS in config.profile.habits
 
     def routes(self) -> Routes:
         return {
@@ -68,9 +77,23 @@ class OffsetApis:
                     errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not commits:
             return committed(errors)
+        if request.api_version == 0:
+            return committed(errors | self._commit_v0(body.group_id, commits))
         identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
         outcome = self._offsets.commit(body.group_id, identity, commits)
         return then(outcome, lambda outcomes: committed(errors | outcomes))
+
+    def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
+        """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""
+        largest = self._config.offset_metadata_max_bytes
+        fitting = {each: row.offset for each, row in commits.items() if len(row.metadata) <= largest}
+        outcome = ErrorCode.NONE
+        try:
+            if fitting:
+                self._offsets_of_v0.commit(group_id, fitting)
+        except KafkaError as error:
+            outcome = error.code
+        return {each: outcome if each in fitting else ErrorCode.OFFSET_METADATA_TOO_LARGE for each in commits}
 
     def _may_commit_to(self, topic_partition: TopicPartition) -> bool:
         is_partition_known = self._takes_any_partition or self._has_partition(topic_partition)
@@ -99,22 +122,27 @@ class OffsetApis:
         if body.topics is None and not GROUP_ERROR.is_in(version):
             raise KafkaProtocolError(f"OffsetFetch v{version}: topics are null")
         asked = None if body.topics is None else partitions_of(body.topics)
-        error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
+        if version == 0:
+            error, offsets = ErrorCode.NONE, {each: self._fetched_v0(body.group_id, each) for each in asked or ()}
+        else:
+            error, offsets = self._offsets.fetch(body.group_id, asked, must_be_stable=body.require_stable)
         if error is not ErrorCode.NONE and not GROUP_ERROR.is_in(version):
             offsets = dict.fromkeys(asked or (), FetchedOffset(error=error))
-        elif version == 0:
-            offsets = {each: self._as_v0(each, offset) for each, offset in offsets.items()}
         rows = {
             each: (each.partition, offset.offset, offset.leader_epoch, offset.metadata, offset.error)
             for each, offset in offsets.items()
         }
         return OffsetFetchResponse(topics=by_topic(rows), error_code=error)
 
-    def _as_v0(self, topic_partition: TopicPartition, offset: FetchedOffset) -> FetchedOffset:
+    def _fetched_v0(self, group_id: str, topic_partition: TopicPartition) -> FetchedOffset:
         """As kafka 2.0.1 KafkaApis.handleOffsetFetchRequest, which reads such offsets from ZooKeeper."""
-        if offset.offset == NOT_GIVEN or not self._may_commit_to(topic_partition):
+        if not self._may_commit_to(topic_partition):
             return NOT_THERE_IN_V0
-        return offset._replace(metadata="")
+        try:
+            offset = self._offsets_of_v0.get(group_id, topic_partition)
+        except KafkaError as error:
+            return FetchedOffset(error=error.code)
+        return NOT_THERE_IN_V0 if offset is None else FetchedOffset(offset)
 
     # -- OffsetDelete -----------------------------------------------------------------------------------------
 

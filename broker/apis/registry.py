@@ -111,6 +111,6 @@ def encoded(request: Request, client: Client, body: Body) -> Encoded:
 def describe(request: Request, client: Client) -> str:
     """Describe the request for a log line."""
     return (
-        f"{ApiKey(request.api_key).name} v{request.api_version} of {client.address} "
+        f"{ApiKey(request.api_key).name} v{request.api_version} of {client} "
         f"(client id {request.client_id!r}, correlation id {request.correlation_id})"
     )

@@ -22,6 +22,7 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
+from minibroker.broker.cluster.zookeeper import check_topic_path
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
@@ -122,6 +123,9 @@ class TopicApis:
 
     def create_partitions(self, request: Request, client: Client) -> Body:
         times = Counter(topic.name for topic in request.body.topics)
+        for name, count in times.items():
+            if count == 1:
+                check_topic_path(name)  # as Kafka, which looks for the topic in ZooKeeper
         wanted = [
             NewPartitions(topic.name, topic.count, assignment_of_partitions(topic))
             for topic in request.body.topics

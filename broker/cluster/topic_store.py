@@ -1,10 +1,10 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
-brokers under ""), the id, configs and partitions of each topic, and the topics of which directories may be left because
-the broker ended during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a
-change is answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read
-off the partition directories. A topic of an older file, which has no ids, gets one at load.
+brokers under ""), the id, configs and partitions of each topic, the offsets of OffsetCommit v0, and the topics of which
+directories may be left because the broker ended during their deletion. It is written whole, to a temporary file that is
+fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data
+directory), topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
+
+OldOffsets = dict[str, dict[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
 
 
 class TopicStoreError(Exception):
@@ -54,6 +56,7 @@ class TopicStore:
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.old_offsets: OldOffsets = {}
         self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -87,6 +90,7 @@ class TopicStore:
             "broker_configs": self.broker_configs,
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
             "being_deleted": sorted(self.being_deleted),
+            "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
         }
         write_atomically(self._path, json.dumps(document, indent=1).encode())
 
@@ -128,6 +132,14 @@ class TopicStore:
         }
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
         self.being_deleted = {str(name) for name in document.get("being_deleted", ())}
+        self.old_offsets = {
+            str(group_id): {
+                TopicPartition(str(topic), int(number)): int(offset)
+                for topic, rows in topics.items()
+                for number, offset in rows.items()
+            }
+            for group_id, topics in document.get("old_offsets", {}).items()
+        }
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:
@@ -144,6 +156,13 @@ def topic_document(topic: TopicState) -> dict[str, Any]:
             for number, partition in topic.partitions.items()
         },
     }
+
+
+def rows_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, {})[str(number)] = offset
+    return topics
 
 
 def parse_topic(name: str, document: dict[str, Any]) -> TopicState:

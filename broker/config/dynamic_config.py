@@ -82,7 +82,7 @@ class DynamicConfig:
                 of_broker=old.of_broker if broker == ALL_BROKERS else changes,
             )
         except ConfigError as error:
-            message = str(error) if error.rule is None else f"requirement failed: {error.rule}"
+            message = error.plain or str(error) if error.rule is None else f"requirement failed: {error.rule}"
             raise InvalidDynamicConfig(message) from error
 
     def _changes_of(self, broker: str) -> Changes:
@@ -113,8 +113,6 @@ class DynamicConfig:
 
     def _problem_with_cleaner(self, new: KafkaConfig) -> str | None:
         before, after = self._config.log_cleaner_threads, new.log_cleaner_threads
-        if after < 1:
-            return "Log cleaner threads should be at least 1"
         if not before // 2 <= after <= before * 2:
             how = "reduced to less than half" if after < before else "increased to more than double"
             return f"Log cleaner threads cannot be {how} the current value {before}"

@@ -154,4 +154,5 @@ def _check_value(name: str, text: str) -> None:
     try:
         row.read(text)
     except InvalidValueError as error:
-        raise InvalidDynamicConfig(f"Invalid value {text.strip()} for configuration {name}: {error}") from error
+        shown = text.strip() if error.shown is None else error.shown
+        raise InvalidDynamicConfig(f"Invalid value {shown} for configuration {name}: {error}") from error

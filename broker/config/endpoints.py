@@ -15,10 +15,17 @@ from typing import NamedTuple
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PORT_MAX = 65_535
+HINT = ", NAME://host:port"
 
 
 class EndpointError(ValueError):
-    """Text that is not a valid or usable address."""
+    """Text that is not a valid or usable address; `kafka_message` is Kafka's message, if it is of a list of them."""
+
+    def __init__(self, message: str, of_list: str | None = None) -> None:
+        super().__init__(message)
+        self.kafka_message = message
+        if of_list is not None:
+            self.kafka_message = f"Error creating broker listeners from '{of_list}': {message.removesuffix(HINT)}"
 
 
 class Endpoint(NamedTuple):
@@ -43,13 +50,21 @@ def split_pairs(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def protocols_by_listener(protocol_map: str) -> dict[str, str]:
+    """Parse `listener.security.protocol.map`; the names in upper case. Raises EndpointError."""
+    return {name.upper(): protocol for name, protocol in split_pairs(protocol_map)}
+
+
 def parse_endpoints(text: str, protocol_map: str) -> list[Endpoint]:
     """Parse a list of listeners, at least one. Raises EndpointError."""
-    protocols = {name.upper(): protocol for name, protocol in split_pairs(protocol_map)}
+    protocols = protocols_by_listener(protocol_map)
     for protocol in protocols.values():
         if protocol not in PROTOCOLS:
             raise EndpointError(f"Invalid security protocol `{protocol}` defined in listener.security.protocol.map")
-    endpoints = [_parse_endpoint(element, protocols) for element in split_list(text)]
+    try:
+        endpoints = [_parse_endpoint(element, protocols) for element in split_list(text)]
+    except EndpointError as error:
+        raise EndpointError(str(error), text) from error
     if not endpoints:
         raise EndpointError("no listener is given; at least one is needed")
     if len({endpoint.name for endpoint in endpoints}) < len(endpoints):
@@ -95,7 +110,7 @@ def parse_connection_limits(text: str) -> dict[str, int]:
 def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     match = ENDPOINT.fullmatch(text)
     if match is None or not 0 <= int(match[3]) <= PORT_MAX:
-        raise EndpointError(f"Unable to parse {text} to a broker endpoint, NAME://host:port")
+        raise EndpointError(f"Unable to parse {text} to a broker endpoint{HINT}")
     name = match[1].upper()
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")

@@ -26,7 +26,12 @@ from minibroker.broker.config.endpoints import (
 )
 from minibroker.broker.config.kafka_settings import KafkaSettings
 from minibroker.broker.config.profiles import EVERYTHING, Profile
-from minibroker.broker.config.rules import RULES
+from minibroker.broker.config.rules import (
+    VERSIONS,
+    broken_listener_rule,
+    broken_rules,
+    listener_of_brokers,
+)
 from minibroker.broker.config.settings import InvalidValueError, Setting
 from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
 
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+PLAINTEXT = "PLAINTEXT"
 DEFAULT_LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 DEFAULT_DATA_DIR = "minibroker-data"
 
@@ -43,13 +49,14 @@ DEFAULT_DATA_DIR = "minibroker-data"
 class ConfigError(Exception):
     """The broker cannot start with these settings; the message has a line for each error.
 
-    `rule` is Kafka's message for the first broken rule between settings, if the first error is one. `warnings` and
-    `notes` are those of the settings, as if they were valid.
+    `rule` is Kafka's message for the first broken rule between settings, if the first error is one, and `plain` its
+    message for other errors. `warnings` and `notes` are those of the settings, as if they were valid.
     """
 
-    def __init__(self, message: str, rule: str | None = None) -> None:
+    def __init__(self, message: str, rule: str | None = None, plain: str | None = None) -> None:
         super().__init__(message)
         self.rule = rule
+        self.plain = plain
         self.warnings: list[str] = []
         self.notes: list[str] = []
 
@@ -149,7 +156,7 @@ class KafkaConfig(KafkaSettings):
             except ConfigError as error:
                 problems.append(error)
         if problems:
-            combined = ConfigError("\n".join(map(str, problems)), problems[0].rule)
+            combined = ConfigError("\n".join(map(str, problems)), problems[0].rule, problems[0].plain)
             combined.warnings, combined.notes = self.warnings, self.notes
             raise combined
 
@@ -170,15 +177,15 @@ class KafkaConfig(KafkaSettings):
 
     def _invalid(self, row: Setting[Any], error: InvalidValueError) -> str:
         source = f"{self.sources[row.name]}; " if row.name in self.sources else ""
-        value = self.given[row.name].strip()
+        value = self.given[row.name].strip() if error.shown is None else error.shown
         return f"Invalid value {value} for configuration {row.name}: {error} ({source}allowed: {row.allowed})"
 
     def _check_together(self) -> None:
-        broken = [(message.format(it=self), names) for holds, message, names in RULES if not holds(self)]
+        broken = broken_rules(self)
         problems = [message + self._where(*names) for message, names in broken]
-        if not self._has_known_format_version():
-            version = self.log_message_format_version
-            problems.append(f"Version `{version}` is not a valid version{self._where('log.message.format.version')}")
+        for name in VERSIONS:
+            if not self._is_known_version(name):
+                problems.append(f"Version `{self._values[name]}` is not a valid version{self._where(name)}")
         for name in ("compression.type", "log.message.format.version"):
             problem = self.profile.problem_with_topic_config(name.removeprefix("log."), self._values[name])
             if problem is not None:
@@ -186,14 +193,14 @@ class KafkaConfig(KafkaSettings):
         if problems:
             raise ConfigError("\n".join(problems), broken[0][0] if broken else None)
 
-    def _has_known_format_version(self) -> bool:
-        if "log.message.format.version" not in self.given:
+    def _is_known_version(self, name: str) -> bool:
+        if name not in self.given:
             return True
         from minibroker.protocol.errors import KafkaError
         from minibroker.storage.config import parse_value
 
         try:
-            parse_value("message.format.version", self.log_message_format_version)
+            parse_value("message.format.version", self._values[name])
         except KafkaError:
             return False
         return True
@@ -207,20 +214,27 @@ class KafkaConfig(KafkaSettings):
 
     def _derive_advertised(self) -> None:
         self._advertised = self._advertised_by_listener()
+        if self.endpoints:  # without them, their error is known already
+            self._check_listeners()
 
     def _advertised_by_listener(self) -> dict[str, tuple[str, int]]:
         text = self.advertised_listeners
-        first = self.endpoints[0].name if self.endpoints else ""  # without endpoints, their error is known already
         if text is None:
             host = self.advertised_host_name
-            return {} if host is None else {first: (host, self.advertised_port or 0)}
+            return {} if host is None else {PLAINTEXT: (host, self.advertised_port or 0)}
         advertised = self._parsed(
             lambda: parse_advertised(text, self.listener_security_protocol_map),
             *("advertised.listeners", "listener.security.protocol.map"),
         )
-        by_name = {endpoint.name: (endpoint.host, endpoint.port) for endpoint in advertised}
-        by_name.setdefault(first, (advertised[0].host, advertised[0].port))
-        return by_name
+        return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in advertised}
+
+    def _check_listeners(self) -> None:
+        """Check the listeners together, once each is valid."""
+        listeners = [endpoint.name for endpoint in self.endpoints]
+        broken = broken_listener_rule(self, self.given, listeners, list(self._advertised) or listeners)
+        if broken is not None:
+            message, names = broken
+            raise ConfigError(message + self._where(*names), message)
 
     def _derive_limits(self) -> None:
         self._connection_limits = self._parsed(
@@ -232,7 +246,7 @@ class KafkaConfig(KafkaSettings):
         try:
             return parse()
         except EndpointError as error:
-            raise ConfigError(f"{error}{self._where(*names)}") from error
+            raise ConfigError(f"{error}{self._where(*names)}", plain=error.kafka_message) from error
 
     def _derive_directory(self) -> None:
         directories = split_list(str(self.log_dir) if self.log_dirs is None else self.log_dirs)
@@ -302,7 +316,9 @@ def load_config(
             raise ConfigError(f"--set {assignment} is not KEY=VALUE")
         given[name.strip()], sources[name.strip()] = value, "--set"
     if listen is not None:
-        given["listeners"], sources["listeners"] = f"PLAINTEXT://{listen}", "--listen"
+        name = listener_of_brokers(given)
+        given["listeners"], sources["listeners"] = f"{name}://{listen}", "--listen"
+        drop_other_listeners(given, name)
     elif not given.keys() & {"listeners", "host.name", "port"}:
         given["listeners"] = DEFAULT_LISTENERS
     if data_dir is not None:
@@ -317,6 +333,18 @@ def load_config(
     config.warnings[:0] = repeated
     log_warnings(config)
     return config
+
+
+def drop_other_listeners(given: dict[str, str], name: str) -> None:
+    """Advertise only listener `name`: --listen replaces all listeners of a file by that one."""
+    advertised = split_list(given.get("advertised.listeners", ""))
+    if not advertised:
+        return
+    kept = [each for each in advertised if each.partition("://")[0].upper() == name]
+    if kept:
+        given["advertised.listeners"] = ",".join(kept)
+    else:
+        del given["advertised.listeners"]
 
 
 def log_warnings(config: KafkaConfig | ConfigError) -> None:

@@ -52,11 +52,14 @@ class KafkaSettings:
     port = setting(INT, 9092, ANY, "old form of listeners")
     advertised_host_name = optional(STRING, ANY, "old form of advertised.listeners")
     advertised_port = optional(INT, ANY, "old form of advertised.listeners")
+    inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
+    security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
 
     # Connections and requests
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")
     socket_send_buffer_bytes = setting(INT, 102_400, ANY, "SO_SNDBUF; -1 leaves it to the system")
     socket_receive_buffer_bytes = setting(INT, 102_400, ANY, "SO_RCVBUF; -1 leaves it to the system")
+    queued_max_request_bytes = setting(LONG, -1, ANY, "accepted; a connection has one request at a time")
     connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
     max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
@@ -112,6 +115,7 @@ class KafkaSettings:
 
     # Logs: formats and timestamps
     log_message_format_version = setting(STRING, "2.0-IV1", ANY, "the Kafka version whose batch format the log has")
+    inter_broker_protocol_version = setting(STRING, "2.0-IV1", ANY, "accepted if it knows that format")
     log_message_timestamp_type = setting(
         STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"), "the producer's timestamps, or the broker's"
     )

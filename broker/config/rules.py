@@ -5,8 +5,9 @@ Only those for one broker with PLAINTEXT listeners. The messages are Kafka's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 
+from minibroker.broker.config.endpoints import PROTOCOLS, protocols_by_listener
 from minibroker.broker.config.kafka_settings import KafkaSettings
 
 COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
@@ -14,6 +15,20 @@ LAST_CODEC_NUMBER = 3
 
 # A condition, the message if it does not hold, and the settings to name in it.
 Rule = tuple[Callable[[KafkaSettings], bool], str, tuple[str, ...]]
+BrokenRule = tuple[str, tuple[str, ...]]  # the message, and the settings to name in it
+
+
+VERSIONS = ("log.message.format.version", "inter.broker.protocol.version")  # the settings that are a version of Kafka
+FIRST_VERSIONS = ("0.8.0", "0.10.0", "0.11.0")  # of Kafka with each record format, by magic
+
+
+def magic_of(version: str) -> int:
+    """The record format of a version of Kafka (`0.10.2-IV0`, `2.0`)."""
+    if version.startswith(("0.8.", "0.9.")):
+        return 0
+    return 1 if version.startswith("0.10.") else 2
+
+
 RULES: list[Rule] = [
     (
         lambda it: (
@@ -71,9 +86,25 @@ RULES: list[Rule] = [
         ("offsets.topic.compression.codec",),
     ),
     (
+        lambda it: magic_of(it.inter_broker_protocol_version) >= magic_of(it.log_message_format_version),
+        "log.message.format.version {it.log_message_format_version} can only be used when"
+        " inter.broker.protocol.version is set to version {first_version} or higher",
+        ("log.message.format.version", "inter.broker.protocol.version"),
+    ),
+    (
+        lambda it: it.queued_max_request_bytes <= 0 or it.queued_max_request_bytes >= it.socket_request_max_bytes,
+        "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
+        ("queued.max.request.bytes", "socket.request.max.bytes"),
+    ),
+    (
         lambda it: it.max_connections_per_ip > 0 or bool(it.max_connections_per_ip_overrides),
         "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
         ("max.connections.per.ip",),
+    ),
+    (
+        lambda it: it.log_cleaner_threads > 0,
+        "Log cleaner threads should be at least 1",  # kafka 2.0.1 divides by it, and fails
+        ("log.cleaner.threads",),
     ),
     (
         lambda it: it.log_cleaner_dedupe_buffer_size // max(it.log_cleaner_threads, 1) > 1024 * 1024,
@@ -81,3 +112,49 @@ RULES: list[Rule] = [
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
     ),
 ]
+
+
+def broken_rules(it: KafkaSettings) -> list[BrokenRule]:
+    """The rules that do not hold, in Kafka's order."""
+    first_version = FIRST_VERSIONS[magic_of(it.log_message_format_version)]
+    return [
+        (message.format(it=it, first_version=first_version), names) for holds, message, names in RULES if not holds(it)
+    ]
+
+
+def broken_listener_rule(
+    it: KafkaSettings, given: Container[str], listeners: Sequence[str], advertised: Sequence[str]
+) -> BrokenRule | None:
+    """The first broken rule between the listeners: brokers use one of the advertised ones, which are among all.
+
+    `listeners` and `advertised` are their names, `given` has the names of the settings that are set.
+    """
+    name, protocol = it.inter_broker_listener_name, it.security_inter_broker_protocol.upper()
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if name is not None and by_protocol in given:
+        return f"Only one of {by_name} and {by_protocol} should be set.", (by_name, by_protocol)
+    if name is None and protocol not in PROTOCOLS:
+        invalid = it.security_inter_broker_protocol
+        return f"Invalid security protocol `{invalid}` defined in {by_protocol}", (by_protocol,)
+    between = protocol if name is None else name.upper()
+    if name is not None and between not in protocols_by_listener(it.listener_security_protocol_map):
+        names = (by_name, "listener.security.protocol.map")
+        return f"Listener with name {between} defined in {by_name} not found in listener.security.protocol.map.", names
+    if between not in advertised:
+        return (
+            f"{by_name} must be a listener name defined in advertised.listeners. The valid options based on currently"
+            f" configured listeners are {','.join(advertised)}",
+            (by_name, by_protocol, "advertised.listeners", "listeners"),
+        )
+    if not set(advertised) <= set(listeners):
+        return (
+            "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners. Found"
+            f" {','.join(advertised)}. The valid options based on the current configuration are {','.join(listeners)}",
+            ("advertised.listeners", "listeners"),
+        )
+    return None
+
+
+def listener_of_brokers(given: Mapping[str, str]) -> str:
+    """The name of the listener that these settings give to brokers; that of PLAINTEXT unless they name one."""
+    return given.get("inter.broker.listener.name", "").strip().upper() or "PLAINTEXT"

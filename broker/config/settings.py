@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar, cast, overload
 
-from minibroker.storage.java_numbers import WHOLE_NUMBER, double_text, parse_double
+from minibroker.protocol.java_numbers import double_text, parse_double, parse_whole
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -20,11 +20,19 @@ T_contra = TypeVar("T_contra", contravariant=True)
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
+NUMBERS = ("SHORT", "INT", "LONG", "DOUBLE")
 COMMA = re.compile(r"\s*,\s*")
 
 
 class InvalidValueError(ValueError):
-    """An invalid value of a setting; the message is Kafka's, without name and value."""
+    """An invalid value of a setting; the message is Kafka's, without name and value.
+
+    `shown` is the value as Kafka's message has it: a number out of bounds as Java writes it.
+    """
+
+    def __init__(self, problem: str, shown: str | None = None) -> None:
+        super().__init__(problem)
+        self.shown = shown
 
 
 class Type(NamedTuple, Generic[T]):
@@ -80,7 +88,7 @@ class Setting(Generic[T]):
         value = self.kind.parse(text.strip())
         problem = self.check.problem_with(value)
         if problem is not None:
-            raise InvalidValueError(problem)
+            raise InvalidValueError(problem, self.kind.format(value) if self.kind.name in NUMBERS else None)
         return value
 
     def write(self, value: T | None) -> str | None:
@@ -116,13 +124,11 @@ def some_of(*allowed: str) -> Check[tuple[str, ...]]:
 
 
 def _integer(name: str, bits: int) -> Type[int]:
-    limit = 1 << bits - 1
-
     def parse(text: str) -> int:
-        value = int(text) if WHOLE_NUMBER.fullmatch(text) else limit
-        if not -limit <= value < limit:
-            raise InvalidValueError(f"Not a number of type {name}")
-        return value
+        try:
+            return parse_whole(text, bits)
+        except ValueError:
+            raise InvalidValueError(f"Not a number of type {name}") from None
 
     return Type(name, parse, str)
 
@@ -130,8 +136,8 @@ def _integer(name: str, bits: int) -> Type[int]:
 def _parse_double(text: str) -> float:
     try:
         return parse_double(text)
-    except ValueError as error:
-        raise InvalidValueError(str(error)) from None
+    except ValueError:
+        raise InvalidValueError("Not a number of type DOUBLE") from None
 
 
 def _parse_boolean(text: str) -> bool:
@@ -142,6 +148,13 @@ def _parse_boolean(text: str) -> bool:
 
 def _format_boolean(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _parse_class(text: str) -> str:
+    """A Java class cannot be looked for here, but it has a name."""
+    if not text:
+        raise InvalidValueError("Class  could not be found.")
+    return text
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
@@ -156,6 +169,6 @@ BOOLEAN = Type("BOOLEAN", _parse_boolean, _format_boolean)
 LIST: Type[tuple[str, ...]] = Type("LIST", _parse_list, ",".join)
 STRING = Type("STRING", str, str)
 PATH = Type("STRING", Path, str)
-CLASS = Type("CLASS", str, str)
+CLASS = Type("CLASS", _parse_class, str)
 PASSWORD = Type("PASSWORD", str, str)
 ANY: Check[object] = Check(lambda value: None, "")

@@ -27,10 +27,14 @@ NO_QUOTAS = Reason("this broker has no quotas", True)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 ONLY_CHECKED = {
+    "inter.broker.listener.name": ONE_BROKER,
+    "inter.broker.protocol.version": ONE_BROKER,
     "log.cleaner.threads": ONE_COMPACTION,
     "offsets.topic.replication.factor": ONE_BROKER,
     "replica.fetch.wait.max.ms": ONE_BROKER,
+    "queued.max.request.bytes": ONE_LOOP,
     "replica.socket.timeout.ms": ONE_BROKER,
+    "security.inter.broker.protocol": ONE_BROKER,
 }
 
 UNUSED = {
@@ -47,7 +51,6 @@ UNUSED = {
         num.io.threads                                         int       8 1
         num.network.threads                                    int       3 1
         num.recovery.threads.per.data.dir                      int       1 1
-        queued.max.request.bytes                               long      -1
         queued.max.requests                                    int       500 1
     """,
     ONE_BROKER: """
@@ -58,8 +61,6 @@ UNUSED = {
         controlled.shutdown.max.retries                        int       3
         controlled.shutdown.retry.backoff.ms                   long      5000
         controller.socket.timeout.ms                           int       30000
-        inter.broker.listener.name                             string    -
-        inter.broker.protocol.version                          string    2.0-IV1
         leader.imbalance.check.interval.seconds                long      300
         leader.imbalance.per.broker.percentage                 int       10
         num.replica.alter.log.dirs.threads                     int       -
@@ -72,7 +73,6 @@ UNUSED = {
         replication.quota.window.num                           int       11 1
         replication.quota.window.size.seconds                  int       1 1
         request.timeout.ms                                     int       30000
-        security.inter.broker.protocol                         string    PLAINTEXT
         transaction.state.log.min.isr                          int       2 1
         transaction.state.log.replication.factor               short     3 1
     """,

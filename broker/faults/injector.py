@@ -14,7 +14,6 @@ from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.registry import ApiRegistry, describe
@@ -45,6 +44,8 @@ class FaultInjector:
         fetch_sessions: FetchSessionCache,
         open_clients: Callable[[], Iterable[Client]],
         background: Background,
+        *,
+        kept_max: int,
     ) -> None:
         self._registry = registry
         self._background = background
@@ -52,11 +53,9 @@ class FaultInjector:
         self._parser = FaultParser(registry.apis, registry.profile)
         self._error_faults = ErrorFaults(registry, fetch_sessions)
         self._ids = count(Random().getrandbits(ID_BITS))  # other ids than those of an earlier process
-        self._faults: dict[int, Fault] = {}  # all ever made: tests may ask for their counts
+        self._kept_max = kept_max
+        self._faults: dict[int, Fault] = {}  # the newest ever made: tests may ask for their counts
         self._active: list[Fault] = []
-        # Numbered in the order of first requests.
-        self._connections: WeakKeyDictionary[Client, int] = WeakKeyDictionary()
-        self._connections_seen = 0
         self.calls: dict[str, Callable[..., object]] = {
             "faults.add": self.add,
             "faults.lift": self.lift,
@@ -70,9 +69,6 @@ class FaultInjector:
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Dispatch to the registry, with the faults that match the request. Raises as the registry's."""
-        if client not in self._connections:
-            self._connections_seen += 1
-            self._connections[client] = self._connections_seen
         if not self._active:
             return self._registry.dispatch(frame, client)
         request = decode_request(frame, self._registry.apis)
@@ -84,9 +80,8 @@ class FaultInjector:
 
     def _matching(self, request: Request, client: Client) -> list[Fault]:
         self._active = [fault for fault in self._active if fault.is_active]
-        number = self._connections[client]
         places = self._error_faults.places(request)
-        facts = RequestFacts(request.api_key, number, client.address, request.client_id, places)
+        facts = RequestFacts(request.api_key, client.number, client.address, request.client_id, places)
         return [fault for fault in self._active if fault.match.fits(facts)]
 
     async def _answer(self, request: Request, client: Client, faults: Sequence[Fault]) -> Encoded:
@@ -112,12 +107,20 @@ class FaultInjector:
     def add(self, kind: str, **arguments: Any) -> int:
         """Make a fault, which strikes from now on; return its id. Raises ValueError."""
         self._active = [fault for fault in self._active if fault.is_active]
-        if len(self._active) >= ACTIVE_FAULTS_MAX:
-            raise ValueError(f"{ACTIVE_FAULTS_MAX} faults are active; lift some")
+        most = min(ACTIVE_FAULTS_MAX, self._kept_max)
+        if len(self._active) >= most:
+            raise ValueError(f"{most} faults are active; lift some")
         fault = self._parser.fault(next(self._ids), kind, arguments)
         self._faults[fault.id] = fault
         self._active.append(fault)
+        self._forget_oldest()
         return fault.id
+
+    def _forget_oldest(self) -> None:
+        """Keep only the newest faults, and those that can still strike."""
+        if len(self._faults) > self._kept_max:
+            oldest = next(each for each in self._faults.values() if not each.is_active)
+            del self._faults[oldest.id]
 
     def lift(self, fault_id: int) -> None:
         """Lift a fault; requests it holds back go on at once. Ignores ids of an earlier process."""
@@ -141,16 +144,15 @@ class FaultInjector:
         return {"count": fault.count, "is_active": fault.is_active, "text": str(fault)}
 
     def connections(self) -> list[tuple[int, str, str | None]]:
-        """Return the open connections that have sent a request: number, client's host:port, client id."""
-        known = [each for each in self._open_clients() if each in self._connections]
-        return [(self._connections[each], each.address, each.client_id) for each in sorted(known, key=self._number)]
-
-    def _number(self, client: Client) -> int:
-        return self._connections[client]
+        """Return the open connections: number, client's host:port, client id of its latest request."""
+        return sorted((each.number, each.address, each.client_id) for each in self._open_clients())
 
     def _fault(self, fault_id: int) -> Fault:
         if fault_id not in self._faults:
-            raise ValueError(f"unknown fault {fault_id!r}: faults end with the broker's process")
+            raise ValueError(
+                f"unknown fault {fault_id!r}: faults end with the broker's process, and the newest"
+                f" {self._kept_max} are remembered"
+            )
         return self._faults[fault_id]
 
 

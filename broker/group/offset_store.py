@@ -103,7 +103,8 @@ class OffsetStore:
     ) -> Outcome:
         """Append these offsets in one batch; add them to `offsets` once it is acknowledged.
 
-        With a producer id they are part of its transaction. Return the error for every partition.
+        With a producer id they are part of its transaction. Return the error for every partition. Raises
+        KafkaError(UNKNOWN_SERVER_ERROR) for a producer without an epoch.
         """
         contents: list[Contents] = [
             (offset_key(group_id, topic_partition), offset_value(record, self.retention_ms), offset_headers(record))
@@ -131,6 +132,9 @@ class OffsetStore:
         producer_id: int,
         producer_epoch: int,
     ) -> Outcome:
+        if producer_epoch == NO_PRODUCER_EPOCH:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "Invalid negative producer epoch")
+
         def finish(error: ErrorCode, appended_at: int) -> ErrorCode:
             if error is ErrorCode.NONE:
                 offsets.complete_transactional_commit(producer_id, commits, appended_at)

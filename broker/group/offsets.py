@@ -160,12 +160,15 @@ class GroupOffsets:
         ]
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove everything of these partitions; return those that had an offset (as removeOffsets)."""
+        """Remove everything of these partitions; return those that had an offset (as removeOffsets).
+
+        Their producers stay active until their transactions end, without an offset too: the group is not empty.
+        """
         removed = []
         for topic_partition in topic_partitions:
             self._pending.pop(topic_partition, None)
-            for producer_id in self.active_producers:
-                self.unload_transactional(producer_id, topic_partition)
+            for pending in self._pending_by_producer.values():
+                pending.pop(topic_partition, None)
             if topic_partition in self.committed:
                 self.unload(topic_partition)
                 removed.append(topic_partition)

@@ -132,21 +132,21 @@ class Connection(TimerTask):
                         await self._flush()
                     raise
         except PeerGoneError as gone:
-            logger.debug("%s left before its response was sent: %s", self.client.address, gone)
+            logger.debug("%s ended before its response was sent: %s", self.client, gone)
         except CloseConnectionError as closing:
             self.ended_by = str(closing)
-            logger.info("closing the connection of %s: %s", self.client.address, closing)
+            logger.info("closing %s: %s", self.client, closing)
         except KafkaProtocolError as error:
             self.ended_by = str(error)
             logger.warning(
-                "closing the connection of %s (client id %r): %s",
-                self.client.address,
+                "closing %s (client id %r): %s",
+                self.client,
                 self.client.client_id,
                 error,
             )
         except (OSError, EOFError) as error:  # a log file that cannot be read, or is shorter than it was
             self.ended_by = str(error)
-            logger.warning("closing the connection of %s: %s", self.client.address, error)
+            logger.warning("closing %s: %s", self.client, error)
         finally:
             if self._pending is not None:
                 self._pending.abandon()
@@ -160,7 +160,7 @@ class Connection(TimerTask):
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
             return
         self.ended_by = f"idle for {idle_ms} ms"
-        logger.info("closing the connection of %s: %s", self.client.address, self.ended_by)
+        logger.info("closing %s: %s", self.client, self.ended_by)
         self.cancel_scope.cancel()
 
     def stop(self) -> None:

@@ -22,17 +22,16 @@ class Recording:
     def __init__(self, recorder: Recorder, dispatch: Dispatch) -> None:
         self._recorder = recorder
         self._dispatch = dispatch
-        self._connections: dict[Client, int] = {}
 
     def opened(self, client: Client) -> None:
-        self._connections[client] = self._recorder.opened(client.address)
+        self._recorder.opened(client.number, client.address)
 
     def closed(self, client: Client, reason: str) -> None:
-        self._recorder.closed(self._connections.pop(client), reason)
+        self._recorder.closed(client.number, reason)
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Record the request first, since an append changes the frame; then dispatch it. Raises as `dispatch`."""
-        number = self._connections[client]
+        number = client.number
         self._recorder.request(number, frame)
         with self._noting_refusal(number):
             answer = self._dispatch(frame, client)

@@ -9,6 +9,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from itertools import count
 from typing import Protocol
 
 import trio
@@ -40,7 +41,10 @@ class ConnectionObserver(Protocol):
 
 
 class Server:
-    """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`."""
+    """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
+
+    Numbers them as it accepts them, from `first_number` on.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Server:
         timers: TimerLoop,
         connections: set[Connection],
         observer: ConnectionObserver | None = None,
+        first_number: int = 1,
         busy_poll_ms: int = 0,
     ) -> None:
         self._listeners = listeners
@@ -58,6 +63,7 @@ class Server:
         self._dispatch = dispatch
         self._timers = timers
         self._observer = observer
+        self._numbers = count(first_number)
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
@@ -116,7 +122,7 @@ class Server:
         keep_default_outside(sock, host, local[0])
         connection = Connection(
             sock,
-            Client(f"{host}:{address[1]}", local[0], local[1]),
+            Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers)),
             dispatch=self._dispatch,
             poller=self._poller,
             receive_buffer=self._receive_buffer,

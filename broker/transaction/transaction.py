@@ -61,10 +61,14 @@ PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
 }
 
 # The answers to EndTxn (commit, abort) in each state but ONGOING, which it ends; NONE if the transaction has ended so.
+# As long as markers are missing, either is asked again.
 ANSWERS_TO_END: dict[TransactionState, tuple[ErrorCode, ErrorCode]] = {
     EMPTY: (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-    PREPARE_COMMIT: (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
-    PREPARE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS),
+    PREPARE_COMMIT: (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ),  # until its markers are there
+    PREPARE_ABORT: (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
     COMPLETE_COMMIT: (ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE),
     COMPLETE_ABORT: (ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
     DEAD: (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),

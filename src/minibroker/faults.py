@@ -53,7 +53,7 @@ class Options(OptionsOfFetch, total=False):
 
 
 class ClientConnection(NamedTuple):
-    """An open connection, numbered from 1 in the order of first requests."""
+    """An open connection, numbered from 1 as the broker accepted it; the log and transcripts have the same number."""
 
     number: int
     address: str  # the client's host:port
@@ -173,7 +173,7 @@ class Faults:
         self._control.call("faults.lift_all")
 
     def connections(self) -> list[ClientConnection]:
-        """The open connections, in the order of their first requests."""
+        """The open connections, in the order in which the broker accepted them."""
         return [ClientConnection(*each) for each in self._control.call("faults.connections")]
 
     def _add(self, kind: str, **arguments: object) -> Fault:

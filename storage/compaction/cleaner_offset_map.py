@@ -28,7 +28,8 @@ class OffsetMap:
 
     def __init__(self, memory_bytes: int, load_factor: float) -> None:
         self.latest_offset = -1
-        self._max_keys = max(int(memory_bytes // BYTES_PER_KEY * load_factor), 1)
+        keys = memory_bytes // BYTES_PER_KEY
+        self._max_keys = int(min(max(1, keys * load_factor), 1 << 62))  # the factor may be NaN, or infinite
         self._room = self._max_keys  # for so many records, even if all their keys are new
         count = 1 << (self._max_keys // _KEYS_PER_DICT).bit_length()
         self._dicts: list[dict[bytes | int, int]] = [{} for _ in range(count)]

@@ -15,11 +15,15 @@ from tests.broker.conftest import InMemoryBroker
 class Faulty:
     """`broker` answers through `injector`; `client` is who asks."""
 
-    def __init__(self, broker: InMemoryBroker) -> None:
+    def __init__(self, broker: InMemoryBroker, kept_max: int = 10_000) -> None:
         self.broker = broker
         self.clients = [broker.client]
         self.injector = FaultInjector(
-            broker.registry, broker.parts.fetch_sessions, lambda: self.clients, broker.parts.background
+            broker.registry,
+            broker.parts.fetch_sessions,
+            lambda: self.clients,
+            broker.parts.background,
+            kept_max=kept_max,
         )
         broker.registry = self.injector  # type: ignore[assignment]
 
@@ -29,7 +33,7 @@ class Faulty:
 
     def connect(self, address: str) -> Client:
         """From now on another client asks."""
-        self.broker.client = Client(address, "127.0.0.1", 9092)
+        self.broker.client = Client(address, "127.0.0.1", 9092, len(self.clients) + 1)
         self.clients.append(self.broker.client)
         return self.broker.client
 

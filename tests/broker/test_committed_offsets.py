@@ -121,7 +121,9 @@ def test_an_offset_does_not_expire_while_a_commit_for_it_is_on_its_way(steps: st
         ("prepare 5; fail 5", True),
         ("commit_in 6 11", False),
         ("prepare_in 5; fail_in 5", True),
-        ("commit 5 10; commit_in 6 11; prepare 7; remove 1", True),
+        ("commit 5 10; prepare 7; remove 1", True),
+        ("commit_in 6 11; remove 0", False),  # as in Kafka: until the transaction has ended
+        ("commit_in 6 11; remove 0; commits", True),
     ],
 )
 def test_offsets_on_their_way_keep_a_group_alive_until_they_fail_or_are_removed(steps: str, is_empty: bool) -> None:

@@ -74,7 +74,8 @@ async def test_a_topics_configs_count_in_its_live_logs(broker: InMemoryBroker, v
             ErrorCode.INVALID_REQUEST,
             "Unexpected broker id, expected 0, but received ConfigResource(type=BROKER, name='1').name",
         ),
-        (99, "t", ErrorCode.INVALID_REQUEST, "Unexpected resource type UNKNOWN"),
+        (BROKER, " 0", ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is:  0"),
+        (BROKER, str(2**31), ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {2**31}"),
     ],
 )
 async def test_unknown_resources_are_refused(
@@ -297,3 +298,76 @@ async def test_an_open_log_has_the_changed_default_at_once(broker: InMemoryBroke
 
 def test_no_setting_that_may_be_changed_is_left_out() -> None:
     assert LOG_SETTINGS.keys() | OTHER_SETTINGS == CHANGEABLE - PER_BROKER - THREADS
+
+
+LOGGER = 8
+
+
+@pytest.mark.parametrize("kind", [0, 1, 3, 99, -128, LOGGER])
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [
+        *((ApiKey.DESCRIBE_CONFIGS, version) for version in range(5)),
+        *((ApiKey.ALTER_CONFIGS, version) for version in range(3)),
+        *((ApiKey.INCREMENTAL_ALTER_CONFIGS, version) for version in range(2)),
+    ],
+)
+async def test_a_resource_of_an_unknown_type_is_answered_as_it_was_named(
+    broker: InMemoryBroker, key: ApiKey, version: int, kind: int
+) -> None:
+    """With type UNKNOWN in the versions of kafka 2.0.1, with its own in those of later Kafka (seen with 3.9.1)."""
+    rows: list[Any] | None = None if key is ApiKey.DESCRIBE_CONFIGS else []
+
+    answer = await broker.call(key, version, resources=[(kind, "x", rows)])
+
+    ((code, message, answered_kind, name, *_),) = answer[-1]
+    is_later = version > {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}.get(key, -1)
+    assert (code, answered_kind, name) == (ErrorCode.INVALID_REQUEST, kind if is_later else 0, "x")
+    if not is_later or (key is ApiKey.DESCRIBE_CONFIGS and kind != LOGGER):
+        assert message.startswith("Unexpected resource type UNKNOWN")
+    elif kind != LOGGER or key is ApiKey.ALTER_CONFIGS:
+        assert message == f"Unknown resource type {kind}"
+
+
+async def test_one_resource_of_an_unknown_type_is_no_harm_to_the_others(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+    resources: list[Any] = [(99, "t", []), (TOPIC, "t", [("retention.ms", SET, "5")])]
+
+    answer = await broker.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+
+    assert [(row.error_code, row.resource_type) for row in answer.responses] == [(42, 99), (0, TOPIC)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "error", "message"),
+    [
+        ("0", [("kafka.server", SET, "DEBUG")], ErrorCode.INVALID_CONFIG, "Logger kafka.server does not exist!"),
+        ("0", [("kafka.server", DELETE, None)], ErrorCode.INVALID_CONFIG, "Logger kafka.server does not exist!"),
+        ("0", [], ErrorCode.NONE, None),
+        (
+            *("0", [("kafka.server", APPEND, "DEBUG")], ErrorCode.INVALID_REQUEST),
+            "APPEND operation is not allowed for the BROKER_LOGGER resource",
+        ),
+        ("0", [("kafka.server", 9, "DEBUG")], ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        (
+            *("0", [("kafka.server", SET, None)], ErrorCode.INVALID_REQUEST),
+            "Null value not supported for : kafka.server",
+        ),
+        ("", [], ErrorCode.INVALID_REQUEST, "Broker id must not be empty"),
+        ("x", [], ErrorCode.INVALID_REQUEST, "Broker id must be an integer, but it is: x"),
+    ],
+)
+async def test_a_broker_has_no_loggers(
+    broker: InMemoryBroker, name: str, rows: list[Any], error: ErrorCode, message: str | None
+) -> None:
+    assert await alter_some(broker, LOGGER, name, *rows) == (error, message)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_the_loggers_of_a_broker_are_described_as_none(broker: InMemoryBroker, version: int) -> None:
+    resources = [(LOGGER, "0", None), (LOGGER, "1", None)]
+
+    own, other = (await broker.call(ApiKey.DESCRIBE_CONFIGS, version, resources=resources)).results
+
+    assert (own.error_code, own.resource_type, own.configs) == (ErrorCode.NONE, LOGGER, [])
+    assert (other.error_code, other.configs) == (ErrorCode.INVALID_REQUEST, [])

@@ -72,6 +72,15 @@ async def test_a_topic_has_no_more_partitions_than_it_may_have(broker: InMemoryB
         assert refused.value.code is ErrorCode.INVALID_PARTITIONS
 
 
+async def test_a_name_that_zookeeper_refuses_fails_the_request_and_adds_nothing(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+
+    answer = await broker.call(ApiKey.CREATE_PARTITIONS, 1, topics=[("t", 2, None), (".", 2, None)], timeout_ms=1000)
+
+    assert {row.error_code for row in answer.results} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len((await broker.call(ApiKey.METADATA, 1, topics=by_name("t"))).topics[0].partitions) == 1
+
+
 async def test_a_full_disk_adds_no_partitions(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
 

@@ -51,7 +51,15 @@ def changed(config: KafkaConfig, changes: dict[str, str], broker: str = "0") -> 
             {"log.cleaner.threads": "3"},
             NOT_NOW.format("Log cleaner threads cannot be increased to more than double the current value 1"),
         ),
-        ({"log.cleaner.threads": "0"}, NOT_NOW.format("Log cleaner threads should be at least 1")),
+        (
+            {"advertised.listeners": "OTHER://h:1"},
+            "Error creating broker listeners from 'OTHER://h:1': No security protocol defined for listener OTHER",
+        ),
+        (
+            {"advertised.listeners": "SSL"},
+            "Error creating broker listeners from 'SSL': Unable to parse SSL to a broker endpoint",
+        ),
+        ({"log.cleaner.threads": "0"}, "requirement failed: Log cleaner threads should be at least 1"),
         ({"listeners": "PLAINTEXT://:1"}, NOT_NOW.format("listeners cannot be changed while the broker runs")),
     ],
 )

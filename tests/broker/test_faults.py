@@ -346,7 +346,16 @@ async def test_faults_that_cannot_be_made_or_described(faulty: Faulty) -> None:
     with pytest.raises(ValueError, match="unknown fault 3: faults end with the broker's process"):
         faulty.injector.describe(3)
 
-    for _ in range(1000):
-        faulty.add("delay", seconds=1)
-    with pytest.raises(ValueError, match="1000 faults are active; lift some"):
-        faulty.add("delay", seconds=1)
+
+async def test_the_newest_faults_are_remembered_and_those_that_can_strike(broker: InMemoryBroker) -> None:
+    faulty = Faulty(broker, kept_max=3)
+    struck = [faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce") for _ in range(2)]
+    faulty.injector.lift(struck[1].id)
+
+    later = [faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce") for _ in range(2)]
+
+    assert list(faulty.injector._faults) == [struck[0].id, *(each.id for each in later)]
+    with pytest.raises(ValueError, match="the newest 3 are remembered"):
+        faulty.injector.describe(struck[1].id)
+    with pytest.raises(ValueError, match="3 faults are active; lift some"):
+        faulty.add("error", error="NOT_LEADER_FOR_PARTITION", api="produce")

@@ -5,12 +5,14 @@ Which commits are refused, and what is fetched in each version, is in tests/conf
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from minibroker.broker.cluster import zookeeper
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
@@ -30,7 +32,7 @@ async def client(make_broker: MakeBroker) -> GroupClient:
     return client
 
 
-@pytest.mark.parametrize("version", range(9))
+@pytest.mark.parametrize("version", range(1, 9))
 async def test_every_version_can_commit(client: GroupClient, version: int) -> None:
     assert await client.commit(("a", 0, version), version=version) == [ErrorCode.NONE]
     assert await client.offset("a") == version
@@ -161,3 +163,88 @@ async def test_groups_work_the_same_where_each_append_waits_for_the_disk(make_br
 
     assert await client.offset("a") == 5
     assert (await client.describe()).group_state == "Empty"
+
+
+# -- version 0, which Kafka keeps in ZooKeeper ------------------------------------------------------------------
+
+
+async def offset_of_v0(client: GroupClient, partition: int = 0) -> tuple[int, ErrorCode]:
+    row = (await client.committed(("a", partition), version=0)).topics[0].partitions[0]
+    return row.committed_offset, ErrorCode(row.error_code)
+
+
+MISSING = (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_offsets_of_version_0_are_apart_from_those_of_groups(client: GroupClient) -> None:
+    joined = await client.stable()
+    await client.commit(("a", 0, 7), joined=joined)
+
+    assert await offset_of_v0(client) == MISSING
+    assert await client.commit(("a", 0, 5), version=0) == [ErrorCode.NONE]  # of no member
+
+    assert (await offset_of_v0(client), await client.offset("a")) == ((5, ErrorCode.NONE), 7)
+
+
+async def test_offsets_of_version_0_outlive_a_restart_and_their_topic(make_broker: MakeBroker, tmp_path: Path) -> None:
+    first = make_broker(tmp_path / "data", **SETTINGS)
+    await first.create_topic("a")
+    await GroupClient(first).commit(("a", 0, 5), version=0)
+    first.close()
+
+    again = make_broker(tmp_path / "data", **SETTINGS)
+    client = GroupClient(again)
+    assert await offset_of_v0(client) == (5, ErrorCode.NONE)
+    await again.call(ApiKey.DELETE_TOPICS, 1, topic_names=["a"], timeout_ms=1000)
+    assert await offset_of_v0(client) == MISSING
+    await again.create_topic("a")
+    assert await offset_of_v0(client) == (5, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("group_id", ["", ".", "a//b", "nul\0", "\N{MUSICAL SYMBOL G CLEF}"])
+async def test_a_group_that_zookeeper_could_not_name_has_no_offsets_of_version_0(
+    client: GroupClient, group_id: str
+) -> None:
+    other = GroupClient(client.broker, group_id)
+
+    assert await other.commit(("a", 0, 5), version=0) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert await offset_of_v0(other) == (-1, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+async def test_offsets_of_version_0_have_a_bound_and_those_of_deleted_topics_make_room(
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper, "MAX_NAMES_BYTES", 200)
+    await client.broker.create_topic("b")
+    assert await client.commit(("b", 0, 5), version=0) == [ErrorCode.NONE]
+    full = GroupClient(client.broker, "x" * 20)
+
+    assert await full.commit(("a", 0, 5), version=0) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
+    assert await offset_of_v0(full) == MISSING
+    await client.broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["b"], timeout_ms=1000)
+    assert await full.commit(("a", 0, 5), version=0) == [ErrorCode.NONE]
+
+
+async def test_a_failing_disk_keeps_the_offsets_of_version_0(
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.commit(("a", 0, 5), version=0)
+
+    def fail(*_: object) -> None:
+        raise OSError("full")
+
+    monkeypatch.setattr("minibroker.broker.cluster.topic_store.write_atomically", fail)
+
+    assert await client.commit(("a", 0, 6), version=0) == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert await offset_of_v0(client) == (5, ErrorCode.NONE)
+
+
+async def test_a_producer_without_an_epoch_commits_nothing(client: GroupClient) -> None:
+    rows = [("a", [(0, 5, -1, "")]), ("nowhere", [(0, 5, -1, "")])]
+
+    answer = await client.broker.call(
+        ApiKey.TXN_OFFSET_COMMIT, 1, group_id="group", producer_id=5, producer_epoch=-1, topics=rows
+    )
+
+    codes = [row.error_code for topic in answer.topics for row in topic.partitions]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2

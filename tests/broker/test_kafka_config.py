@@ -96,6 +96,8 @@ def test_values_are_read_as_their_type_and_trimmed() -> None:
         ("log.message.timestamp.type", "Foo", "String must be one of: CreateTime, LogAppendTime"),
         ("log.segment.bytes", "13", "Value must be at least 14"),
         ("zookeeper.session.timeout.ms", "6s", "Not a number of type INT"),
+        ("log.cleaner.io.buffer.load.factor", "0x1", "Not a number of type DOUBLE"),
+        ("principal.builder.class", "", "Class  could not be found."),
     ],
 )
 def test_a_bad_value_is_refused_in_the_words_of_kafka(name: str, value: str, message: str) -> None:
@@ -139,8 +141,24 @@ def test_what_has_no_effect_is_known_of_wrong_settings_too() -> None:
 
 # A setting as it was given, and Kafka's words, which often begin with its name.
 @pytest.mark.parametrize(
+    ("name", "text", "written"),
+    [
+        ("num.partitions", "٣", "3"),
+        ("log.cleaner.io.max.bytes.per.second", "2f", "2.0"),
+        ("log.cleaner.io.max.bytes.per.second", "1.5e3D", "1500.0"),
+        ("log.cleaner.io.max.bytes.per.second", "0x1p3", "8.0"),
+        ("log.cleaner.io.max.bytes.per.second", "-Infinity", "-Infinity"),
+        ("log.cleaner.min.cleanable.ratio", "NaN", "NaN"),
+    ],
+)
+def test_numbers_are_read_as_java_reads_them(name: str, text: str, written: str) -> None:
+    assert KafkaConfig({name: text}).text_of(name) == written
+
+
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ("log.cleaner.threads=0", "Log cleaner threads should be at least 1"),
         ("log.retention.hours=0", "log.retention.ms must be unlimited (-1) or, equal or greater than 1"),
         ("log.roll.ms=0", "{} must be equal or greater than 1"),
         ("log.roll.jitter.ms=-1", "{} must be equal or greater than 0"),
@@ -164,6 +182,15 @@ def test_what_has_no_effect_is_known_of_wrong_settings_too() -> None:
         ("offsets.topic.compression.codec=7", "7 is an unknown compression codec"),
         ("max.connections.per.ip=0", "{} can be set to zero only if {}.overrides property is set."),
         ("log.cleaner.dedupe.buffer.size=10", "{} must be at least 1MB per cleaner thread."),
+        (
+            "queued.max.request.bytes=104857599",
+            "{} must be larger or equal to socket.request.max.bytes",
+        ),
+        ("inter.broker.protocol.version=2.1", "Version `2.1` is not a valid version"),
+        (
+            "inter.broker.protocol.version=0.10.2",
+            "log.message.format.version 2.0-IV1 can only be used when {} is set to version 0.11.0 or higher",
+        ),
     ],
 )
 def test_values_that_do_not_go_together_are_refused_in_the_words_of_kafka(setting: str, message: str) -> None:

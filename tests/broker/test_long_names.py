@@ -16,14 +16,13 @@ from tests.broker.conftest import InMemoryBroker
 from tests.protocol.message_values import sample
 
 LONG = "\U0001f408" * 8191  # of four bytes each
-
-
+LONG_FOR_ZOOKEEPER = "\u00e9" * 16_383  # which takes no characters beyond U+FFFF
 SET = 0
 CASES: list[tuple[ApiKey, int, str, tuple[Any, ...]]] = [
     (ApiKey.CREATE_TOPICS, 1, "topics", (LONG, 1, 1, [], [])),
     (ApiKey.CREATE_TOPICS, 5, "topics", ("t", 1, 1, [], [("retention.ms", LONG)])),
     (ApiKey.CREATE_TOPICS, 1, "topics", ("t", 1, 1, [], [(LONG, "1")])),
-    (ApiKey.CREATE_PARTITIONS, 0, "topics", (LONG, 2, None)),
+    (ApiKey.CREATE_PARTITIONS, 0, "topics", (LONG_FOR_ZOOKEEPER, 2, None)),
     (ApiKey.ALTER_CONFIGS, 0, "resources", (TOPIC, LONG, [])),
     (ApiKey.ALTER_CONFIGS, 0, "resources", (BROKER, LONG, [])),
     (ApiKey.ALTER_CONFIGS, 0, "resources", (BROKER, "0", [("message.max.bytes", LONG)])),

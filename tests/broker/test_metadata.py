@@ -66,6 +66,7 @@ TWO_LISTENERS = {
     "listeners": "OUT://:9093,IN://localhost:9092",
     "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
     "advertised_listeners": "OUT://kafka.example:1234",
+    "inter_broker_listener_name": "OUT",
 }
 
 

@@ -197,8 +197,8 @@ def test_an_ongoing_transaction_is_decided_with_its_partitions_and_completes_as_
     ("state", "of_commit", "of_abort"),
     [
         (State.EMPTY, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
-        (State.PREPARE_COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE),
-        (State.PREPARE_ABORT, ErrorCode.INVALID_TXN_STATE, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (State.PREPARE_COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (State.PREPARE_ABORT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
         (State.COMPLETE_COMMIT, None, ErrorCode.INVALID_TXN_STATE),
         (State.COMPLETE_ABORT, ErrorCode.INVALID_TXN_STATE, None),
     ],

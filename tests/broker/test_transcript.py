@@ -24,10 +24,12 @@ from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptReader, TranscriptWriter
+from minibroker.transcript.exchanges import Event, Reading
+from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptReader, TranscriptWriter, encode_entry
 from minibroker.transcript.recorder import MAX_OTHER_BYTES, Recorder
 
 MAX_RECORD_BYTES = 100
+MAX_BYTES = 2 * MAX_OTHER_BYTES
 ADDRESS = "127.0.0.1:50000"
 REQUEST = bytearray(
     encode_request(ApiKey.HEARTBEAT, 0, 7, "me", HeartbeatRequest(group_id="group", generation_id=1))[4:]
@@ -37,10 +39,10 @@ REQUEST = bytearray(
 class Recorded:
     """A recorder around what answers `self.answer`, and one client."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
         self.answer: Any = None
-        self.recorder = Recorder(TranscriptWriter(path), max_record_bytes=MAX_RECORD_BYTES)
+        self.recorder = Recorder(TranscriptWriter(path), max_record_bytes=MAX_RECORD_BYTES, max_bytes=max_bytes)
         self.recording = Recording(self.recorder, self._answer)
         self.dispatch = self.recording.dispatch
         self.client = Client(ADDRESS, "127.0.0.1", 9092)
@@ -222,7 +224,7 @@ def test_what_is_immense_without_records_is_kept_in_its_beginning(recording: Rec
 def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
     recording: Recorded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(self: TranscriptWriter, entry: Entry) -> None:
+    def fail(self: TranscriptWriter, entry: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(TranscriptWriter, "write", fail)
@@ -235,10 +237,37 @@ def test_a_disk_error_ends_the_recording_with_one_line_and_nothing_else(
     assert line.endswith("ends here: [Errno 28] No space left on device")
 
 
-def test_connections_are_numbered_on_when_a_broker_is_started_again(recording: Recorded) -> None:
-    recording.recorder.close()
+def test_a_broker_that_is_started_again_numbers_after_the_last_connection_of_its_file(tmp_path: Path) -> None:
+    first = Recorded(tmp_path / "transcript")
+    first.recorder.close()
 
-    second = Recorded(recording.path)
-    second.recorder.close()
+    assert Recorder(TranscriptWriter(first.path), max_record_bytes=1, max_bytes=MAX_BYTES).last_connection == 1
 
-    assert [entry.connection for entry in second.entries()] == [1, 2]
+
+def test_a_file_that_is_full_ends_the_recording_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recording = Recorded(tmp_path / "transcript", max_bytes=300)
+    recording.answer = [b"short"]
+
+    for _ in range(9):
+        assert recording.ask() is recording.answer
+
+    *_, end = recording.entries()
+    assert (end.kind, end.connection) == (Kind.ENDED, 0)
+    assert end.text == "it has reached 300 bytes; use another file, or raise --transcript-max-bytes"
+    assert caplog.text.count("ends here: it has reached 300 bytes") == 1
+    assert recording.path.stat().st_size - len(encode_entry(end)) <= 300
+    reading = Reading(recording.path)
+    ended = [each for each in reading.rest() if isinstance(each, Event) and each.what == "ended"]
+    reading.close()
+    assert [each.text for each in ended] == [end.text]
+
+
+def test_connections_are_recorded_under_the_numbers_they_were_accepted_with(recording: Recorded) -> None:
+    later = Client("127.0.0.1:50001", "127.0.0.1", 9092, 7)
+    recording.recording.opened(later)
+    recording.dispatch(bytearray(REQUEST), later)
+
+    assert [entry.connection for entry in recording.entries()] == [1, 7, 7, 7]
+    assert str(later) == "connection 7 of 127.0.0.1:50001"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.text import counted
-from tests.conformance.generator import generated
+from tests.conformance.generator import FAMILIES, generated
 from tests.conformance.pair import Pair, running_pair
 from tests.conformance.recording import record
 from tests.conformance.scripts import ALL
@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many generated conversations")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
+    parser.add_argument("--family", default="", choices=FAMILIES, help="only conversations of this family")
     parser.add_argument("--only", help="one scripted conversation, by name")
     parser.add_argument("--script", type=Path, help="a conversation from a file, as this program prints them")
     parser.add_argument("--record", action="store_true", help="record the scripted ones anew, or the --only one")
@@ -51,12 +52,12 @@ def compare(pair: Pair, options: argparse.Namespace) -> int:
     if options.script:
         return report(pair, str(options.script), read_script(options.script.read_text()), is_shrunk=False)
     begun, failed = time.monotonic(), 0
-    names = [options.only] if options.only else list(ALL)
+    names = [options.only] if options.only else [] if options.family else list(ALL)
     for name in names:
         failed += report(pair, name, ALL[name](), is_shrunk=False)
     seeds = range(0) if options.only else range(options.seed, options.seed + options.seeds)
     for number, seed in enumerate(seeds):
-        failed += report(pair, f"seed {seed}", generated(seed), is_shrunk=True)
+        failed += report(pair, f"seed {seed}", generated(seed, options.family), is_shrunk=True)
         if failed >= MAX_REPORTED:
             break
         if number % 100 == 99:

@@ -248,13 +248,13 @@ def mask_describe_log_dirs(answer: Plain) -> None:
 
 def sorted_by(rows: str, field: str) -> Callable[[Plain], None]:
     """A mask of an answer whose rows come in the order of Kafka's hash maps."""
-    return lambda answer: answer[rows].sort(key=lambda row: row[field])
+    return lambda answer: answer[rows].sort(key=lambda row: (row[field], str(row)))
 
 
 def mask_described_groups(answer: Plain) -> None:
     answer["groups"].sort(key=lambda group: group["group_id"])
     for group in answer["groups"]:
-        group["members"].sort(key=lambda member: member["member_id"])
+        group["members"].sort(key=lambda member: (member["member_id"], str(member)))
 
 
 def mask_listed_groups(answer: Plain) -> None:

@@ -78,7 +78,8 @@ def first_error(body: Any) -> int:
     """The error of an answer, or of the first partition in it; 0 where it has none: a shrunk step may ask nothing."""
     if hasattr(body, "error_code"):
         return int(body.error_code)
-    return next((int(row.error_code) for topic in body.topics for row in topic.partitions), 0)
+    rows = (row for topic in body.topics for row in getattr(topic, "partitions", [topic]))
+    return next((int(row.error_code) for row in rows), 0)
 
 
 class SocketPeer:
@@ -125,7 +126,8 @@ class SocketPeer:
                 transcript.add(step, SILENT if self._sync(name) else CLOSED)
             else:
                 answer = self._receive(name)
-                while transcript.wants_again(step, answer):
+                until = time.monotonic() + ANSWER_SECONDS
+                while transcript.wants_again(step, answer) and time.monotonic() < until:
                     time.sleep(RETRY_SECONDS)
                     self._send(name, transcript.frame(step))
                     answer = self._receive(name)

@@ -1,24 +1,30 @@
 """Transactions in a generated conversation: producers that begin, write, commit, abort, and come back, right and wrong.
 
 Only into partitions that can hold them: of the present format, with replicas enough for the markers. What differs on
-purpose stays out (docs/differences.md): ending with a greater epoch than the producer's.
+purpose stays out (docs/differences.md): ending with a greater epoch than the producer's. Topics and groups of their own
+are deleted and made again while transactions are open.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.conformance.asking import produce
-from tests.conformance.scripts.transactions import add, end, ended, find, init, of
-from tests.conformance.steps import Batch, ProducerOf, Step
+from tests.conformance.asking import TIME_MS, create, create_all, fetch, list_offsets, produce
+from tests.conformance.generated_groups import TOPIC_EXISTS
+from tests.conformance.scripts.transactions import CONCURRENT, add, end, ended, find, init, init_once, of
+from tests.conformance.steps import Batch, ProducerOf, Script, Step, call
 
 At = tuple[str, int]
 Rows = tuple[tuple[Any, ...], ...]
 TRANSACTIONAL_IDS = ("@p", "@q")
 FIRST_VERSION, LAST_VERSION = 3, 6  # of Produce, with transactions
+GROUPS = ("@offsets-p", "@offsets-q")
+MORTAL = "@mortal"  # a topic that is deleted and made again
+STILL_THERE = (0,)  # Apache Kafka stops a partition after it has answered
+TOPICS = ("@a", MORTAL)
 
 
 @dataclass
@@ -30,6 +36,8 @@ class TransactionalProducer:
     epoch: int = 0
     partitions: set[At] = field(default_factory=set)  # in the open transaction
     sequences: dict[At, int] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)  # in the open transaction
+    is_open: bool = False
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -48,6 +56,114 @@ class GeneratedTransactions:
         self._make_rows = make_rows
         self._producers: list[TransactionalProducer] = []
         self._count = 0
+        self._is_mortal_there = True
+
+    def wild_move(self) -> list[Step]:
+        """A move, or one that goes wrong, or takes a topic or a group away."""
+        luck = self._random.random()
+        if not self._producers or luck < 0.55:
+            return self.move()
+        producer = self._random.choice(self._producers)
+        return self._random.choice(
+            [self._add_wrongly, self._end_wrongly, self._write_wrongly, self._look]
+            + [self._commit_offsets, self._take_away] * 2
+        )(producer)
+
+    def _wrong_identity(self, producer: TransactionalProducer) -> dict[str, Any]:
+        """A lesser epoch, another's id, or none."""
+        other = next((each.step for each in self._producers if each is not producer), "none")
+        return self._random.choice(
+            (
+                producer.identity | {"producer_epoch": producer.epoch - 1},
+                producer.identity | {"producer_id": ProducerOf(other)},
+                producer.identity | {"producer_id": -1},
+                producer.identity | {"transactional_id": "@unknown"},
+                producer.identity | {"transactional_id": ""},
+            )
+        )
+
+    def _add_wrongly(self, producer: TransactionalProducer) -> list[Step]:
+        at = self._random.choice((*self._partitions, ("@unknown", 0), ("@a", 99)))
+        version = self._random.randint(0, 1)
+        if self._random.random() < 0.3:
+            return [call("AddOffsetsToTxn", version, group_id=GROUPS[0], **self._wrong_identity(producer))]
+        identity = self._wrong_identity(producer)
+        if at not in self._partitions:
+            identity = producer.identity
+        return [call("AddPartitionsToTxn", version, topics=[(at[0], [at[1]])], **identity)]
+
+    def _end_wrongly(self, producer: TransactionalProducer) -> list[Step]:
+        if self._random.random() < 0.3:  # either aborts what is open, or begins anew
+            return [init_once(producer.transactional_id), *self._come_back(producer, epochs=2)]
+        return [end(self._random.random() < 0.5, **self._wrong_identity(producer))]
+
+    def _write_wrongly(self, producer: TransactionalProducer) -> list[Step]:
+        """A wrong epoch or sequence, outside of the transaction or as if there were none."""
+        at = self._random.choice(self._partitions)
+        rows, sequence = self._make_rows(), producer.sequences.get(at, 0)
+        sequence += self._random.choice((-3, -1, 0, 0, 1, 5))
+        self._ends[at] = self._ends.get(at, 0) + len(rows)
+        whose = self._random.choice((producer, producer, self._random.choice(self._producers)))
+        epoch = whose.epoch - self._random.choice((0, 0, 1))  # a greater one would fence the markers, for ever
+        given = Batch(
+            rows,
+            producer=(ProducerOf(whose.step), max(0, epoch), max(0, sequence)),
+            is_transactional=self._random.random() < 0.7,
+        )
+        named = self._random.choice((producer.transactional_id, producer.transactional_id, None))
+        version = self._random.randint(FIRST_VERSION, LAST_VERSION)
+        return [produce(at[0], given, at[1], version=version, transactional_id=named)]
+
+    def _commit_offsets(self, producer: TransactionalProducer) -> list[Step]:
+        group = self._random.choice(GROUPS)
+        identity = producer.identity
+        steps = []
+        if group not in producer.groups and self._random.random() < 0.9:
+            steps.append(call("AddOffsetsToTxn", 1, group_id=group, retry=CONCURRENT, **identity))
+            producer.groups.add(group)
+            producer.is_open = True
+        metadata = self._random.choice(("m", "", None, "x" * 5000))
+        rows = [(topic, [(0, self._random.randint(0, 9), -1, metadata)]) for topic in self._random.sample(TOPICS, 1)]
+        if self._random.random() < 0.2:
+            identity |= {"producer_epoch": self._random.choice((-1, producer.epoch - 1))}
+        version = self._random.randint(0, 1)
+        return [
+            *steps,
+            call("TxnOffsetCommit", version, group_id=group, topics=rows, **identity),
+            *self._look(producer),
+        ]
+
+    def _take_away(self, producer: TransactionalProducer) -> list[Step]:
+        group = self._random.choice(GROUPS)
+        luck = self._random.random()
+        if luck < 0.4:
+            return [call("DeleteGroups", 1, group_names=[group])]
+        self._ends.update({(MORTAL, 0): 0, (MORTAL, 1): 0})
+        for each in self._producers:
+            for at in ((MORTAL, 0), (MORTAL, 1)):
+                each.sequences.pop(at, None)
+        deleted = [
+            call("DeleteTopics", 1, topic_names=[MORTAL], timeout_ms=20_000),
+            *(replace(list_offsets((MORTAL, partition, -1)), retry=STILL_THERE) for partition in range(2)),
+        ]
+        self._is_mortal_there = luck > 0.5
+        return [*deleted, replace(create(MORTAL, 2), retry=TOPIC_EXISTS)] if self._is_mortal_there else deleted
+
+    def _look(self, _: TransactionalProducer) -> list[Step]:
+        group = self._random.choice(GROUPS)
+        at = self._random.choice(self._partitions)
+        level = self._random.randint(0, 1)
+        return [
+            self._random.choice(
+                (
+                    call("OffsetFetch", self._random.randint(2, 4), group_id=group, topics=None),
+                    call("DescribeGroups", 1, groups=[group]),
+                    call("ListGroups", 1),
+                    fetch((*at, self._random.randint(0, self._ends.get(at, 0))), isolation_level=level),
+                    list_offsets((*at, -1), isolation_level=level),
+                )
+            )
+        ]
 
     def move(self) -> list[Step]:
         if len(self._producers) < len(TRANSACTIONAL_IDS) and self._random.random() < (0.2 if self._producers else 1):
@@ -67,9 +183,9 @@ class GeneratedTransactions:
         self._count += 1
         return f"t{self._count}"
 
-    def _come_back(self, producer: TransactionalProducer) -> list[Step]:
+    def _come_back(self, producer: TransactionalProducer, *, epochs: int = 0) -> list[Step]:
         """Another of its name: what was open is aborted, under an epoch of its own."""
-        producer.epoch += 2 if producer.partitions else 1
+        producer.epoch += epochs or (2 if producer.is_open else 1)
         producer.step = self._next_name()
         producer.sequences.clear()
         self._close(producer)
@@ -80,7 +196,9 @@ class GeneratedTransactions:
         steps = []
         if at not in producer.partitions and self._random.random() < 0.95:
             steps.append(add(*at, **producer.identity))
-            producer.partitions.add(at)
+            if at[0] != MORTAL or self._is_mortal_there:
+                producer.partitions.add(at)
+                producer.is_open = True
         rows, sequence = self._make_rows(), producer.sequences.get(at, 0)
         luck = self._random.random()
         if luck < 0.1:
@@ -105,3 +223,20 @@ class GeneratedTransactions:
         for at in producer.partitions:
             self._ends[at] = self._ends.get(at, 0) + 1
         producer.partitions.clear()
+        producer.groups.clear()
+        producer.is_open = False
+
+
+def generated_transactions(seed: int, moves: int) -> Script:
+    """A conversation of transactions in each other, right and wrong, over topics and groups that come and go."""
+    rng = random.Random(seed)
+    partitions = [(topic, partition) for topic in TOPICS for partition in range(2)]
+
+    def rows() -> Rows:
+        return tuple((TIME_MS + number, b"key", rng.choice((5, 40))) for number in range(rng.randint(1, 3)))
+
+    transactions = GeneratedTransactions(rng, partitions, {}, rows)
+    script: Script = [create_all(*((topic, 2, {}) for topic in TOPICS)), call("FindCoordinator", 0, key=GROUPS[0])]
+    while len(script) < moves:
+        script += transactions.wild_move()
+    return script

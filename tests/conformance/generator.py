@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.asking import CODECS, TIME_MS, create_all, delete_records, fetch, list_offsets, produce_all
+from tests.conformance.generated_groups import generated_groups
 from tests.conformance.generated_oddities import GeneratedOddities
-from tests.conformance.generated_transactions import GeneratedTransactions
+from tests.conformance.generated_transactions import GeneratedTransactions, generated_transactions
 from tests.conformance.steps import Batch, Joined, Script, SessionOf, Step, drop, look
 
 MOVES = 30
@@ -223,6 +225,15 @@ class Generator:
         return [parked, *self._produce(1), look("parked"), *self._produce(1), look("parked"), drop("parked")]
 
 
-def generated(seed: int) -> Script:
-    """The conversation of a seed; the same seed, the same conversation."""
-    return Generator(seed).script()
+def generated(seed: int, family: str = "") -> Script:
+    """The conversation of a seed; the same seed, the same conversation. Without a family, seeds take turns."""
+    if not family:
+        family = list(FAMILIES)[seed % len(FAMILIES)]
+    return FAMILIES[family](seed)
+
+
+FAMILIES: dict[str, Callable[[int], Script]] = {
+    "records": lambda seed: Generator(seed).script(),
+    "groups": lambda seed: generated_groups(seed, MOVES),
+    "transactions": lambda seed: generated_transactions(seed, 2 * MOVES),
+}

@@ -152,6 +152,18 @@ def test_a_broker_that_is_held_by_faults_stops_at_once() -> None:
         assert time.monotonic() - began < STOP_SECONDS
 
 
+def test_a_connection_has_one_number_in_faults_transcripts_and_the_log() -> None:
+    with Broker(control=True, transcript=True) as own, connection_to(own.bootstrap_servers) as connection:
+        connection.exchange(ASK)
+
+        (number,) = [each.number for each in own.faults.connections() if each.address == connection.address]
+        recorded = {each.connection for each in own.transcript.exchanges() if each.address == connection.address}
+        assert recorded == {number}
+        connection.send(b"\x7f\xff\xff\xff")  # the size of a request that is too large
+        assert connection.receive_frame() is None
+        assert f"closing connection {number} of {connection.address}" in own.log_file.read_text()
+
+
 def test_connections_are_told_by_their_numbers(broker: Broker) -> None:
     with connection_to(broker.bootstrap_servers) as connection:
         connection.exchange(ASK)

@@ -12,7 +12,7 @@ from minibroker.cli.app import main
 from minibroker.protocol.api import Request, encode_request, encode_response, joined
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from minibroker.transcript.file import Entry, Frame, Kind, TranscriptWriter
+from minibroker.transcript.file import Entry, Frame, Kind, TranscriptWriter, encode_entry
 
 BEGIN_NS = 1_700_000_000_000_000_000  # 2023-11-14T22:13:20Z
 MS = 1_000_000
@@ -33,7 +33,7 @@ class Conversation:
         self.tell(Kind.OPENED, "127.0.0.1:50000")
 
     def tell(self, kind: Kind, text: str = "", *, connection: int = 1, frame: Frame | None = None) -> None:
-        self._writer.write(Entry(kind, self._now_ns, connection, text, frame))
+        self._writer.write(encode_entry(Entry(kind, self._now_ns, connection, text, frame)))
         self._now_ns += MS
 
     def ask(self, api_key: int, version: int, body: Any, *, connection: int = 1, client_id: str = CLIENT_ID) -> Request:

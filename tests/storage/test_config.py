@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.java_numbers import double_text, parse_double
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig, parse_value
-from minibroker.storage.java_numbers import double_text, parse_double
 
 DEFAULTS = LogConfig()
 
@@ -75,6 +77,7 @@ def test_overrides_lie_on_the_brokers_defaults() -> None:
         ("flush.ms", "1_000", "Not a number of type LONG"),
         ("flush.ms", "\U0001d7d1", "Not a number of type LONG"),
         ("min.insync.replicas", "0", "Value must be at least 1"),
+        ("min.cleanable.dirty.ratio", "nan", "Not a number of type DOUBLE"),
         ("preallocate", "yes", "Expected value to be either true or false"),
         ("min.cleanable.dirty.ratio", "-0.1", "Value must be at least 0"),
         ("min.cleanable.dirty.ratio", "1.1", "Value must be no more than 1"),
@@ -173,3 +176,21 @@ def test_every_setting_but_the_throttled_replicas_has_a_broker_default() -> None
 
     assert without == ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"]
     assert TOPIC_CONFIGS["retention.ms"].server_names[0] == "log.retention.ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("-1e10", "-1.0E10"), ("0x1p3", "8.0"), ("1.50", "1.5"), ("-1e-5", "-1.0E-5"), ("12345678", "1.2345678E7")],
+)
+def test_a_number_out_of_bounds_is_shown_as_java_writes_it(text: str, shown: str) -> None:
+    with pytest.raises(KafkaError, match=f"Invalid value {re.escape(shown)} for configuration min.cleanable"):
+        LogConfig.from_props({"min.cleanable.dirty.ratio": text}, LogConfig())
+
+
+def test_of_several_wrong_values_the_first_of_kafkas_order_is_told() -> None:
+    wrong = {"message.format.version": "x", "compression.type": "x", "cleanup.policy": "x", "segment.ms": "+0"}
+
+    for expected in ("segment.ms", "cleanup.policy", "compression.type", "message.format.version"):
+        with pytest.raises(KafkaError, match=f"for configuration {expected}:"):
+            LogConfig.from_props(wrong, LogConfig())
+        del wrong[expected]

@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 def write(path: Path, *entries: Entry) -> None:
     writer = TranscriptWriter(path)
     for entry in entries:
-        writer.write(entry)
+        writer.write(encode_entry(entry))
     writer.close()
 
 
@@ -62,7 +62,7 @@ def test_an_entry_is_in_the_file_as_soon_as_it_was_written_and_a_reader_finds_it
     reader = TranscriptReader(path)
     assert list(reader.entries()) == []
 
-    writer.write(REQUEST)
+    writer.write(encode_entry(REQUEST))
 
     assert list(reader.entries()) == read(path) == [REQUEST]
     reader.close()
@@ -89,7 +89,7 @@ def test_the_next_broker_writes_on_where_the_last_whole_entry_ended(path: Path) 
 
     writer = TranscriptWriter(path)
     assert writer.last_connection == 1
-    writer.write(REQUEST)
+    writer.write(encode_entry(REQUEST))
     writer.close()
 
     assert read(path) == [*ENTRIES, REQUEST]

@@ -93,6 +93,35 @@ def replicas_that_are_not_there() -> Script:
     return [*script, call("DeleteTopics", 2, topic_names=["@late"], timeout_ms=0)]
 
 
+def names_that_zookeeper_refuses() -> Script:
+    """Apache Kafka looks for a topic in ZooKeeper before it grows; what has no path there fails as a whole."""
+
+    def grow(*names: str) -> list[Step]:
+        return [add(1, *((name, 2, None) for name in names), validate_only=is_checked) for is_checked in (False, True)]
+
+    refused = (
+        ".",
+        "..",
+        "",
+        "\0",
+        "a\0b",
+        "a//b",
+        "a/../b",
+        "/",
+        "a/",
+        "a/./b",
+        "\x01",
+        "\x7f",
+        "\ue000",
+        "\U0001f600",
+    )
+    taken = ("a/b", "...", "a b", "ä", "\xa0", "\uf900", "@nope", "x" * 300)
+    script: Script = [create("@a")]
+    for name in (*refused, *taken):
+        script += grow(name)
+    return [*script, *grow("@nope", "."), *grow(".", ".", "@nope")]
+
+
 def wrong_topics() -> Script:
     """Which of several faults is told."""
     names = [("no.such", "1")]

@@ -214,6 +214,39 @@ def commits_of_version_0() -> Script:
     ]
 
 
+def offsets_of_version_0() -> Script:
+    """Apache Kafka keeps them in ZooKeeper, for any client, and whatever becomes of the group and of the topic."""
+
+    def both(offset: int, group: str = GROUP, topic: str = "@a") -> list[Step]:
+        return [commit((topic, 0, offset, "m"), version=0, group_id=group), *fetched(group, topic)]
+
+    def fetched(group: str = GROUP, topic: str = "@a") -> list[Step]:
+        return [committed((topic, [0]), version=version, group_id=group) for version in (0, 1)]
+
+    script: Script = [find(), create("@a", 2), create("@b"), *both(5), describe(), call("ListGroups", 0)]
+    script += [
+        commit(("@a", 0, 7, ""), version=2),
+        *fetched(),
+        join("one"),
+        *both(8),
+        sync("one", (Told("one"), b"all")),
+    ]
+    script += [*both(9), committed(("@a", [0, 0, 1, 7]), ("@nope", [0]), version=0), leave("one")]
+    script += [call("DeleteGroups", 0, group_names=[GROUP]), *fetched(), *both(2**63 - 1), *both(-1), *both(-5)]
+    for group in ("", ".", "..", "@a/b", "a//b", "/", "\0", "\ue000", "\U0001f600", "@" + "x" * 3000):
+        script += [
+            commit(("@b", 0, 3, ""), version=0, group_id=group),
+            committed(("@b", [0]), version=0, group_id=group),
+        ]
+    script += [commit(("@a", 0, 3, "m" * 4097), ("@nope", 0, 1, ""), ("@b", 0, 4, None), version=0)]
+    script += [
+        *fetched(topic="@b"),
+        call("DeleteTopics", 1, topic_names=["@b"], timeout_ms=20_000),
+        *fetched(topic="@b"),
+    ]
+    return [*script, *both(6, topic="@b")]
+
+
 def commits_of_members() -> Script:
     script: Script = [find(), create("@a", 3), join("one")]
     for version in range(1, 5):

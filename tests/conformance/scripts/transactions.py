@@ -243,6 +243,65 @@ def transactional_offsets() -> Script:
     return [*script, add_offsets(), *ended(False), fetched()]
 
 
+def transactions_whose_markers_are_missing() -> Script:
+    """A partition that has too few replicas for its marker keeps the transaction from being complete."""
+    script: Script = [create_all(("@a", 1, {"min_insync_replicas": 2}), ("@b", 1, {}))]
+    for number, is_commit in enumerate((True, False)):
+        who = of(name=f"p{number}", transactional_id=f"@{number}")
+        script += [find(f"@{number}"), init(f"p{number}", f"@{number}"), add("@a", **who), add("@b", **who)]
+        ends = (is_commit, not is_commit, is_commit, not is_commit)
+        script += [*(end(each, **who) for each in ends), init_once(f"@{number}")]
+        script.append(call("AddPartitionsToTxn", 1, topics=[("@b", [0])], **who))
+        script.append(call("AddOffsetsToTxn", 1, group_id="@g", **who))
+    # Without the topic nothing is missing any more.
+    return [*script, call("DeleteTopics", 1, topic_names=["@a"], timeout_ms=20_000)]
+
+
+def transactional_offsets_of_producers_that_cannot_be() -> Script:
+    script: Script = [create("@a", 2), find(), find("@g", 0), init()]
+    for producer in (ProducerOf("p"), -1, -2, 5):
+        for epoch in (0, -1, -2, 7):
+            group = f"@of{producer if isinstance(producer, int) else 'p'}{epoch}"
+            rows = [("@a", [(0, 5, -1, "m")]), ("@nope", [(0, 1, -1, "")])]
+            identity = of() | {"producer_id": producer, "producer_epoch": epoch}
+            script += [call("TxnOffsetCommit", 1, group_id=group, topics=rows, **identity), *_seen_of(group)]
+    for rows in ([("@a", [(0, 5, -1, "m" * 5000)])], [("@nope", [(0, 1, -1, "")])]):
+        identity = of() | {"producer_epoch": -1}
+        script += [call("TxnOffsetCommit", 1, group_id="@refused", topics=rows, **identity), *_seen_of("@refused")]
+    return script
+
+
+def _seen_of(group: str) -> list[Step]:
+    return [
+        call("DescribeGroups", 1, groups=[group]),
+        call("ListGroups", 1),
+        call("OffsetFetch", 2, group_id=group, topics=None),
+    ]
+
+
+def topics_and_groups_deleted_in_transactions() -> Script:
+    """A group whose only offsets wait in a transaction stays Empty without their topic, until that has ended."""
+
+    def commit(group: str, topic: str, metadata: str = "m") -> list[Step]:
+        rows = [(topic, [(0, 5, -1, metadata)])]
+        return [
+            call("AddOffsetsToTxn", 1, group_id=group, retry=CONCURRENT, **of()),
+            call("TxnOffsetCommit", 1, group_id=group, topics=rows, **of()),
+            *_seen_of(group),
+        ]
+
+    def without(topic: str) -> Step:
+        return call("DeleteTopics", 1, topic_names=[topic], timeout_ms=20_000)
+
+    script: Script = [create_all(*((f"@{each}", 1, {}) for each in "abcdz")), find(), find("@g", 0), init()]
+    script += [*commit("@g", "@a"), without("@a"), *_seen_of("@g"), call("DeleteGroups", 1, group_names=["@g"])]
+    script += [*_seen_of("@g"), *ended(), *_seen_of("@g")]
+    script += [*commit("@h", "@b"), without("@b"), *ended(), *_seen_of("@h"), without("@z"), *_seen_of("@h")]
+    script += [*commit("@i", "@c", "m" * 5000), *ended(False), *_seen_of("@i"), without("@c"), *_seen_of("@i")]
+    script += [add("@d"), write(0, topic="@d"), without("@d"), write(2, topic="@d"), *ended(), add(), *ended(False)]
+    return script
+
+
 def transactions_and_bounds_of_aborted_lists() -> Script:
     """An index entry for each batch, and fetches that end right at one: which entry Kafka's search comes by counts."""
     script: Script = [create("@a", 1, index_interval_bytes=1), find(), init(), produce("@a", batch(2))]
