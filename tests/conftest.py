@@ -6,6 +6,7 @@ Fixtures that start processes are in integration/.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ LONGEST_FIRST = ("spark", "integration", "slow")
 
 
 def pytest_configure() -> None:
+    # A shell starts its background jobs with SIGINT ignored, and so do their children: tests send it to commands.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault(SPARK_VARIABLE, " ".join(QUICK_JVM))
 
 
