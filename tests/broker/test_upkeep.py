@@ -254,7 +254,7 @@ async def test_idle_producers_are_forgotten_every_ten_minutes_whatever_the_inter
     send(log, batch_of(["a"], producer_id=1, sequence=0))
     clock = FixedClock()
     clock.wall_now_ms = NOW_MS + 1000
-    config = KafkaConfig({"log.dirs": str(manager.log_dir), "log.retention.check.interval.ms": "1"})
+    config = KafkaConfig({"log.dirs": str(manager.log_dir), "log.retention.check.interval.ms": "60000"})
     nursery.start_soon(Upkeep(config, manager, clock).run)
 
     await trio.sleep(599)
