@@ -93,7 +93,11 @@ class ConfluentDriver(LibraryDriver):
             consumer.close()
 
     def follow(self, topic: str, partition: int, settings: Settings) -> int:
-        """Wait until librdkafka's statistics say that the end was found and fetching began."""
+        """Wait until librdkafka's statistics show that it fetches from the end.
+
+        They show the state as it is and offsets up to a second old: `next_offset` is 0 at first.
+        """
+        _, end = self.watermarks(topic, partition)
         if self._followed is not None:
             self._followed.close()  # its statistics, which nothing takes, would pile up
         self._statistics = {}
@@ -106,7 +110,7 @@ class ConfluentDriver(LibraryDriver):
             if consumer.poll(0.02) is not None:
                 raise AssertionError("a record before anything was produced")
             state = self._statistics.get("topics", {}).get(topic, {}).get("partitions", {}).get(str(partition), {})
-            if state.get("fetch_state") == "active" and state["next_offset"] >= 0:
+            if state.get("fetch_state") == "active" and state["next_offset"] == end:
                 return int(state["next_offset"])
 
     def offsets_for_times(self, topic: str, partition: int, timestamps_ms: list[int]) -> list[Any]:
