@@ -18,7 +18,6 @@ from minibroker.protocol.java_numbers import double_text, parse_double, parse_wh
 Value = int | float | bool | str | tuple[str, ...]
 Check = Callable[[Value], None]  # raises ValueError: a message, and before it the invalid part if that is not all
 
-_INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
 _SMALLEST_RECORD_BYTES = 14  # of message format 0

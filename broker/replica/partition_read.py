@@ -20,7 +20,6 @@ from minibroker.broker.replica.partition import (
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
-DEBUGGING_REPLICA_ID = -2
 FUTURE_REPLICA_ID = -3
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from minibroker.process import Broker, settings_for_tests
+from minibroker.process import Broker, arguments_for_tests
 
 ARGUMENT = "broker"
 TEST_PREFIX = "test"
@@ -25,13 +25,7 @@ class RunningBroker:
         self._running: list[Broker] = []  # in nested blocks
 
     def __enter__(self) -> Broker:
-        arguments = dict(self._arguments)
-        arguments["settings"] = settings_for_tests(
-            arguments.get("settings") or {},
-            act_as=arguments.get("act_as"),
-            environment=arguments.get("environment") or {},
-        )
-        broker = Broker(**arguments)
+        broker = Broker(**arguments_for_tests(self._arguments))
         try:
             broker.start()
         except BaseException:

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
     from minibroker.administration import Connection
@@ -62,6 +62,16 @@ def settings_for_tests(
     if act_as == RELEASE_WITHOUT_THAT or VARIABLE_OF_THAT in environment:
         return dict(settings)
     return {QUICK_FIRST_JOIN: 0} | dict(settings)
+
+
+def arguments_for_tests(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The given arguments of `Broker`, with `settings_for_tests`."""
+    settings = settings_for_tests(
+        arguments.get("settings") or {},
+        act_as=arguments.get("act_as"),
+        environment=arguments.get("environment") or {},
+    )
+    return {**arguments, "settings": settings}
 
 
 class Broker:

@@ -40,13 +40,8 @@ class Brokers:
 
     def make(self, **arguments: Any) -> Broker:
         """Make a broker without starting it; --minibroker-log keeps its log, and its transcript if it has one."""
-        from minibroker.process import Broker, settings_for_tests
+        from minibroker.process import Broker, arguments_for_tests
 
-        arguments["settings"] = settings_for_tests(
-            arguments.get("settings") or {},
-            act_as=arguments.get("act_as"),
-            environment=arguments.get("environment") or {},
-        )
         if self.log_dir is not None:
             self.log_dir.mkdir(parents=True, exist_ok=True)
             log_file = self.log_dir / f"minibroker-{self.worker}-{self._count}.log"
@@ -54,7 +49,7 @@ class Brokers:
             if arguments.get("transcript") is True:
                 arguments["transcript"] = log_file.with_suffix(TRANSCRIPT_SUFFIX)
         self._count += 1
-        return Broker(**arguments)
+        return Broker(**arguments_for_tests(arguments))
 
     def all(self) -> list[Broker]:
         return [*([self.of_session] if self.of_session is not None else []), *self.of_test]
