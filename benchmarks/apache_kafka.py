@@ -52,11 +52,13 @@ BROKER_JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 ZOOKEEPER_JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# Of what is no warning, only when a change of configs is applied: after the request that made it is answered.
 LOG4J = """log4j.rootLogger=WARN, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
 log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.kafka.server.DynamicConfigManager=INFO
 """
 
 

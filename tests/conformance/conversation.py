@@ -131,7 +131,11 @@ class SocketPeer:
                     time.sleep(RETRY_SECONDS)
                     self._send(name, transcript.frame(step))
                     answer = self._receive(name)
+                self._settle(step, answer)
                 transcript.add(step, answer)
+
+    def _settle(self, step: Step, answer: bytes | str) -> None:
+        """Wait until what the answered step changed is in effect; by default it is once the step is answered."""
 
     def _seen(self, name: str) -> bytes | str:
         self._sync("sync")

@@ -13,7 +13,6 @@ from tests.conformance.asking import (
     CODECS,
     TIME_MS,
     config_rows,
-    create,
     delete_records,
     fetch,
     list_offsets,
@@ -27,7 +26,6 @@ Rows = tuple[tuple[Any, ...], ...]
 TOPIC = 2  # of the resource types
 REPLICAS = (-1, -1, -2, -3, -9, 0, 7)
 NUMBERS = (1, -1, 0, -2, -5, -(2**31), 2**31 - 1, 1000, 70_000, None, None, None)
-SETTLING = 5  # topics: Apache Kafka has applied a changed configuration by the time they are made
 
 
 class GeneratedOddities:
@@ -51,7 +49,6 @@ class GeneratedOddities:
         self._make_rows = make_rows
         self._deleted = deleted
         self._change = change
-        self._count = 0
 
     def odd_set(self) -> list[Step]:
         """Write a wrapper with any offsets, perhaps cut or damaged."""
@@ -123,12 +120,10 @@ class GeneratedOddities:
         return [call(step.api, step.version, lie=lie, **step.body)]
 
     def alter(self) -> list[Step]:
-        """Change the configuration of a topic, and let Apache Kafka notice."""
+        """Change the configuration of a topic."""
         topic, _ = self._one_of(self._partitions)
         rows = config_rows(dict(self._change(topic)))
-        changed = call("AlterConfigs", self._one_of((0, 1)), resources=[(TOPIC, topic, rows)])
-        self._count += 1
-        return [changed, *(create(f"@settle-{self._count}-{number}") for number in range(SETTLING))]
+        return [call("AlterConfigs", self._one_of((0, 1)), resources=[(TOPIC, topic, rows)])]
 
     def _one_of(self, choices: Any) -> Any:
         return self._random.choice(choices)

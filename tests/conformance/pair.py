@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from minibroker.protocol.api import API_TABLE, ApiKey
 from tests.conformance.answers import Plain, differences
-from tests.conformance.conversation import SocketPeer
+from tests.conformance.conversation import CORRELATION_BYTES, SocketPeer
 from tests.conformance.steps import Script, Step, call
 from tests.integration.brokers import Minibroker
 
@@ -30,6 +31,9 @@ SETTINGS: dict[str, str | int] = {
 # Requests of all connections are served in the order in which they arrive.
 KAFKA_SETTINGS = {"num.network.threads": 1, "num.io.threads": 1, "num.replica.fetchers": 1}
 COORDINATOR_POLL_SECONDS = 0.1
+LOG_POLL_SECONDS = 0.005
+APPLY_SECONDS = 30.0
+TOPIC = 2  # of the resource types
 LONGEST_DELETABLE = 200  # Apache Kafka 2.0.1 halts when it deletes a topic of a longer name (KAFKA-4893)
 PREFIX = "r{:06d}-"
 
@@ -43,6 +47,34 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         return "\n".join([f"step {self.number}: {self.step!r}", *(f"    {each}" for each in self.fields)])
+
+
+class ApacheKafkaPeer(SocketPeer):
+    """Apache Kafka, whose log reports when the changed configs of a topic are applied."""
+
+    def __init__(self, kafka: ApacheKafka) -> None:
+        super().__init__(kafka.host, kafka.port)
+        self._log_path = kafka.broker.log_path
+        self._read_bytes = 0
+
+    def _settle(self, step: Step, answer: bytes | str) -> None:
+        if step.key != ApiKey.ALTER_CONFIGS or isinstance(answer, str):
+            return
+        body, _ = API_TABLE[step.key].response.decode(step.version, answer, CORRELATION_BYTES)
+        changed = [row for row in body.responses if row.error_code == 0 and row.resource_type == TOPIC]
+        if step.body.get("validate_only"):
+            return
+        unapplied = {f" topics/{row.resource_name} with config" for row in changed}
+        deadline = time.monotonic() + APPLY_SECONDS
+        while unapplied:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Apache Kafka has not applied the configs: {sorted(unapplied)}")
+            time.sleep(LOG_POLL_SECONDS)
+            with self._log_path.open("rb") as log:
+                log.seek(self._read_bytes)
+                reported = log.read().decode(errors="replace")
+            unapplied = {each for each in unapplied if each not in reported}
+        self._read_bytes = self._log_path.stat().st_size
 
 
 class Pair:
@@ -125,7 +157,7 @@ def running_pair(directory: Path) -> Iterator[Pair]:
         stack.callback(kafka.kill)
         kafka.start()
         minibroker.wait_until_ready()
-        peers = [SocketPeer(kafka.host, kafka.port), SocketPeer(minibroker.host, minibroker.port)]
+        peers = [ApacheKafkaPeer(kafka), SocketPeer(minibroker.host, minibroker.port)]
         for peer in peers:
             stack.callback(peer.close)
             wait_for_coordinator(peer)
