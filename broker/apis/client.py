@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+from minibroker.broker.security.principal import ANONYMOUS, Principal
+
+PLAINTEXT = "PLAINTEXT"
+
 
 class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
+    `listener` is the name of the listener that it came by. `principal` changes when it authenticates.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
     """
 
-    __slots__ = ("address", "client_id", "local_host", "local_port", "number")
+    __slots__ = ("address", "client_id", "listener", "local_host", "local_port", "number", "principal")
 
-    def __init__(self, address: str, local_host: str, local_port: int, number: int = 1) -> None:
+    def __init__(
+        self,
+        address: str,
+        local_host: str,
+        local_port: int,
+        number: int = 1,
+        *,
+        listener: str = PLAINTEXT,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
         self.number = number
         self.address = address
+        self.listener = listener
+        self.principal = principal
         self.local_host = local_host
         self.local_port = local_port
         self.client_id: str | None = None
+
+    @property
+    def host(self) -> str:
+        """The client's IP address, as ACLs name hosts."""
+        return self.address.rpartition(":")[0]
 
     def __str__(self) -> str:
         return f"connection {self.number} of {self.address}"

@@ -98,7 +98,7 @@ class MetadataApis:
         Kafka advertises the listener's own host, or no broker at all; the address that the client has used works for
         it.
         """
-        host, port = self._config.advertised_address(client.local_port) or (client.local_host, client.local_port)
+        host, port = self._config.advertised_address(client.listener) or (client.local_host, client.local_port)
         return host, port or client.local_port
 
     def _asked_topics(self, request: Request) -> list[Body]:

@@ -1,9 +1,7 @@
 """Reads the settings that hold addresses: listeners, their protocols, limits by address.
 
 As kafka 2.0.1 EndPoint: a listener is NAME://host:port; its name stands for a protocol by
-`listener.security.protocol.map`. An empty host is every interface, an IPv6 address stands in brackets. This broker
-supports only PLAINTEXT, and refuses other protocols: to listen without the configured encryption would be worse than
-not to start.
+`listener.security.protocol.map`. An empty host is every interface, an IPv6 address stands in brackets.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from typing import NamedTuple
 
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SUPPORTED_PROTOCOLS = ("PLAINTEXT",)  # to listen without the configured encryption would be worse than not to start
 PORT_MAX = 65_535
 HINT = ", NAME://host:port"
 
@@ -32,6 +31,7 @@ class Endpoint(NamedTuple):
     name: str
     host: str
     port: int
+    protocol: str
 
 
 def split_list(text: str) -> list[str]:
@@ -114,6 +114,6 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     name = match[1].upper()
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
-    if protocols[name] != "PLAINTEXT":
+    if protocols[name] not in SUPPORTED_PROTOCOLS:
         raise EndpointError(f"{text} needs {protocols[name]}; only PLAINTEXT listeners are supported")
-    return Endpoint(name, match[2], int(match[3]))
+    return Endpoint(name, match[2], int(match[3]), protocols[name])

@@ -117,13 +117,17 @@ class KafkaConfig(KafkaSettings):
         """Replace every value by that of `other`, for all parts that hold this configuration."""
         vars(self).update(vars(other))
 
-    def advertised_address(self, local_port: int) -> tuple[str, int] | None:
-        """The configured address for clients that reached this local port, None if not set; port 0 is `local_port`.
+    def advertised_address(self, listener: str) -> tuple[str, int] | None:
+        """The configured address for clients that came by this listener, None if not set; port 0 is the port they used.
 
         As in Kafka, a client gets the advertised address of the listener that it used.
         """
-        through = next((endpoint for endpoint in self.endpoints if endpoint.port == local_port), self.endpoints[0])
-        return self._advertised.get(through.name)
+        return self._advertised.get(listener)
+
+    def for_listener(self, listener: str, name: str) -> Any:
+        """The value of a setting for one listener: `listener.name.<listener>.<name>` if it is set, else `<name>`."""
+        text = self.given.get(f"listener.name.{listener.lower()}.{name}")
+        return self._values[name] if text is None else SETTINGS[name].read(text)
 
     def max_connections_for(self, address: str) -> int:
         """The greatest number of connections of one client address."""

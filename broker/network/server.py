@@ -15,6 +15,7 @@ from typing import Protocol
 import trio
 
 from minibroker.broker.apis.client import Client
+from minibroker.broker.config.endpoints import Endpoint
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch
@@ -43,6 +44,7 @@ class ConnectionObserver(Protocol):
 class Server:
     """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
 
+    `listeners` are the sockets of `config.endpoints`, in their order.
     Numbers them as it accepts them, from `first_number` on.
     """
 
@@ -77,8 +79,8 @@ class Server:
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as acceptors:
-                        for listener in self._listeners:
-                            acceptors.start_soon(self._accept_forever, listener, connections)
+                        for listener, endpoint in zip(self._listeners, self._config.endpoints, strict=True):
+                            acceptors.start_soon(self._accept_forever, listener, endpoint, connections)
             polling.cancel_scope.cancel()
 
     def stop_accepting(self) -> None:
@@ -92,11 +94,11 @@ class Server:
         for connection in list(self._connections):
             connection.cancel_scope.cancel()
 
-    async def _accept_forever(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+    async def _accept_forever(self, listener: socket.socket, endpoint: Endpoint, nursery: trio.Nursery) -> None:
         with listener:
-            await self._accept(listener, nursery)
+            await self._accept(listener, endpoint, nursery)
 
-    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+    async def _accept(self, listener: socket.socket, endpoint: Endpoint, nursery: trio.Nursery) -> None:
         while True:
             await trio.lowlevel.wait_readable(listener)
             try:
@@ -109,9 +111,9 @@ class Server:
                 logger.error("cannot accept a connection: %s; trying again", error)
                 await trio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            self._admit(sock, address, nursery)
+            self._admit(sock, address, endpoint, nursery)
 
-    def _admit(self, sock: socket.socket, address: tuple[str, int], nursery: trio.Nursery) -> None:
+    def _admit(self, sock: socket.socket, address: tuple[str, int], endpoint: Endpoint, nursery: trio.Nursery) -> None:
         host = address[0]
         if self._per_host[host] >= self._config.max_connections_for(host):
             logger.warning("refusing a connection from %s: it has reached max.connections.per.ip", host)
@@ -122,7 +124,7 @@ class Server:
         keep_default_outside(sock, host, local[0])
         connection = Connection(
             sock,
-            Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers)),
+            Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name),
             dispatch=self._dispatch,
             poller=self._poller,
             receive_buffer=self._receive_buffer,

@@ -118,7 +118,7 @@ def test_the_argument_replaces_all_listeners_by_one_that_keeps_its_name(
     config = load_config(file, [], listen="127.0.0.1:7", data_dir=str(tmp_path))
 
     assert config.listen_addresses == [("127.0.0.1", 7)]
-    assert config.advertised_address(7) == advertised
+    assert config.advertised_address(config.endpoints[0].name) == advertised
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,9 @@ def test_the_argument_replaces_all_listeners_by_one_that_keeps_its_name(
     ],
 )
 def test_the_first_listener_is_advertised_as_given(given: dict[str, str], address: tuple[str, int] | None) -> None:
-    assert KafkaConfig(given).advertised_address(1) == address
+    config = KafkaConfig(given)
+
+    assert config.advertised_address(config.endpoints[0].name) == address
 
 
 def test_each_listener_is_advertised_by_its_own_address() -> None:
@@ -153,7 +155,7 @@ def test_each_listener_is_advertised_by_its_own_address() -> None:
         }
     )
 
-    assert [config.advertised_address(port) for port in (1, 2, 3)] == [("in", 10), ("out", 20), None]
+    assert [config.advertised_address(name) for name in ("IN", "OUT", "UNSAID")] == [("in", 10), ("out", 20), None]
 
 
 def test_connection_limits_by_address() -> None:
@@ -200,3 +202,12 @@ def test_any_port_if_clients_may_have_all(tmp_path: Path, monkeypatch: pytest.Mo
 
     with listen("127.0.0.1", 0) as sock:
         assert sock.getsockname()[1] > 0
+
+
+def test_a_setting_of_one_listener_wins_over_that_of_all() -> None:
+    config = KafkaConfig(
+        {"ssl.client.auth": "requested", "listener.name.out.ssl.client.auth": "required", "ssl.protocol": "TLSv1.2"}
+    )
+
+    assert [config.for_listener(name, "ssl.client.auth") for name in ("OUT", "IN")] == ["required", "requested"]
+    assert [config.for_listener("OUT", name) for name in ("ssl.protocol", "ssl.keystore.type")] == ["TLSv1.2", "JKS"]
