@@ -52,7 +52,7 @@ class ClusterApis:
         metadata_cache: MetadataCache,
         controller: Controller,
         replica_manager: ReplicaManager,
-        address_for: Callable[[Client], tuple[str, int]],
+        address_for: Callable[[Client], tuple[str, int] | None],
     ) -> None:
         self._config = config
         self._metadata_cache = metadata_cache
@@ -73,13 +73,13 @@ class ClusterApis:
 
     def describe_cluster(self, request: Request, client: Client) -> Body:
         self._check_endpoint_type(request.body.endpoint_type)
-        host, port = self._address_for(client)
+        address = self._address_for(client)
         is_told_operations = request.body.include_cluster_authorized_operations
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_BROKERS,
             cluster_id=self._metadata_cache.cluster_id,
-            controller_id=self._config.broker_id,
-            brokers=[(self._config.broker_id, host, port, self._config.broker_rack)],
+            controller_id=self._config.broker_id if address else -1,
+            brokers=[(self._config.broker_id, *address, self._config.broker_rack)] if address else [],
             cluster_authorized_operations=OPERATIONS_ON_CLUSTER if is_told_operations else OPERATIONS_UNKNOWN,
         )
 

@@ -29,13 +29,13 @@ class Peer:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Callable[[bytearray, Client], Any],
         *,
         client: Client | None = None,
         timers: TimerLoop | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_idle_ms: int = 0,
-        make: Callable[..., Connection] = Connection,
+        make: Callable[..., Any] = Connection,
     ) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)

@@ -39,7 +39,7 @@ Attribute = tuple[str, str] | tuple[str, str, Kind]
 def certificate(*names: list[Attribute]) -> bytes:
     """A certificate of relative names, each a list of attributes: OID, value and perhaps its type."""
     subject = x509.Name(
-        [RelativeDistinguishedName([NameAttribute(OIDS[oid], *rest) for oid, *rest in name]) for name in names]  # type: ignore[arg-type]
+        [RelativeDistinguishedName([NameAttribute(OIDS[oid], *rest) for oid, *rest in name]) for name in names]
     )
     builder = x509.CertificateBuilder(
         issuer_name=x509.Name([NameAttribute(OIDS["CN"], "ca")]),

@@ -20,7 +20,6 @@ import trio.testing
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network import tls_connection
-from minibroker.broker.network.connection import Dispatch
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, TlsConnection, pieces_of
 from minibroker.broker.pending import Pending
@@ -106,10 +105,10 @@ class Side(NamedTuple):
     listener: TlsListener
     context: ssl.SSLContext
 
-    def peer(self, dispatch: Dispatch = echo, **options: Any) -> Peer:
+    def peer(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> Peer:
         return self.connect(dispatch, make=partial(TlsConnection, tls=self.listener), **options)
 
-    async def client(self, dispatch: Dispatch = echo, **options: Any) -> TlsClient:
+    async def client(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> TlsClient:
         """A client after the handshake."""
         client = TlsClient(self.peer(dispatch, **options), self.context)
         await client.shake_hands()
