@@ -25,7 +25,7 @@ from minibroker.protocol.api import ApiKey, decode_response
 from minibroker.protocol.messages.metadata import MetadataRequest
 from tests.certificates import PASSWORD, Certificates
 from tests.integration.brokers import Minibroker
-from tests.integration.clients import CLIENTS, Client
+from tests.integration.clients import CLIENTS
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import Record, numbered
 from tests.integration.wire import request_frame
@@ -84,12 +84,12 @@ def test_a_client_writes_and_reads_over_tls(
     written = client.produce(topic, client.kind.shapes(), **settings)
 
     read = client.consume(topic, len(written), **settings)
-    assert seen_by(client, written) == seen_by(client, read)
+    assert [undated(client.kind.sees(record)) for record in written] == [undated(record) for record in read]
 
 
-def seen_by(client: Client, records: list[Record]) -> list[Record]:
-    """The records as the client reports them; kcat does not know the timestamps that it has written."""
-    return [replace(client.kind.sees(record), timestamp_ms=None) for record in records]
+def undated(record: Record) -> Record:
+    """Without a timestamp: kcat does not know those that it has written."""
+    return replace(record, timestamp_ms=None)
 
 
 @pytest.mark.parametrize("name", ["kafka-python-3.0", "confluent-kafka", "java-3.9"])
