@@ -30,6 +30,7 @@ NAMING = {
     Meaning.COORDINATOR_KEY,
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
+    Meaning.CLIENT_ENTITY,
 }
 NO_ACKS = 0
 

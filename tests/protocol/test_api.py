@@ -58,7 +58,8 @@ def test_versions_are_those_a_current_client_expects() -> None:
         "InitProducerId": 4, "OffsetForLeaderEpoch": 4, "AddPartitionsToTxn": 3, "AddOffsetsToTxn": 3, "EndTxn": 3,
         "WriteTxnMarkers": 1, "TxnOffsetCommit": 3, "DescribeConfigs": 4, "AlterConfigs": 2, "AlterReplicaLogDirs":
         2, "DescribeLogDirs": 4, "CreatePartitions": 3, "DeleteGroups": 2, "ElectLeaders": 2,
-        "IncrementalAlterConfigs": 1, "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 1,
+        "IncrementalAlterConfigs": 1, "ListPartitionReassignments": 0, "OffsetDelete": 0,
+        "DescribeClientQuotas": 1, "AlterClientQuotas": 1, "DescribeCluster": 1,
         "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 0,
     }  # fmt: skip
 
