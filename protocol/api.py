@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages import acls, cluster, configs, fetch, groups, metadata, produce, topics, transactions
+from minibroker.protocol.messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    metadata,
+    produce,
+    quotas,
+    topics,
+    transactions,
+)
 from minibroker.protocol.primitives import TEXT_ERRORS
 from minibroker.protocol.schema import Message
 
@@ -58,6 +69,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -138,6 +151,8 @@ API_TABLE: dict[int, Api] = {
             cluster.ListPartitionReassignmentsResponse,
         ),
         Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
         Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
         Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
         Api(
@@ -157,11 +172,23 @@ CORRELATION_BYTES = 4
 
 
 class Request:
-    """A decoded request. `body` is None for an ApiVersions request of an unknown version."""
+    """A decoded request; `size_bytes` are those of its frame, without the length before it.
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id")
+    `body` is None for an ApiVersions request of an unknown version.
+    """
 
-    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Any) -> None:
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "size_bytes")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        size_bytes: int = 0,
+    ) -> None:
+        self.size_bytes = size_bytes
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -192,11 +219,11 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
     message = api.request
     if not message.first_version <= version <= message.last_version:
         if key == ApiKey.API_VERSIONS:
-            return Request(key, version, correlation_id, client_id, None)
+            return Request(key, version, correlation_id, client_id, None, len(frame))
         raise KafkaProtocolError(f"{api.name} has no version {version}, the last is {message.last_version}")
     if version >= message.first_flexible:
         position = skip_header_tags(frame, position)
-    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0])
+    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0], len(frame))
 
 
 def skip_header_tags(frame: bytearray | bytes, position: int) -> int:

@@ -31,6 +31,7 @@ NAMING = {
     Meaning.COORDINATOR_KEY,
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
+    Meaning.CLIENT_ENTITY,
 }
 OFFSET_FETCH_ERROR = OffsetFetchResponse.field("error_code")
 ERRORS = {Meaning.ERROR_CODE, Meaning.ERROR_MESSAGE}

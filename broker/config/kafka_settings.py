@@ -154,6 +154,12 @@ class KafkaSettings:
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
 
+    # Quotas
+    quota_producer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
+    quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
+
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")
     group_max_session_timeout_ms = setting(INT, 300_000, ANY, "and the greatest")

@@ -23,7 +23,6 @@ ONE_BROKER = Reason("this broker is the whole cluster", False)
 NO_ENCRYPTION = Reason("this broker neither encrypts nor authenticates connections", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("this broker keeps no metrics", False)
-NO_QUOTAS = Reason("this broker has no quotas", True)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 ONLY_CHECKED = {
@@ -132,12 +131,6 @@ UNUSED = {
         metrics.num.samples                                    int       2 1
         metrics.recording.level                                string    INFO
         metrics.sample.window.ms                               long      30000 1
-    """,
-    NO_QUOTAS: """
-        quota.consumer.default                                 long      9223372036854775807 1
-        quota.producer.default                                 long      9223372036854775807 1
-        quota.window.num                                       int       11 1
-        quota.window.size.seconds                              int       1 1
     """,
 }
 
