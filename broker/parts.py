@@ -61,6 +61,7 @@ class BrokerParts:
     controller: Controller
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    scram_users: ScramUsers
     registry: ApiRegistry
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
@@ -170,6 +171,7 @@ def build(
         controller=controller,
         groups=groups,
         transactions=transactions,
+        scram_users=scram_users,
         registry=ApiRegistry(families, metadata, config.profile),
     )
 

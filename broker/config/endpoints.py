@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)  # to listen without the configured encryption would be worse than not to start
+# To listen without the configured encryption would be worse than not to start.
+SUPPORTED_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 PORT_MAX = 65_535
 HINT = ", NAME://host:port"
 
@@ -115,5 +116,5 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
     if protocols[name] not in SUPPORTED_PROTOCOLS:
-        raise EndpointError(f"{text} needs {protocols[name]}; only PLAINTEXT listeners are supported")
+        raise EndpointError(f"{text} needs {protocols[name]}; this broker has {' and '.join(SUPPORTED_PROTOCOLS)}")
     return Endpoint(name, match[2], int(match[3]), protocols[name])

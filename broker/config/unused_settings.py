@@ -6,6 +6,7 @@ One line a setting: name, type, default (- for none, "" for empty), least or all
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from minibroker.broker.config import settings
@@ -21,6 +22,11 @@ NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
 ONE_BROKER = Reason("this broker is the whole cluster", False)
 NO_ENCRYPTION = Reason("this broker neither encrypts nor authenticates connections", True)
+NO_KERBEROS = Reason("this broker has no Kerberos", True)
+NO_LOGIN = Reason("this broker logs in to no other broker", False)
+OF_MECHANISMS = Reason(
+    "a broker reads the one of a listener and mechanism, listener.name.<listener>.<mechanism>.sasl.jaas.config", True
+)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("this broker keeps no metrics", False)
 NO_QUOTAS = Reason("this broker has no quotas", True)
@@ -34,8 +40,15 @@ ONLY_CHECKED = {
     "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
     "replica.socket.timeout.ms": ONE_BROKER,
+    "sasl.mechanism.inter.broker.protocol": ONE_BROKER,
     "security.inter.broker.protocol": ONE_BROKER,
 }
+
+# Both names may hold anything but dots.
+OF_LISTENER = re.compile(
+    r"listener\.name\.[^.]+\.(sasl\.enabled\.mechanisms|connections\.max\.reauth\.ms|sasl\.oauthbearer\..+"
+    r"|[^.]+\.(sasl\.jaas\.config|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms))"
+)
 
 UNUSED = {
     NO_ZOOKEEPER: """
@@ -87,23 +100,6 @@ UNUSED = {
         password.encoder.keyfactory.algorithm                  string    -
         password.encoder.old.secret                            password  -
         password.encoder.secret                                password  -
-        sasl.client.callback.handler.class                     class     -
-        sasl.enabled.mechanisms                                list      GSSAPI
-        sasl.jaas.config                                       password  -
-        sasl.kerberos.kinit.cmd                                string    /usr/bin/kinit
-        sasl.kerberos.min.time.before.relogin                  long      60000
-        sasl.kerberos.principal.to.local.rules                 list      DEFAULT
-        sasl.kerberos.service.name                             string    -
-        sasl.kerberos.ticket.renew.jitter                      double    0.05
-        sasl.kerberos.ticket.renew.window.factor               double    0.8
-        sasl.login.callback.handler.class                      class     -
-        sasl.login.class                                       class     -
-        sasl.login.refresh.buffer.seconds                      short     300
-        sasl.login.refresh.min.period.seconds                  short     60
-        sasl.login.refresh.window.factor                       double    0.8
-        sasl.login.refresh.window.jitter                       double    0.05
-        sasl.mechanism.inter.broker.protocol                   string    GSSAPI
-        sasl.server.callback.handler.class                     class     -
         ssl.cipher.suites                                      list      ""
         ssl.client.auth                                        string    none required,requested,none
         ssl.enabled.protocols                                  list      TLSv1.2,TLSv1.1,TLSv1
@@ -120,6 +116,27 @@ UNUSED = {
         ssl.truststore.location                                string    -
         ssl.truststore.password                                password  -
         ssl.truststore.type                                    string    JKS
+    """,
+    NO_KERBEROS: """
+        sasl.kerberos.kinit.cmd                                string    /usr/bin/kinit
+        sasl.kerberos.min.time.before.relogin                  long      60000
+        sasl.kerberos.principal.to.local.rules                 list      DEFAULT
+        sasl.kerberos.service.name                             string    -
+        sasl.kerberos.ticket.renew.jitter                      double    0.05
+        sasl.kerberos.ticket.renew.window.factor               double    0.8
+    """,
+    NO_LOGIN: """
+        sasl.client.callback.handler.class                     class     -
+        sasl.login.callback.handler.class                      class     -
+        sasl.login.class                                       class     -
+        sasl.login.refresh.buffer.seconds                      short     300
+        sasl.login.refresh.min.period.seconds                  short     60
+        sasl.login.refresh.window.factor                       double    0.8
+        sasl.login.refresh.window.jitter                       double    0.05
+    """,
+    OF_MECHANISMS: """
+        sasl.jaas.config                                       password  -
+        sasl.server.callback.handler.class                     class     -
     """,
     NO_PLUGINS: """
         alter.config.policy.class.name                         class     -
@@ -172,8 +189,14 @@ def reason_unused(name: str) -> Reason | None:
     if name in UNUSED_SETTINGS:
         return UNUSED_SETTINGS[name][1]
     if name.startswith("listener.name."):
-        return NO_ENCRYPTION  # listener.name.external.ssl.keystore.location, and so on
+        # listener.name.external.ssl.keystore.location, and so on
+        return None if is_of_listener(name) else NO_ENCRYPTION
     return ONLY_CHECKED.get(name)
+
+
+def is_of_listener(name: str) -> bool:
+    """Whether it is a setting that has an effect for one listener, or for one mechanism of it."""
+    return OF_LISTENER.fullmatch(name) is not None
 
 
 def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[Any]:

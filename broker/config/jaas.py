@@ -56,7 +56,7 @@ def parse_jaas(text: str) -> LoginModule:
     """Parse the only entry of a setting. Raises JaasError."""
     entries = list(entries_of(text))
     if not entries:
-        raise JaasError("JAAS config property does not contain any login modules")
+        raise JaasError("Login module not specified in JAAS config")
     if len(entries) > 1:
         raise JaasError(f"JAAS config property contains {len(entries)} login modules, should be 1 module")
     return entries[0]
@@ -68,9 +68,10 @@ def entries_of(text: str) -> Iterator[LoginModule]:
         flag = next(words, END)
         if flag is END:
             raise JaasError("Login module control flag not specified in JAAS config")
-        if flag.text is None or flag.text.upper() not in CONTROL_FLAGS:
-            shown = f" '{flag.text}'" if flag.text and flag.text.isalpha() else ""
-            raise JaasError(f"Invalid login module control flag{shown} in JAAS config")
+        if flag.text is None:
+            raise JaasError("Login module control flag is not available in the JAAS config")
+        if flag.text.upper() not in CONTROL_FLAGS:
+            raise JaasError(f"Invalid login module control flag '{flag.text}' in JAAS config")
         yield LoginModule(first.text or "", dict(options_of(words)))
 
 
