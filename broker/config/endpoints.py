@@ -116,5 +116,7 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
     if protocols[name] not in SUPPORTED_PROTOCOLS:
-        raise EndpointError(f"{text} needs {protocols[name]}; this broker has {' and '.join(SUPPORTED_PROTOCOLS)}")
+        raise EndpointError(
+            f"{text} needs {protocols[name]}; only PLAINTEXT and SASL_PLAINTEXT listeners are supported"
+        )
     return Endpoint(name, match[2], int(match[3]), protocols[name])

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
@@ -30,7 +29,7 @@ from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError,
 from minibroker.broker.security.sasl.mechanisms import MakeServer, mechanisms_of
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.timers import TimerLoop
-from minibroker.protocol.api import HEADER, Api, ApiKey, Request, decode_request, encode_response, joined
+from minibroker.protocol.api import API_TABLE, HEADER, Api, ApiKey, Request, decode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.security import SaslAuthenticateResponse, SaslHandshakeResponse
 from minibroker.purgatory.timing_wheel import TimerTask
@@ -222,13 +221,15 @@ class Authentication:
     # -- failures ---------------------------------------------------------------------------------------------
 
     def _refuse_other_api(self, request: Request) -> Encoded | Pending[Encoded]:
-        name = ApiKey(request.api_key).name
-        error = KafkaError(
-            ErrorCode.ILLEGAL_SASL_STATE, f"Unexpected Kafka request of type {name} during SASL authentication."
-        )
-        body: Any = None if request.body is None else failure_of(request, error)
+        api = API_TABLE[request.api_key]
+        if request.body is None:  # ApiVersions of an unknown version is answered in version 0
+            request = Request(api.key, 0, request.correlation_id, request.client_id, api.request())
+        text = f"Unexpected Kafka request of type {api.key.name} during SASL authentication."
+        # Kafka has no message in FindCoordinator.
+        message = None if api.key is ApiKey.FIND_COORDINATOR else text
+        body = failure_of(request, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, message))
         answer = b"" if body is None else joined(encode_response(request, body))
-        return self._failed(f"{name} instead of SASL_AUTHENTICATE", answer)
+        return self._failed(text, answer)
 
     def _failed(self, reason: str, answer: bytes = b"") -> Pending[Encoded]:
         """Answer and close, after the delay. Raises CloseConnectionError if there is none."""

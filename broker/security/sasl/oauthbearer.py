@@ -67,10 +67,10 @@ class OAuthBearerServer:
         except InvalidTokenError as error:
             self._refusal = refusal_of(error)
             return self._refusal.encode()
-        if match["authzid"] is not None and unescaped(match["authzid"]) != valid.user:
+        if match["authzid"] is not None and (authorization_id := unescaped(match["authzid"])) != valid.user:
             raise AuthenticationFailedError(
-                "Authentication failed: Client requested an authorization id that is different from the token's"
-                " principal name"
+                f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different"
+                f" from the token's principal name ({valid.user})"
             )
         self.user, self.expires_ms = valid
         return b""
