@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minibroker.broker.apis.client import Client
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
+    from minibroker.broker.security.tls import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -57,18 +58,30 @@ class BrokerApp:
         self._store = TopicStore(config.log_dir, config.broker_id)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
+        self._tls: dict[str, TlsListener] = {}
 
     def _take_topic_defaults(self) -> None:
         self._log_manager.set_default_config(self._config.log_config)
 
     def load(self) -> None:
-        """Open the data directory. Raises LogDirectoryError or TopicStoreError with one line for the operator."""
+        """Open the data directory, and the key stores of listeners.
+
+        Raises LogDirectoryError, TopicStoreError or KeyStoreError with one line for the operator.
+        """
         self._log_manager.lock()
         left_over = self._store.load(self._log_manager.partitions_on_disk())
         self._dynamic_config.restore(self._store.broker_configs)
+        self._encrypt_listeners()
         for topic in self._store.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
+
+    def _encrypt_listeners(self) -> None:
+        if any(endpoint.is_encrypted for endpoint in self._config.endpoints):
+            from minibroker.broker.security.tls import problems_of, tls_listeners
+
+            self._tls = tls_listeners(self._config)
+            self._dynamic_config.checks.append(problems_of)
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
@@ -96,6 +109,7 @@ class BrokerApp:
             dispatch=dispatch_recorded,
             timers=parts.timers,
             connections=connections,
+            tls=self._tls,
             observer=recording,
             guards=self._guards(parts, dispatch, dispatch_recorded, recording),
             first_number=1 if recorder is None else recorder.last_connection + 1,
@@ -209,7 +223,7 @@ def run(
     on_ready: OnReady,
     options: ServeOptions = SERVED_AS_KAFKA,
 ) -> None:
-    """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
+    """Load, serve, stop in order. Raises as `BrokerApp.load`, before `on_loaded` is called.
 
     `on_ready` is called once requests are answered and signals stop the broker.
     """

@@ -40,7 +40,7 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "transcript": set(),
-    # outcome is trio's own, for waking a task with an error; cryptography where tokens are signed.
+    # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
     "broker": {"trio", "outcome", "cryptography"},
     # The last three: in its plugin only, where it is installed, for codecs that kafka-python lacks.
     TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam"},

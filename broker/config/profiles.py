@@ -93,6 +93,8 @@ SETTINGS_SINCE = {
     LATER: """
         connection.failed.authentication.delay.ms connections.max.reauth.ms log.cleaner.max.compaction.lag.ms
         sasl.oauthbearer. sasl.server.max.receive.size
+        ssl.principal.mapping.rules
+        ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
     """,
 }
 TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}

@@ -15,6 +15,7 @@ from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
 from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.config.unused_settings import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
 from minibroker.storage.config import LogConfig
@@ -27,6 +28,11 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-broker-config.js
 @pytest.fixture(scope="module")
 def kafka() -> Any:
     return json.loads(gzip.decompress(GOLDEN.read_bytes()))
+
+
+def without_later(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that kafka 2.0.1 has."""
+    return {name: value for name, value in settings.items() if name not in SETTINGS_SINCE[LATER].split()}
 
 
 def test_the_table_has_each_setting_of_kafka_with_its_type_and_default(kafka: Any) -> None:
