@@ -70,6 +70,16 @@ class TopicStore:
 
         Raises TopicStoreError.
         """
+        self.read()
+        left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
+        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
+            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
+            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
+        self.being_deleted.clear()
+        return left
+
+    def read(self) -> None:
+        """Read the file as it is, if there is one. Raises TopicStoreError."""
         if self._path.exists():
             try:
                 self._parse(json.loads(self._path.read_text(encoding="utf-8")))
@@ -77,12 +87,6 @@ class TopicStore:
                 raise TopicStoreError(
                     f"cannot read {self._path} ({error!r}); move it away, and topics are read off the directories"
                 ) from error
-        left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
-        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
-            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
-            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
-        self.being_deleted.clear()
-        return left
 
     def new_partition(self) -> PartitionState:
         return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
