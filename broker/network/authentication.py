@@ -203,9 +203,8 @@ class Authentication:
             return 0
         principal = Principal(USER, server.user)
         if self._earlier is not None and client.principal != principal:
-            raise AuthenticationFailedError(
-                f"Cannot change principals during re-authentication from {client.principal}: {principal}"
-            )
+            before, after = ".".join(client.principal), ".".join(principal)
+            raise AuthenticationFailedError(f"Cannot change principals during re-authentication from {before}: {after}")
         self._state = State.DONE
         client.principal = principal
         if authenticator.max_session_ms <= 0:

@@ -125,8 +125,28 @@ class BrokerCredentials:
     def altered(self, changes: Sequence[Upsertion | Deletion]) -> Mapping[str, str | None]:
         from minibroker.cli.cluster import scram_alterations
 
-        answer = self._client.alter_user_scram_credentials(scram_alterations(changes))
-        return {user: None if error is None else error or "the broker refused it" for user, error in answer.items()}
+        errors: dict[str, str | None] = {}
+        for round_of_changes in one_of_each_user(changes):
+            allowed = [change for change in round_of_changes if errors.get(change.user) is None]
+            if allowed:
+                answer = self._client.alter_user_scram_credentials(scram_alterations(allowed))
+                errors |= {
+                    user: None if error is None else error or "the broker refused it" for user, error in answer.items()
+                }
+        return errors
+
+
+def one_of_each_user(changes: Sequence[Upsertion | Deletion]) -> list[list[Upsertion | Deletion]]:
+    """Split changes into requests: Apache Kafka without ZooKeeper refuses two changes of one user in a request."""
+    rounds: list[list[Upsertion | Deletion]] = []
+    for change in changes:
+        for each in rounds:
+            if all(other.user != change.user for other in each):
+                each.append(change)
+                break
+        else:
+            rounds.append([change])
+    return rounds
 
 
 class DirectoryCredentials:
