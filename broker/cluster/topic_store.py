@@ -102,13 +102,14 @@ class TopicStore:
             "being_deleted": sorted(self.being_deleted),
             "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
         }
-        if self.scram_credentials or self.scram_salt_key:
+        is_private = bool(self.scram_credentials or self.scram_salt_key)
+        if is_private:
             document["scram_credentials"] = {
                 user: {mechanism: credential_document(each) for mechanism, each in credentials.items()}
                 for user, credentials in self.scram_credentials.items()
             }
             document["scram_salt_key"] = base64_text(self.scram_salt_key)
-        write_atomically(self._path, json.dumps(document, indent=1).encode())
+        write_atomically(self._path, json.dumps(document, indent=1).encode(), is_private=is_private)
 
     def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
         """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
