@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.configs import known_type, repeats_types
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.messages.groups import OffsetFetchResponse
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
@@ -30,7 +31,11 @@ NAMING = {
     Meaning.COORDINATOR_KEY,
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
+    Meaning.CLIENT_ENTITY,
+    Meaning.USER,
 }
+OFFSET_FETCH_ERROR = OffsetFetchResponse.field("error_code")
+ERRORS = {Meaning.ERROR_CODE, Meaning.ERROR_MESSAGE}
 NO_ACKS = 0
 
 Body = Any
@@ -47,7 +52,23 @@ def failure_of(request: Request, error: KafkaError) -> Body | None:
 
 def answer_to_all(request: Request, error: KafkaError) -> Body:
     """Make the answer with the error for the request and for each of its rows."""
-    return maker_of(request.api_key, request.api_version)(request.body, error)
+    joined = JOINED.get(request.api_key)
+    body = request.body if joined is None else joined(request.body)
+    return maker_of(request.api_key, request.api_version)(body, error)
+
+
+# -- rows in several arrays -----------------------------------------------------------------------------------
+
+
+def users_once(body: Body) -> Body:
+    """The users of both arrays of AlterUserScramCredentials, each once: the answer has a row for each user."""
+    users = dict.fromkeys(row.name for row in (*body.deletions, *body.upsertions))
+    make = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("deletions")
+    return body._replace(deletions=[make(name, 0) for name in users])
+
+
+# Joins the rows that an answer repeats into the first array that names its subject.
+JOINED: dict[int, Callable[[Body], Body]] = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS: users_once}
 
 
 # -- overrides ------------------------------------------------------------------------------------------------
@@ -68,6 +89,11 @@ def join_group_of_member(request: Request, answer: Body) -> Body:
     return answer._replace(member_id=request.body.member_id)
 
 
+def offset_fetch_without_rows(request: Request, answer: Body) -> Body:
+    """Since OffsetFetch has an error code of its own, it has no rows then."""
+    return answer._replace(topics=[]) if OFFSET_FETCH_ERROR.is_in(request.api_version) else answer
+
+
 def offset_delete_without_rows(request: Request, answer: Body) -> Body:
     """OffsetDelete has an error code of its own, and then no rows."""
     return answer._replace(topics=[])
@@ -86,6 +112,7 @@ OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.PRODUCE: produce_without_acks,
     ApiKey.METADATA: metadata_with_names,
     ApiKey.JOIN_GROUP: join_group_of_member,
+    ApiKey.OFFSET_FETCH: offset_fetch_without_rows,
     ApiKey.OFFSET_DELETE: offset_delete_without_rows,
     ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
     ApiKey.ALTER_CONFIGS: configs_with_known_types,
@@ -116,7 +143,7 @@ def value_maker(response: Message, path: str, field: Field, asked: Array, versio
     if field.meaning is Meaning.ERROR_MESSAGE:
         return lambda row, error: error.message
     if isinstance(kind, Array) and field.is_in(version) and contains(kind.fields, Meaning.ERROR_CODE):
-        found = rows_named({each.meaning for each in kind.fields} & NAMING, asked.fields, version)
+        found = rows_repeated(kind, asked, version)
         if found is not None:
             inner = f"{path}.{field.name}" if path else field.name
             make = row_maker(response, inner, kind.fields, found.array, version)
@@ -146,6 +173,20 @@ class NamedRows(NamedTuple):
         for place in self.places:
             rows = [each for row in rows for each in row[place] or ()]
         return rows
+
+
+def rows_repeated(answered: Array, asked: Array, version: int) -> NamedRows | None:
+    """Find the rows of the request that the answer repeats: with the same names, or by their order if the answer has
+    nothing but errors in its rows, as that of CreateAcls."""
+    named = {each.meaning for each in answered.fields} & NAMING
+    if all(isinstance(each.kind, Array) or each.meaning in ERRORS for each in answered.fields):
+        arrays = (NamedRows((place,), each.kind) for place, each in enumerate(asked.fields) if is_array(each))
+        return next(arrays, None)
+    return rows_named(named, asked.fields, version)
+
+
+def is_array(field: Field) -> bool:
+    return isinstance(field.kind, Array)
 
 
 def rows_named(meanings: set[Meaning | None], fields: Sequence[Field], version: int) -> NamedRows | None:

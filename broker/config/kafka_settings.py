@@ -21,8 +21,10 @@ from minibroker.broker.config.settings import (
     LONG_MAX,
     PASSWORD,
     PATH,
+    PRINCIPALS,
     SHORT,
     STRING,
+    Check,
     at_least,
     one_of,
     optional,
@@ -35,7 +37,23 @@ MINUTE_MS = 60_000
 NONE: tuple[str, ...] = ()
 TLS_VERSIONS: tuple[str, ...] = ("TLSv1.2", "TLSv1.1", "TLSv1")
 DELETE: tuple[str, ...] = ("delete",)
+NO_PRINCIPALS: tuple[str, ...] = ()
+# The names of one authorizer, in the releases of Kafka that have it.
+AUTHORIZERS = (
+    "kafka.security.auth.SimpleAclAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+# The authorizer's own: in Kafka an authorizer reads these, and the broker does not know them.
+SETTINGS_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+GSSAPI: tuple[str, ...] = ("GSSAPI",)
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+
+
+OWN_AUTHORIZER = Check[str](
+    lambda name: None if name in ("", *AUTHORIZERS) else "this broker cannot load Java classes",
+    f"{' or '.join(AUTHORIZERS)}: they are one authorizer here",
+)
 
 
 class KafkaSettings:
@@ -76,6 +94,11 @@ class KafkaSettings:
     )
     ssl_principal_mapping_rules = setting(STRING, "DEFAULT", ANY, "a certificate's user; Kafka has it from 2.2 on")
 
+    # Authorization
+    authorizer_class_name = setting(STRING, "", OWN_AUTHORIZER, "asks ACLs for each request; empty: all is allowed")
+    super_users = setting(PRINCIPALS, NO_PRINCIPALS, ANY, "principals that may do everything: User:a;User:b")
+    allow_everyone_if_no_acl_found = setting(BOOLEAN, False, ANY, "whether a resource without ACLs is open to all")
+
     # Connections and requests
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")
     socket_send_buffer_bytes = setting(INT, 102_400, ANY, "SO_SNDBUF; -1 leaves it to the system")
@@ -84,6 +107,18 @@ class KafkaSettings:
     connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
     max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
+
+    # Authentication; a login module is in listener.name.<listener>.<mechanism>.sasl.jaas.config
+    sasl_enabled_mechanisms = setting(LIST, GSSAPI, ANY, "the mechanisms of SASL that clients may use")
+    sasl_mechanism_inter_broker_protocol = setting(STRING, "GSSAPI", ANY, "accepted if it is enabled; one broker")
+    sasl_server_max_receive_size = setting(INT, 524_288, at_least(1), "a request before login (as Kafka 3.2)")
+    sasl_oauthbearer_jwks_endpoint_url = optional(STRING, ANY, "file: URL of the keys that sign tokens (JWKS)")
+    sasl_oauthbearer_expected_audience = setting(LIST, NONE, ANY, "signed tokens are for one of these; empty for any")
+    sasl_oauthbearer_expected_issuer = optional(STRING, ANY, "the issuer of signed tokens")
+    sasl_oauthbearer_clock_skew_seconds = setting(INT, 30, at_least(0), "tolerance for the times of signed tokens")
+    sasl_oauthbearer_sub_claim_name = setting(STRING, "sub", ANY, "the claim of a signed token that names the user")
+    connection_failed_authentication_delay_ms = setting(INT, 100, at_least(0), "a failed login waits (as Kafka 2.1)")
+    connections_max_reauth_ms = setting(LONG, 0, ANY, "then clients must log in again (as Kafka 2.2)")
 
     # Topics
     num_partitions = setting(INT, 1, at_least(1), "partitions of a new topic, unless it names a number")
@@ -152,6 +187,12 @@ class KafkaSettings:
     replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
+
+    # Quotas
+    quota_producer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
+    quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
 
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")

@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.security.tls import problems_of
 from tests.certificates import PASSWORD, Certificates
+from tests.conformance.kafka_versions import is_later
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
@@ -74,7 +76,8 @@ class Draw:
         return self._random.choice(values)
 
     def _one(self) -> Settings:
-        name = self._of(sorted(SETTINGS.keys() - set(LEFT_OUT) - {"log.cleaner.max.compaction.lag.ms"}))
+        named = SETTINGS.keys() - set(LEFT_OUT) - SETTINGS_OF_AUTHORIZER
+        name = self._of(sorted(name for name in named if not is_later(name)))
         return {name: self._value(SETTINGS[name])}
 
     def _several(self) -> Settings:
