@@ -74,7 +74,7 @@ def make_key_stores(folder: Path) -> KeyStores:
     stores = KeyStores(folder / "server.pem", folder / "server.p12", folder / "authority.pem")
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     authority.cert_pem.write_to_path(stores.authority)
-    issued = authority.issue_cert("localhost", key_type=trustme.KeyType.RSA)
+    issued = authority.issue_cert("localhost", "127.0.0.1", key_type=trustme.KeyType.RSA)
     issued.private_key_and_cert_chain_pem.write_to_path(stores.pem)
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
     certificate = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())

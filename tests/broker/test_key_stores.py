@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.security.cipher_suites import openssl_names
-from minibroker.broker.security.tls import TlsListener, problems_of
+from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
 from tests.certificates import PASSWORD, Certificates
 
 SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
@@ -196,6 +197,26 @@ def test_a_broker_without_cryptography_reads_pem_and_names_the_ways_out(
 )
 def test_suites_are_named_as_in_java(java: str, openssl: str) -> None:
     assert openssl_names([java]) == ([openssl], False)
+
+
+@pytest.mark.parametrize(("protocol", "mode"), [("SSL", ssl.CERT_REQUIRED), ("SASL_SSL", ssl.CERT_NONE)])
+def test_a_client_that_logs_in_by_sasl_is_asked_for_no_certificate(
+    certificates: Certificates, protocol: str, mode: ssl.VerifyMode
+) -> None:
+    given = {"listeners": f"PLAINTEXT://:0,{protocol}://:0", "ssl.client.auth": "required"}
+
+    context = make_context(
+        TlsSettings.of(encrypted_config(given | certificates.settings(trusts_clients=True)), protocol)
+    )
+
+    assert context.verify_mode is mode
+
+
+def encrypted_config(given: dict[str, str]) -> KafkaConfig:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+    return KafkaConfig(
+        given | {"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl_ssl.plain.sasl.jaas.config": login}
+    )
 
 
 # -- While the broker runs

@@ -30,8 +30,9 @@ from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import Record, numbered
 from tests.integration.wire import request_frame
 
-LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0"
-PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL"
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,LOGIN://127.0.0.1:0"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,LOGIN:SASL_SSL"
+PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
 HALF_OPEN = 10_000
 SPARE_DESCRIPTORS = 1000
 ALICE = "alice"
@@ -49,6 +50,8 @@ def tls_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certifica
         **certificates.settings(trusts_clients=True),
         "listener.security.protocol.map": PROTOCOLS,
         "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.login.plain.sasl.jaas.config": PLAIN,
+        "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.ssl.ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
     }
     started = Minibroker(tmp_path_factory.mktemp("broker"), "--listen", LISTENERS, settings=settings)
@@ -72,13 +75,25 @@ def client_settings(name: str, certificates: Certificates, *, has_certificate: b
     return {"security_protocol": "SSL"} | settings | (own if has_certificate else {})
 
 
-@pytest.mark.parametrize("listener", ["SSL", "MUTUAL"])
+def login_settings(name: str) -> dict[str, str]:
+    """The settings of a library that logs in by SASL too."""
+    plain = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}
+    if name.startswith("java"):
+        options = f'username="{ALICE}" password="{PASSWORD}"'
+        return plain | {"sasl_jaas_config": f"{PLAIN.partition(' user_')[0]} {options};"}
+    if name in ("confluent-kafka", "kcat"):
+        return plain | {"sasl_username": ALICE, "sasl_password": PASSWORD}
+    return plain | {"sasl_plain_username": ALICE, "sasl_plain_password": PASSWORD}
+
+
+@pytest.mark.parametrize("listener", ["SSL", "MUTUAL", "LOGIN"])
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_writes_and_reads_over_tls(
     tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str, listener: str
 ) -> None:
     client = drivers.get(name, f"localhost:{tls_broker.ports[listener]}")
     settings = client_settings(name, certificates, has_certificate=listener == "MUTUAL")
+    settings |= login_settings(name) if listener == "LOGIN" else {}
     topic = f"shapes-{name}-{listener}"
 
     written = client.produce(topic, client.kind.shapes(), **settings)
@@ -121,7 +136,7 @@ def test_each_client_is_sent_to_the_port_that_it_came_by(tls_broker: Minibroker,
 
 def test_the_broker_names_its_listeners_in_the_ready_file_and_in_the_log(tls_broker: Minibroker) -> None:
     named = [f"{name}://127.0.0.1:{port}" for name, port in tls_broker.ports.items()]
-    named[-1] += " (SSL)"
+    named[-2:] = [f"{named[-2]} (SSL)", f"{named[-1]} (SASL_SSL)"]
 
     assert tls_broker.ready_file.read_text().splitlines() == [tls_broker.bootstrap, *named]
     assert f"minibroker is ready at {', '.join(named)}, data in" in tls_broker.log_text
