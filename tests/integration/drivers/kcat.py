@@ -28,7 +28,10 @@ QUERIED = re.compile(r"\[\d+\] offset (-?\d+)")
 
 
 def options(settings: Settings) -> list[str]:
-    pairs = [f"{name}={str(value).lower()}" for name, value in translate(settings).items()]
+    texts = {
+        name: str(value).lower() if value in (True, False) else value for name, value in translate(settings).items()
+    }
+    pairs = [f"{name}={text}" for name, text in texts.items()]
     return [word for pair in pairs for word in ("-X", pair)]
 
 
