@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 # What the length of a request allocates before its bytes are there: ten thousand clients may send only lengths.
 FIRST_ALLOCATION_BYTES = 1024
 MIN_REAUTHENTICATION_INTERVAL_MS = 1000
+# How long a client may take to close the connection after it was refused.
+LINGER_MS = 200
 SASL_HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
 
 Wrap = Callable[[Dispatch, Callable[[], bool]], Dispatch]
@@ -50,6 +52,7 @@ class State(Enum):
     TOKENS = "tokens"
     AUTHENTICATE = "authenticate"
     DONE = "done"
+    FAILED = "failed"
 
 
 class Authenticator:
@@ -117,6 +120,8 @@ class Authentication:
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Answer one request. Raises, or the Pending fails with, KafkaProtocolError and CloseConnectionError."""
+        if self._state is State.FAILED:
+            raise CloseConnectionError("a request after its authentication failed")
         if self._state is State.TOKENS:
             return self._token(bytes(frame), client)
         self._refuse_unexpected(frame)
@@ -231,12 +236,14 @@ class Authentication:
         return self._failed(text, answer)
 
     def _failed(self, reason: str, answer: bytes = b"") -> Pending[Encoded]:
-        """Answer and close, after the delay. Raises CloseConnectionError if there is none."""
-        closing = CloseConnectionError(f"authentication failed: {reason}", answer)
+        """Answer and close, after the delay. Raises CloseConnectionError without both."""
+        self._state = State.FAILED
         authenticator = self._authenticator
-        if authenticator.failure_delay_ms <= 0:
-            raise closing
-        return DelayedFailure(closing, authenticator.timers, authenticator.failure_delay_ms).pending
+        if not answer and authenticator.failure_delay_ms <= 0:
+            raise CloseConnectionError(f"authentication failed: {reason}")
+        failure = Failure(self._connection, f"authentication failed: {reason}", answer, authenticator.timers)
+        failure.begin(authenticator.failure_delay_ms)
+        return failure.pending
 
 
 class Session:
@@ -303,18 +310,40 @@ def authenticators(
     }
 
 
-class DelayedFailure(TimerTask):
-    """Fails `pending` with `closing` after a delay."""
+class Failure(TimerTask):
+    """Answers a failed authentication after a delay, and then closes the connection.
 
-    def __init__(self, closing: CloseConnectionError, timers: TimerLoop, delay_ms: int) -> None:
+    Some clients (kafka-python 3) overlook an answer if the end of the connection comes with it: after an answer, the
+    client has LINGER_MS to close the connection first.
+    """
+
+    def __init__(self, connection: Connection, reason: str, answer: bytes, timers: TimerLoop) -> None:
         super().__init__()
         self.pending: Pending[Encoded] = Pending(self)
-        self._closing = closing
-        self._timer = timers.timer
-        self._timer.add(self, timers.clock.monotonic_ms() + delay_ms)
+        self._connection = connection
+        self._reason = reason
+        self._answer = answer
+        self._timers = timers
+
+    def begin(self, delay_ms: int) -> None:
+        """Wait for the delay, if there is one."""
+        if delay_ms > 0:
+            self._wait(delay_ms)
+        else:
+            self.on_timeout()
 
     def on_timeout(self) -> None:
-        self.pending.fail(self._closing)
+        if self.pending.is_known:
+            self._connection.end(self._reason)
+        elif self._answer:
+            logger.info("%s: %s", self._connection.client, self._reason)
+            self._wait(LINGER_MS)
+            self.pending.resolve([self._answer])
+        else:
+            self.pending.fail(CloseConnectionError(self._reason))
 
     def abandon(self) -> None:
-        self._timer.cancel(self)
+        self._timers.timer.cancel(self)
+
+    def _wait(self, delay_ms: int) -> None:
+        self._timers.timer.add(self, self._timers.clock.monotonic_ms() + delay_ms)
