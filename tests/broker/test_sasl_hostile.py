@@ -16,6 +16,7 @@ import pytest
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network.authentication import Authenticator
+from minibroker.broker.network.connection import Encoded
 from minibroker.broker.pending import Pending
 from minibroker.broker.security.principal import ANONYMOUS
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
@@ -64,7 +65,7 @@ class Connection:
 
 @pytest.fixture
 async def authenticator() -> Authenticator:
-    def never(frame: bytearray, client: Client) -> list[bytes]:
+    def never(frame: bytearray, client: Client) -> Encoded:
         raise AssertionError("a request has come through")
 
     return Authenticator(
@@ -169,8 +170,8 @@ async def test_no_other_api_is_served_before_the_login(
 ) -> None:
     connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
     authenticator.guard(connection)  # type: ignore[arg-type]
-    for frame in handshakes:
-        connection.dispatch(bytearray(frame), client)
+    for each in handshakes:
+        connection.dispatch(bytearray(each), client)
 
     frame = bytearray(struct.pack(">hhih", key, 0, 1, -1) + bytes(200))
     with contextlib.suppress(KafkaProtocolError):

@@ -94,8 +94,10 @@ def login_of(client: str, mechanism: str, user: str, password: str) -> dict[str,
 
 PATIENCE_SECONDS = 30.0
 BYTES_EACH_MAX = 24 * 1024  # of the broker's memory for each half-open login
-SASL_LOGIN = ("-Xsecurity.protocol=SASL_PLAINTEXT", "-Xsasl.mechanism=PLAIN", "-Xsasl.username=carol")
-SASL_LOGIN += ("-Xsasl.password=carol-secret",)
+SASL_LOGIN = (
+    *("-Xsecurity.protocol=SASL_PLAINTEXT", "-Xsasl.mechanism=PLAIN"),
+    *("-Xsasl.username=carol", "-Xsasl.password=carol-secret"),
+)
 CLIENTS = ("kafka-python-3.0", "kafka-python-2.3", "confluent-kafka", "java-3.9")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.user_admin import Deletion, one_of_each_user
 from tests.integration.brokers import apache_kafka_jars
@@ -144,7 +143,7 @@ def test_a_password_is_asked_twice_without_an_echo(
         return next(answers)
 
     monkeypatch.setattr("getpass.getpass", getpass)
-    monkeypatch.setattr(users.sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
     _, out, err = printed(capsys, "users", "add", "alice", "--data-dir", tmp_path)
 
