@@ -21,6 +21,7 @@ from enum import Enum
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection, Dispatch, Encoded
 from minibroker.broker.pending import Pending
@@ -60,6 +61,7 @@ class Authenticator:
 
     `dispatch` answers their ApiVersions before; `served_by` all requests after. `recorded` wraps what answers in
     between, for a transcript: it gets a function that returns whether the next request is a token without a header.
+    `max_session_ms` is by mechanism, 0 for ever.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class Authenticator:
         served_by: Dispatch,
         timers: TimerLoop,
         failure_delay_ms: int,
-        max_session_ms: int,
+        max_session_ms: Mapping[str, int],
         max_token_bytes: int,
         max_request_bytes: int,
         recorded: Wrap | None = None,
@@ -212,10 +214,10 @@ class Authentication:
             raise AuthenticationFailedError(f"Cannot change principals during re-authentication from {before}: {after}")
         self._state = State.DONE
         client.principal = principal
-        if authenticator.max_session_ms <= 0:
+        lifetime_ms = authenticator.max_session_ms[self._mechanism]
+        if lifetime_ms <= 0:
             self._connection.serve_by(authenticator.served_by, max_request_bytes=authenticator.max_request_bytes)
             return 0
-        lifetime_ms = authenticator.max_session_ms
         if server.expires_ms is not None:
             lifetime_ms = min(lifetime_ms, max(0, server.expires_ms - authenticator.timers.clock.wall_ms()))
         session = Session(authenticator, self._connection, self._mechanism, lifetime_ms, self._earlier)
@@ -301,13 +303,26 @@ def authenticators(
             served_by=served_by,
             timers=timers,
             failure_delay_ms=config.connection_failed_authentication_delay_ms,
-            max_session_ms=config.for_listener(listener, "connections.max.reauth.ms"),
+            max_session_ms={
+                mechanism: max_session_ms(config, listener, mechanism)
+                for mechanism in config.sasl_listeners[listener].mechanisms
+            },
             max_token_bytes=config.sasl_server_max_receive_size,
             max_request_bytes=config.socket_request_max_bytes,
             recorded=recorded,
         )
         for listener in config.sasl_listeners
     }
+
+
+def max_session_ms(config: KafkaConfig, listener: str, mechanism: str) -> int:
+    """The setting of the listener's mechanism, else of the listener, else of the broker."""
+    from minibroker.broker.config.sasl import setting_of
+
+    name = "connections.max.reauth.ms"
+    text = config.given.get(setting_of(listener, mechanism, name))
+    found: int = config.for_listener(listener, name) if text is None else SETTINGS[name].read(text)
+    return found
 
 
 class Failure(TimerTask):

@@ -59,7 +59,7 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
     timers = TimerLoop(Clock())
     nursery.start_soon(timers.run)
 
-    def make(**settings: Any) -> Peer:
+    def make(*, max_session_ms: int = 0, **settings: Any) -> Peer:
         authenticator = Authenticator(
             {
                 "PLAIN": lambda: PlainServer(ACCOUNTS),
@@ -70,9 +70,9 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
             dispatch=lambda frame, client: [framed(b"versions")],
             served_by=served,
             timers=timers,
+            max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), max_session_ms),
             **{
                 "failure_delay_ms": 100,
-                "max_session_ms": 0,
                 "max_token_bytes": 1000,
                 "max_request_bytes": 5000,
                 **settings,

@@ -5,6 +5,7 @@ Drawn from seeds: whole tokens and requests with bytes changed, cut, repeated an
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import random
 import struct
@@ -28,7 +29,6 @@ from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
-from tests.broker.test_sasl_tokens import first, unsecured
 
 SEEDS = 300
 MESSAGES = 4  # of each conversation
@@ -36,13 +36,15 @@ MAX_TOKEN_BYTES = 524_288
 SECONDS_EACH = 0.5
 CREDENTIAL = new_credential(SCRAM_SHA_256, "never sent")
 ACCOUNTS = PlainAccounts({"carol": "never sent"})
-EXPIRED = unsecured({"sub": "alice", "exp": 1})
+EXPIRED = ".".join(
+    base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b'{"alg":"none"}', b'{"sub":"alice","exp":1}')
+)
 TOKENS = (
     b"\0carol\0carol-secret",
     b"n,,n=grace,r=rOprNGfwEbeRWgbNEkqO",
     b"n,a=grace,n=grace,r=abc,x=y",
     b"c=biws,r=abc,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
-    first(EXPIRED),
+    f"n,,\x01auth=Bearer {EXPIRED}.\x01\x01".encode(),
     b"\x01",
     b"",
 )
@@ -79,7 +81,7 @@ async def authenticator() -> Authenticator:
         served_by=never,
         timers=TimerLoop(Clock()),
         failure_delay_ms=100,
-        max_session_ms=0,
+        max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), 0),
         max_token_bytes=MAX_TOKEN_BYTES,
         max_request_bytes=1 << 20,
     )

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.user_admin import Deletion, one_of_each_user
+from minibroker.protocol import scram
 from tests.integration.brokers import apache_kafka_jars
 from tests.minibroker.conftest import CommandLine
 
@@ -150,6 +152,12 @@ def test_a_password_is_asked_twice_without_an_echo(
     assert outcome in out + err
     assert "hunter" not in out + err
     assert asked[0] == "password of alice: "
+
+
+def test_the_options_have_the_mechanisms_and_bounds_of_the_protocol() -> None:
+    assert tuple(scram.BY_NAME) == users.MECHANISMS
+    bounds = (users.MIN_ITERATIONS, users.DEFAULT_ITERATIONS, users.MAX_ITERATIONS)
+    assert bounds == (scram.MIN_ITERATIONS, scram.DEFAULT_ITERATIONS, scram.MAX_ITERATIONS)
 
 
 def test_a_request_changes_a_user_once() -> None:
