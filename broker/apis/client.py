@@ -10,11 +10,12 @@ PLAINTEXT = "PLAINTEXT"
 class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
-    `listener` is the name of the listener that it came by. `principal` changes when it authenticates.
+    `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
+    address, as ACLs name hosts.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
     """
 
-    __slots__ = ("address", "client_id", "listener", "local_host", "local_port", "number", "principal")
+    __slots__ = ("address", "client_id", "host", "listener", "local_host", "local_port", "number", "principal")
 
     def __init__(
         self,
@@ -28,16 +29,12 @@ class Client:
     ) -> None:
         self.number = number
         self.address = address
+        self.host = address.rpartition(":")[0]
         self.listener = listener
         self.principal = principal
         self.local_host = local_host
         self.local_port = local_port
         self.client_id: str | None = None
-
-    @property
-    def host(self) -> str:
-        """The client's IP address, as ACLs name hosts."""
-        return self.address.rpartition(":")[0]
 
     def __str__(self) -> str:
         return f"connection {self.number} of {self.address}"
