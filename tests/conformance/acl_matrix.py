@@ -28,7 +28,7 @@ from tests.conformance.steps import KEYS, Batch, Script, call
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-acls.json.gz"
 PREFIX = "a000001-"
-AUTHORIZER = {
+AUTHORIZER: dict[str, str | int] = {
     "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
     "allow.everyone.if.no.acl.found": "true",  # until the first step gives all rights to ADMIN
     "transaction.state.log.num.partitions": 1,
@@ -318,18 +318,30 @@ def answers_of_cases(answers: Sequence[Plain], matrix: Sequence[Case]) -> list[P
     return list(answers[-len(matrix) :])
 
 
-def record() -> None:
-    matrix = cases()
+def answers_of_apache_kafka() -> list[Plain]:
+    """The answer of each case. Raises KafkaUnavailable."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {**SETTINGS, **KAFKA_SETTINGS, **AUTHORIZER}
         kafka = ApacheKafka(kafka_jars(), Path(directory), settings=settings)
         try:
             kafka.start()
-            peer = SocketPeer(kafka.host, kafka.port)
-            answers = answers_of_cases(peer.hold(script(matrix), PREFIX), matrix)
+            return answers_at(kafka.host, kafka.port)
         finally:
             kafka.kill()
-    kept = [[str(case), answer] for case, answer in zip(matrix, answers, strict=True)]
+
+
+def answers_at(host: str, port: int) -> list[Plain]:
+    """The answer of each case by a broker that has just begun, with the settings of `AUTHORIZER`."""
+    matrix = cases()
+    peer = SocketPeer(host, port)
+    try:
+        return answers_of_cases(peer.hold(script(matrix), PREFIX), matrix)
+    finally:
+        peer.close()
+
+
+def record() -> None:
+    kept = [[str(case), answer] for case, answer in zip(cases(), answers_of_apache_kafka(), strict=True)]
     RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), 9, mtime=0))
     print(f"{len(kept)} answers, {RECORDED.stat().st_size} bytes")
 

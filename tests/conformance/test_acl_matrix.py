@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from trio.testing import MockClock
 
+from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.api_rights import RIGHTS
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -21,6 +23,8 @@ from tests.conformance.acl_matrix import (
     PREFIX,
     REQUESTS,
     Case,
+    answers_at,
+    answers_of_apache_kafka,
     answers_of_cases,
     cases,
     granted,
@@ -32,6 +36,7 @@ from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import SETTINGS
 from tests.conformance.steps import KEYS
+from tests.integration.brokers import Minibroker
 
 CASES = cases()
 
@@ -60,13 +65,39 @@ def test_every_api_has_its_rights_declared() -> None:
 
 
 async def test_answers_are_those_of_apache_kafka(ours: list[Plain]) -> None:
+    check_recorded(ours)
+
+
+def check_recorded(answers: list[Plain]) -> None:
     wrong = []
-    for case, (_, theirs), mine in zip(CASES, recorded(), ours, strict=True):
-        found = differences(theirs, mine)
+    for case, (_, theirs), answer in zip(CASES, recorded(), answers, strict=True):
+        found = differences(theirs, answer)
         if found:
             wrong.append(f"{case}: {found[:3]}")
-
     assert wrong == [], f"{len(wrong)} of {len(CASES)}\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_broker_in_a_process_knows_clients_by_their_addresses(tmp_path: Path) -> None:
+    broker = Minibroker(tmp_path, "--set", "broker.id=0", settings={**SETTINGS, **AUTHORIZER})
+    try:
+        broker.wait_until_ready()
+        check_recorded(answers_at(broker.host, broker.port))
+    finally:
+        broker.kill()
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_recording_is_what_apache_kafka_answers() -> None:
+    try:
+        answers = answers_of_apache_kafka()
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
+
+    check_recorded(answers)
 
 
 def test_a_request_that_lacks_a_right_gets_its_error_and_others_get_none() -> None:
