@@ -13,7 +13,19 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages import acls, cluster, configs, fetch, groups, metadata, produce, topics, transactions
+from minibroker.protocol.messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    metadata,
+    produce,
+    quotas,
+    security,
+    topics,
+    transactions,
+)
 from minibroker.protocol.primitives import TEXT_ERRORS
 from minibroker.protocol.schema import Message
 
@@ -34,6 +46,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -52,12 +65,17 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -102,6 +120,7 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
         Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
         Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
+        Api(ApiKey.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse),
         Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
         Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
@@ -124,6 +143,7 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
         Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
+        Api(ApiKey.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse),
         Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
         Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
@@ -138,6 +158,18 @@ API_TABLE: dict[int, Api] = {
             cluster.ListPartitionReassignmentsResponse,
         ),
         Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
+        Api(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            security.DescribeUserScramCredentialsRequest,
+            security.DescribeUserScramCredentialsResponse,
+        ),
+        Api(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            security.AlterUserScramCredentialsRequest,
+            security.AlterUserScramCredentialsResponse,
+        ),
         Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
         Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
         Api(
@@ -157,11 +189,23 @@ CORRELATION_BYTES = 4
 
 
 class Request:
-    """A decoded request. `body` is None for an ApiVersions request of an unknown version."""
+    """A decoded request; `size_bytes` are those of its frame, without the length before it.
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id")
+    `body` is None for an ApiVersions request of an unknown version.
+    """
 
-    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Any) -> None:
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "size_bytes")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        size_bytes: int = 0,
+    ) -> None:
+        self.size_bytes = size_bytes
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -192,11 +236,11 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
     message = api.request
     if not message.first_version <= version <= message.last_version:
         if key == ApiKey.API_VERSIONS:
-            return Request(key, version, correlation_id, client_id, None)
+            return Request(key, version, correlation_id, client_id, None, len(frame))
         raise KafkaProtocolError(f"{api.name} has no version {version}, the last is {message.last_version}")
     if version >= message.first_flexible:
         position = skip_header_tags(frame, position)
-    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0])
+    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0], len(frame))
 
 
 def skip_header_tags(frame: bytearray | bytes, position: int) -> int:

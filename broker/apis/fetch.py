@@ -19,6 +19,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.apis.throttling import Charge, fetched_bytes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -100,8 +101,11 @@ class FetchApis:
             rows, unknown = self._split_known(context.rows)
         else:
             rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
+        charge = client.charge
+        if charge is not None:
+            params = within_quota(params, charge)
         fetched = self._replica_manager.fetch(params, rows)
-        return then(fetched, partial(self._answer, version, context, params, rows, unknown))
+        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge))
 
     def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
@@ -146,8 +150,13 @@ class FetchApis:
         params: FetchParams,
         rows: Sequence[FetchRow],
         unknown: Sequence[FetchedPartition],
+        charge: Charge | None,
         fetched: Sequence[FetchedPartition],
     ) -> Body:
+        if charge is not None and not params.is_from_follower:
+            changed = context.changed([*fetched, *unknown] if unknown else fetched)
+            if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed))):
+                return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [
                 self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
@@ -205,6 +214,21 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
                 topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
             )
     return rows
+
+
+def within_quota(params: FetchParams, charge: Charge) -> FetchParams:
+    """Limit a consumer's Fetch to what its quota allows in a whole window: more would never be answered with records.
+
+    As kafka 2.3 KafkaApis.handleFetchRequest. A follower has no quota.
+    """
+    if params.is_from_follower:
+        charge.exempt()
+        return params
+    most_bytes = charge.most_fetched_bytes()
+    if most_bytes >= params.max_bytes:
+        return params
+    max_bytes = int(most_bytes)
+    return params._replace(max_bytes=max_bytes, min_bytes=min(params.min_bytes, max_bytes))
 
 
 def check_isolation_level(level: int) -> None:

@@ -10,7 +10,7 @@ UNKNOWN_SERVER_ERROR and logged with its traceback.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 Body = Any
 Encoded = list[Any] | None
+Answer = Callable[[Request, Client], Body | Pending[Body]]
 
 
 class ApiRegistry:
@@ -48,6 +49,8 @@ class ApiRegistry:
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)
         self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        # Returns the response before it is `encoded`, also that of a failed request; raises as `dispatch`.
+        self.answer: Answer = self.unthrottled
         metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
@@ -62,8 +65,8 @@ class ApiRegistry:
             return body.then(partial(self.encoded, request, client))
         return self.encoded(request, client, body)
 
-    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Return the response before it is `encoded`, also that of a failed request. Raises as `dispatch`."""
+    def unthrottled(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """`answer`, on a broker without quotas (`throttling.py`)."""
         try:
             body = self._handlers[request.api_key](request, client)
         except Exception as error:

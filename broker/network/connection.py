@@ -28,13 +28,14 @@ from minibroker.broker.network.response import (
     Chunk,
     PeerGoneError,
     ThrottledResponse,
+    send_bytes,
     send_chunks,
     send_now,
     send_slowly,
 )
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.framing import NEED_DATA, FrameDecoder
+from minibroker.protocol.framing import FIRST_ALLOCATION_BYTES, NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
@@ -50,12 +51,31 @@ Encoded = list[Chunk] | None
 Dispatch = Callable[[bytearray, Client], Encoded | Pending[Encoded]]
 
 
+class Mute(TimerTask):
+    """The wait of a connection whose client is throttled; `pending` becomes known at its end."""
+
+    __slots__ = ("_timer", "pending")
+
+    def __init__(self, timer: Any, until_ms: int) -> None:
+        super().__init__()
+        self.pending: Pending[Encoded] = Pending(self)
+        self._timer = timer
+        timer.add(self, until_ms)
+
+    def on_timeout(self) -> None:
+        self.pending.resolve(None)
+
+    def abandon(self) -> None:
+        self._timer.cancel(self)
+
+
 class Connection(TimerTask):
     """Owns one accepted socket. As a timer task it closes itself after `max_idle_ms` without a request."""
 
     __slots__ = (
         "_decoder",
         "_dispatch",
+        "_is_muted",
         "_max_idle_ms",
         "_may_have_more",
         "_must_read_to_end",
@@ -109,6 +129,7 @@ class Connection(TimerTask):
         self._must_send_slices = False
         self._pending: Pending[Encoded] | None = None  # the response to the request in hand, if it waits
         self._throttled: ThrottledResponse | None = None  # a response that the task sends slowly
+        self._is_muted = False  # `_pending` is not a response, but the end of the time for which a client is throttled
         self._may_have_more = False  # more bytes may have arrived after the request that waits
         self._sleeper: trio.lowlevel.Task | None = None  # the connection's task, while it sleeps
         self.has_ended = False  # the client closed its side
@@ -128,7 +149,7 @@ class Connection(TimerTask):
                     # Answer the requests before the one that ends the connection.
                     if isinstance(ending, CloseConnectionError) and ending.last_bytes:
                         self._keep([ending.last_bytes])
-                    if self._out:
+                    if self._has_unsent():
                         await self._flush()
                     raise
         except PeerGoneError as gone:
@@ -152,7 +173,19 @@ class Connection(TimerTask):
                 self._pending.abandon()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
-            self._sock.close()
+            self._close()
+
+    def serve_by(
+        self,
+        dispatch: Dispatch,
+        *,
+        max_request_bytes: int,
+        first_allocation_bytes: int = FIRST_ALLOCATION_BYTES,
+    ) -> None:
+        """Pass the next requests to `dispatch`. Their limits are those of `FrameDecoder`."""
+        self._dispatch = dispatch
+        self._decoder.max_frame_bytes = max_request_bytes
+        self._decoder.first_allocation_bytes = first_allocation_bytes
 
     def on_timeout(self) -> None:
         idle_ms = self._now_ms() - self.last_active_ms
@@ -166,7 +199,7 @@ class Connection(TimerTask):
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True
-        if self._sleeper is not None and self._pending is None:
+        if self._sleeper is not None and (self._pending is None or self._is_muted):
             self.cancel_scope.cancel()
 
     def on_readable(self, is_end: bool) -> None:
@@ -177,6 +210,8 @@ class Connection(TimerTask):
         self._must_read_to_end = self._must_read_to_end or is_end
         if self._pending is not None:
             self._may_have_more = True
+            if is_end and self._is_muted and self._sleeper is not None:
+                self._attempt(self._stays_for_requests)
         elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
             self._attempt(self._serve_without_waiting)
 
@@ -217,18 +252,21 @@ class Connection(TimerTask):
 
     async def _finish(self) -> None:
         """Send the rest of the responses, waiting for the socket."""
-        if self._out:
+        if self._has_unsent():
             await self._flush()
         else:
             await trio.lowlevel.checkpoint()
         if self._throttled is not None:
             throttled, self._throttled = self._throttled, None
-            await send_slowly(self._sock, throttled)
+            await send_slowly(self._send_bytes, throttled)
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
-        if self._pending is not None and not self._take_pending():
-            return True
+        if self._pending is not None:
+            if not self._take_pending():
+                return True
+            if self._is_muted and self._throttled is None:
+                return self._send_at_once()
         if self._throttled is not None:
             return False
         for _ in range(READS_PER_TURN):
@@ -252,12 +290,37 @@ class Connection(TimerTask):
             self._throttled = answer
         else:
             self._keep(answer)
+        if self._is_muted:
+            self._is_muted, self.client.muted_until_ms = False, 0
+        elif self.client.muted_until_ms:
+            self._mute()
         return True
+
+    def _mute(self) -> None:
+        """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
+        self._is_muted = True
+        mute = Mute(self._timer, self.client.muted_until_ms)
+        self._pending = mute.pending
+        mute.pending.when_known(self.on_pending_known)
+
+    def _stays_for_requests(self) -> bool:
+        """Whether a muted client that has closed its side has left requests; else it is gone."""
+        if self._decoder.has_buffered:
+            return True
+        try:
+            self.has_ended = not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except ConnectionError as error:
+            raise PeerGoneError(str(error)) from error
+        return not self.has_ended
 
     def _answer_pending(self) -> bool:
         """Send the response of the request that waited. Leave later requests to the task, so that calls do not nest."""
         self._take_pending()
         self.last_active_ms = self._now_ms()
+        if self._is_muted:
+            return self._throttled is None and not self.is_stopping and self._send_at_once()
         is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)
         return self._send_at_once() and is_all
 
@@ -290,6 +353,9 @@ class Connection(TimerTask):
                 answer.when_known(self.on_pending_known)
                 return True
             self._keep(answer)
+            if self.client.muted_until_ms:
+                self._mute()
+                return True
             if self._out_bytes > JOINED_SEND_BYTES:
                 return False
         return True
@@ -331,6 +397,17 @@ class Connection(TimerTask):
             return False
         return True
 
+    # What TLS replaces, besides `_receive` and `_send_at_once`
+
+    def _has_unsent(self) -> bool:
+        return bool(self._out)
+
     async def _flush(self) -> None:
         chunks, self._out, self._out_bytes, self._must_send_slices = self._out, [], 0, False
         await send_chunks(self._sock, chunks, self._poller.give_way)
+
+    async def _send_bytes(self, data: memoryview) -> None:
+        await send_bytes(self._sock, data)
+
+    def _close(self) -> None:
+        self._sock.close()

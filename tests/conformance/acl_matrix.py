@@ -218,6 +218,7 @@ def conversation() -> Script:
     pairs = [{**one, **other} for one in wrong for other in wrong]
     refused = [*(rule(**each) for each in pairs), rule(at_0=4), rule(at_0=4, at_1="*", at_2=4), rule(at_0=7)]
     odd = [rule(at_1="@a b"), rule(at_3="User:"), rule(at_3=":x"), rule(at_4=""), rule(at_0=3, at_5=4), rule(at_2=4)]
+    filters: list[tuple[Any, ...]]
     filters = [(2, name, pattern, "User:frank", None, 1, 1) for name, _ in FOO for pattern in (1, 2, 3, 4)]
     filters += [(1, None, pattern, "User:frank", None, 1, 1) for pattern in (1, 2, 3, 4, 0, 99)]
     filters += [(2, "@foo-bar", 3, "User:frank", "1.2.3.4", 1, 1), (2, "@foo-bar", 3, "User:frank", None, 2, 1)]
@@ -225,7 +226,7 @@ def conversation() -> Script:
     filters += [(3, "@foo-bar", 1, "User:frank", None, 1, 1), (2, "@foo-bar", 1, "User:frank", None, 99, 1)]
     names = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
              "operation", "permission_type")  # fmt: skip
-    described = [dict(zip(names, each, strict=True)) for each in filters]
+    described: list[dict[str, Any]] = [dict(zip(names, each, strict=True)) for each in filters]
     closing = [rule(at_0=1), rule(at_5=1), rule(at_6=1), rule(at_2=1), rule(at_2=2)]
     return [
         call("CreateAcls", 1, creations=[rule(at_1=name, at_2=pattern) for name, pattern in FOO]),

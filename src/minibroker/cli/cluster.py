@@ -39,6 +39,8 @@ with warnings.catch_warnings():
         OffsetSpec,
         ResourcePattern,
         ResourcePatternFilter,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
     )
     from kafka.admin import ResourceType as AclResourceType
     from kafka.structs import OffsetAndMetadata
@@ -89,6 +91,20 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         raise CommandFailed(not_connected(address, properties, error)) from error
     with closing(client), failures_explained(address):
         yield client
+
+
+def scram_alterations(changes: Sequence[Any]) -> list[Any]:
+    """Changes of credentials as kafka-python has them; each has the fields of a row of AlterUserScramCredentials."""
+    made = []
+    for change in changes:
+        if len(change) == 2:
+            made.append(UserScramCredentialDeletion(*change))
+        else:
+            user, mechanism, iterations, salt, salted = change
+            upsertion = UserScramCredentialUpsertion(user, mechanism, b"", iterations=1, salt=salt)
+            upsertion.iterations, upsertion.salted_password = iterations, salted  # hashed already
+            made.append(upsertion)
+    return made
 
 
 def brokers_of(client: Any) -> list[Address]:
