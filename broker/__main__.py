@@ -2,7 +2,7 @@
 
 The order makes the start fast: a client may connect 20 ms after the command was given, and waits in the backlog for the
 100 ms of the imports. An error that keeps the broker from starting is one line on standard error and status 1, an
-invalid command one line and status 2. SIGTERM and Ctrl-C end the broker with status 0, also during its start.
+invalid command one line and status 2. SIGTERM, SIGHUP and Ctrl-C end the broker with status 0, also during its start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
-from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions
+from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
@@ -32,7 +32,6 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
 EVERY_INTERFACE = ("0.0.0.0", "::")
@@ -62,7 +61,7 @@ class Arguments(argparse.ArgumentParser):
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Arguments(
         prog="minibroker serve",
-        description="Start a broker. It serves until SIGTERM or Ctrl-C, then stops in order with status 0.",
+        description="Start a broker. It serves until SIGTERM, SIGHUP or Ctrl-C, then stops in order with status 0.",
         epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command is invalid",
         allow_abbrev=False,  # a typing error must not choose another option
     )
@@ -199,7 +198,7 @@ def serve(arguments: list[str]) -> int:
 def stop_at_once_on_signals() -> None:
     """Let signals end the process at once during the start: it leaves nothing to clean up (the next broker replaces a
     control socket that stays), and an imported module could swallow an exception."""
-    for number in STOP_SIGNALS:
+    for number in stop_signals():
         signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
 
 
@@ -326,7 +325,7 @@ def run(
     def note_signals() -> None:
         # The loop handles signals when it runs. `on_ready` passes it the signals that came before; signals after the
         # stop has begun change nothing.
-        for number in STOP_SIGNALS:
+        for number in stop_signals():
             signal.signal(number, lambda number, frame: early.append(number))
 
     def on_ready(host: str, port: int) -> None:

@@ -24,7 +24,7 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
-from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
@@ -81,7 +81,7 @@ class BrokerApp:
         )
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
-        """Serve until SIGTERM or SIGINT, then stop in order."""
+        """Serve until a signal asks for the end, then stop in order."""
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
@@ -99,7 +99,7 @@ class BrokerApp:
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep)
@@ -190,7 +190,7 @@ def run(
 ) -> None:
     """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
 
-    `on_ready` is called once requests are answered and SIGTERM and SIGINT stop the broker.
+    `on_ready` is called once requests are answered and signals stop the broker.
     """
     clock: TurnableClock | None = None  # None: trio's own
     if options.control is not None:
