@@ -10,12 +10,14 @@ from random import Random
 
 import trio
 
+from minibroker.broker.apis.acls import AclApis
 from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
+from minibroker.broker.apis.guard import Guard
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
@@ -39,6 +41,9 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.acl_store import AclStore
+from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
@@ -134,6 +139,13 @@ def build(
     transactions.start()
     controller.on_topic_deleted += (groups.on_topic_deleted, transactions.on_topic_deleted)
     store.next_producer_id = max(store.next_producer_id, highest_producer_id(replica_manager, transactions) + 1)
+    authorizer, acls = None, None
+    if config.authorizer_class_name:
+        authorizer = Authorizer(
+            super_users=list(map(parse_principal, config.super_users)),
+            allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
+        )
+        acls = AclStore(store, authorizer)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
     quotas = ClientQuotas(
         config.quota_window_num,
@@ -143,13 +155,14 @@ def build(
     )
     for entity, limits in store.client_quotas.items():
         quotas.set(entity, limits)
-    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
+    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller, authorizer=authorizer)
     families = (
         metadata,
-        ProduceApis(replica_manager),
-        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock),
+        ProduceApis(replica_manager, authorizer),
+        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock, authorizer),
         LogOffsetApis(replica_manager),
-        TopicApis(config=config, controller=controller, replica_manager=replica_manager),
+        TopicApis(config=config, controller=controller, replica_manager=replica_manager, authorizer=authorizer),
+        AclApis(acls),
         ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
         ClusterApis(
             config=config,
@@ -157,6 +170,7 @@ def build(
             controller=controller,
             replica_manager=replica_manager,
             address_for=metadata.address_for,
+            authorizer=authorizer,
         ),
         GroupApis(
             groups,
@@ -164,13 +178,14 @@ def build(
             address_for=metadata.address_for,
             broker_id=config.broker_id,
             profile=config.profile,
+            authorizer=authorizer,
         ),
         OffsetApis(groups.offsets, ZooKeeperOffsets(store), metadata_cache, clock, config),
-        TransactionApis(transactions, markers, groups, metadata_cache, clock),
+        TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
         ClientQuotaApis(store, quotas),
     )
-    registry = ApiRegistry(families, metadata, config.profile)
+    registry = ApiRegistry(families, metadata, config.profile, None if authorizer is None else Guard(authorizer))
     Throttling(registry, quotas, clock)
     return BrokerParts(
         config=config,

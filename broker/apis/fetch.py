@@ -26,12 +26,15 @@ from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, F
 from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
@@ -53,8 +56,14 @@ class FetchApis:
     """The handler of Fetch."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, fetch_manager: FetchManager, clock: Clock
+        self,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        fetch_manager: FetchManager,
+        clock: Clock,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
@@ -86,7 +95,10 @@ class FetchApis:
             forgotten=forgotten_partitions(body.forgotten_topics),
             is_from_follower=params.is_from_follower,
         )
-        rows, unknown = self._split_known(context.rows)
+        if self._authorizer is None:
+            rows, unknown = self._split_known(context.rows)
+        else:
+            rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
         charge = client.charge
         if charge is not None:
             params = within_quota(params, charge)
@@ -105,6 +117,26 @@ class FetchApis:
         if not unknown:
             return requested, []
         return [row for row in requested if row.topic_partition not in unknown], list(unknown.values())
+
+    def _split_allowed(
+        self, authorizer: Authorizer, client: Client, params: FetchParams, requested: Sequence[FetchRow]
+    ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
+        """Split as `_split_known`; first into those that the client may read, with every request of a session."""
+        if params.is_from_follower:
+            is_allowed = authorizer.allows(client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            denied = [] if is_allowed else requested
+        else:
+            may_read = authorizer.decisions(client, Operation.READ, ResourceType.TOPIC)
+            denied = [row for row in requested if not may_read[row.topic_partition[0]]]
+        if not denied:
+            return self._split_known(requested)
+        unread = {
+            row.topic_partition: failed_fetch(row.topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for row in denied
+        }
+        rows, unknown = self._split_known([row for row in requested if row.topic_partition not in unread])
+        unread.update((each.topic_partition, each) for each in unknown)
+        return rows, [unread[row.topic_partition] for row in requested if row.topic_partition in unread]
 
     def _answer(
         self,

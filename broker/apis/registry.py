@@ -16,6 +16,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.apis.guard import Guard
 from minibroker.broker.apis.known_errors import KnownErrors
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.routes import Family, handlers_of
@@ -32,10 +33,18 @@ Answer = Callable[[Request, Client], Body | Pending[Body]]
 
 
 class ApiRegistry:
-    """Decodes a frame, runs its handler, encodes the answer."""
+    """Decodes a frame, runs its handler, behind a guard if there is one, encodes the answer."""
 
-    def __init__(self, families: Iterable[Family], metadata: MetadataApis, profile: Profile = EVERYTHING) -> None:
+    def __init__(
+        self,
+        families: Iterable[Family],
+        metadata: MetadataApis,
+        profile: Profile = EVERYTHING,
+        guard: Guard | None = None,
+    ) -> None:
         self._handlers = handlers_of(families)
+        if guard is not None:
+            self._handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self._handlers.items()}
         self.profile = profile
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)

@@ -2,10 +2,10 @@
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
 brokers under ""), the quotas of clients, the id, configs and partitions of each topic, the offsets of OffsetCommit v0,
-and the topics of which directories may be left because the broker ended during their deletion. It is written whole, to
-a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is missing
-(Apache Kafka wrote the data directory), topics are read off the partition directories. A topic of an older file, which
-has no ids, gets one at load.
+the ACLs, and the topics of which directories may be left because the broker ended during their deletion. It is written
+whole, to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is
+missing (Apache Kafka wrote the data directory), topics are read off the partition directories. A topic of an older
+file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class TopicStore:
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.client_quotas: dict[Entity, Quotas] = {}
         self.old_offsets: OldOffsets = {}
+        self.acls: list[dict[str, str]] = []  # as `security/acls/acl_store.py` writes them
         self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -98,6 +99,7 @@ class TopicStore:
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
             "being_deleted": sorted(self.being_deleted),
             "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
+            "acls": self.acls,
         }
         write_atomically(self._path, json.dumps(document, indent=1).encode())
 
@@ -148,6 +150,7 @@ class TopicStore:
             }
             for group_id, topics in document.get("old_offsets", {}).items()
         }
+        self.acls = [text_pairs(rule) for rule in document.get("acls", ())]
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:

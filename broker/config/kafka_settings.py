@@ -20,8 +20,10 @@ from minibroker.broker.config.settings import (
     LONG,
     LONG_MAX,
     PATH,
+    PRINCIPALS,
     SHORT,
     STRING,
+    Check,
     at_least,
     one_of,
     optional,
@@ -32,7 +34,22 @@ from minibroker.broker.config.settings import (
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 DELETE: tuple[str, ...] = ("delete",)
+NO_PRINCIPALS: tuple[str, ...] = ()
+# The names of one authorizer, in the releases of Kafka that have it.
+AUTHORIZERS = (
+    "kafka.security.auth.SimpleAclAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+# The authorizer's own: in Kafka an authorizer reads these, and the broker does not know them.
+SETTINGS_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+
+
+OWN_AUTHORIZER = Check[str](
+    lambda name: None if name in ("", *AUTHORIZERS) else "this broker cannot load Java classes",
+    f"{' or '.join(AUTHORIZERS)}: they are one authorizer here",
+)
 
 
 class KafkaSettings:
@@ -54,6 +71,11 @@ class KafkaSettings:
     advertised_port = optional(INT, ANY, "old form of advertised.listeners")
     inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
     security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
+
+    # Authorization
+    authorizer_class_name = setting(STRING, "", OWN_AUTHORIZER, "asks ACLs for each request; empty: all is allowed")
+    super_users = setting(PRINCIPALS, NO_PRINCIPALS, ANY, "principals that may do everything: User:a;User:b")
+    allow_everyone_if_no_acl_found = setting(BOOLEAN, False, ANY, "whether a resource without ACLs is open to all")
 
     # Connections and requests
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")

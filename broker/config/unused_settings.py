@@ -122,7 +122,6 @@ UNUSED = {
     """,
     NO_PLUGINS: """
         alter.config.policy.class.name                         class     -
-        authorizer.class.name                                  string    ""
         client.quota.callback.class                            class     -
         create.topic.policy.class.name                         class     -
         principal.builder.class                                class     -

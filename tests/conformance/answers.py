@@ -37,6 +37,7 @@ NOW = "now"
 INSIDE = "inside"
 LZ4 = "lz4"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+SHOWN_INSIDES = re.compile(r"Request Request\(.*\) is", re.DOTALL)  # in the message for a lack of rights
 FILLER = b"\xff" * 8
 CODECS_OF_OURS_AND_KAFKAS = "gzip, zstd, producer", "gzip, producer"  # in what a wrong compression.type is told
 SMALLEST_HEADER, MAGIC_AT = 17, 16
@@ -76,7 +77,7 @@ class Masks:
             return [self._plain(item) for item in value]
         if isinstance(value, str):
             known = value.replace(self._prefix, PREFIX_MARK).replace(*CODECS_OF_OURS_AND_KAFKAS)
-            return UUID.sub("uuid", known)
+            return UUID.sub("uuid", SHOWN_INSIDES.sub("Request is", known))
         if isinstance(value, memoryview | bytes | bytearray):
             return self._records(bytes(value))
         if name == "producer_id" and value in self._producer_ids:

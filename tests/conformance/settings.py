@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings import Setting
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
@@ -67,7 +68,8 @@ class Draw:
         return self._random.choice(values)
 
     def _one(self) -> Settings:
-        name = self._of(sorted(SETTINGS.keys() - set(LEFT_OUT) - {"log.cleaner.max.compaction.lag.ms"}))
+        unknown_to_kafka = SETTINGS_OF_AUTHORIZER | {"log.cleaner.max.compaction.lag.ms"}
+        name = self._of(sorted(SETTINGS.keys() - set(LEFT_OUT) - unknown_to_kafka))
         return {name: self._value(SETTINGS[name])}
 
     def _several(self) -> Settings:
