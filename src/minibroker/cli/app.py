@@ -23,6 +23,7 @@ from minibroker.cli import (
     dump_log,
     groups,
     produce,
+    quotas,
     topics,
     transactions,
     transcript,
@@ -79,6 +80,7 @@ app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(transactions.app, name="transactions")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(

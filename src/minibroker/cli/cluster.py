@@ -27,12 +27,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
     "AbortTransactionSpec",
+    "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
+    "DescribeClientQuotasRequest",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
@@ -88,6 +91,12 @@ def not_connected(address: Address, properties: Properties, error: Exception) ->
         f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
         f"--command-config, {OR_ANOTHER}"
     )
+
+
+def answer_to(client: Any, request: Any) -> Any:
+    """A broker's answer to a request that the KafkaAdminClient has no method for."""
+    manager = client._manager
+    return manager.run(manager.send, request)
 
 
 def checked(properties: Properties) -> Properties:
