@@ -27,24 +27,42 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import (
+        ACL,
         AbortTransactionSpec,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
         ConfigResource,
         ConfigResourceType,
         KafkaAdminClient,
         OffsetSpec,
+        ResourcePattern,
+        ResourcePatternFilter,
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
+    from kafka.admin import ResourceType as AclResourceType
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
+    "ACL",
+    "ACLFilter",
+    "ACLOperation",
+    "ACLPermissionType",
+    "ACLResourcePatternType",
     "AbortTransactionSpec",
+    "AclResourceType",
+    "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
+    "DescribeClientQuotasRequest",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
 ]
+__all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 CONNECT_SECONDS = 3.0
@@ -110,6 +128,12 @@ def not_connected(address: Address, properties: Properties, error: Exception) ->
         f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
         f"--command-config, {OR_ANOTHER}"
     )
+
+
+def answer_to(client: Any, request: Any) -> Any:
+    """A broker's answer to a request that the KafkaAdminClient has no method for."""
+    manager = client._manager
+    return manager.run(manager.send, request)
 
 
 def checked(properties: Properties) -> Properties:
