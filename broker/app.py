@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minibroker.broker.apis.client import Client
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
+    from minibroker.broker.security.tls import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -57,18 +58,30 @@ class BrokerApp:
         self._store = TopicStore(config.log_dir, config.broker_id)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
+        self._tls: dict[str, TlsListener] = {}
 
     def _take_topic_defaults(self) -> None:
         self._log_manager.set_default_config(self._config.log_config)
 
     def load(self) -> None:
-        """Open the data directory. Raises LogDirectoryError or TopicStoreError with one line for the operator."""
+        """Open the data directory, and the key stores of listeners.
+
+        Raises LogDirectoryError, TopicStoreError or KeyStoreError with one line for the operator.
+        """
         self._log_manager.lock()
         left_over = self._store.load(self._log_manager.partitions_on_disk())
         self._dynamic_config.restore(self._store.broker_configs)
+        self._encrypt_listeners()
         for topic in self._store.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
+
+    def _encrypt_listeners(self) -> None:
+        if any(endpoint.is_encrypted for endpoint in self._config.endpoints):
+            from minibroker.broker.security.tls import problems_of, tls_listeners
+
+            self._tls = tls_listeners(self._config)
+            self._dynamic_config.checks.append(problems_of)
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
@@ -89,13 +102,16 @@ class BrokerApp:
         dispatch = parts.registry.dispatch if faults is None else faults.dispatch
         recorder = self._options.recorder
         recording = None if recorder is None else Recording(recorder, dispatch)
+        dispatch_recorded = dispatch if recording is None else recording.dispatch
         server = Server(
             listeners,
             config=self._config,
-            dispatch=dispatch if recording is None else recording.dispatch,
+            dispatch=dispatch_recorded,
             timers=parts.timers,
             connections=connections,
+            tls=self._tls,
             observer=recording,
+            guards=self._guards(parts, dispatch, dispatch_recorded, recording),
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
@@ -111,6 +127,25 @@ class BrokerApp:
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+
+    def _guards(
+        self, parts: BrokerParts, dispatch: Dispatch, served_by: Dispatch, recording: Recording | None
+    ) -> dict[str, Callable[[Connection], None]]:
+        """What authenticates the clients of each SASL listener."""
+        if not self._config.sasl_listeners:
+            return {}
+        from minibroker.broker.network.authentication import authenticators
+
+        made = authenticators(
+            self._config,
+            parts.scram_users,
+            parts.timers,
+            apis=parts.registry.apis,
+            dispatch=dispatch,
+            served_by=served_by,
+            recorded=None if recording is None else recording.around,
+        )
+        return {listener: authenticator.guard for listener, authenticator in made.items()}
 
     def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery) -> None:
         config = self._config
@@ -188,7 +223,7 @@ def run(
     on_ready: OnReady,
     options: ServeOptions = SERVED_AS_KAFKA,
 ) -> None:
-    """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
+    """Load, serve, stop in order. Raises as `BrokerApp.load`, before `on_loaded` is called.
 
     `on_ready` is called once requests are answered and signals stop the broker.
     """

@@ -23,6 +23,7 @@ from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.throttling import Throttling
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
@@ -44,6 +45,7 @@ from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.acl_store import AclStore
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.security.principal import parse_principal
+from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
@@ -68,6 +70,7 @@ class BrokerParts:
     controller: Controller
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    scram_users: ScramUsers
     registry: ApiRegistry
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
@@ -156,6 +159,7 @@ def build(
     for entity, limits in store.client_quotas.items():
         quotas.set(entity, limits)
     metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller, authorizer=authorizer)
+    scram_users = ScramUsers(store)
     families = (
         metadata,
         ProduceApis(replica_manager, authorizer),
@@ -163,6 +167,7 @@ def build(
         LogOffsetApis(replica_manager),
         TopicApis(config=config, controller=controller, replica_manager=replica_manager, authorizer=authorizer),
         AclApis(acls),
+        SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
         ClusterApis(
             config=config,
@@ -196,6 +201,7 @@ def build(
         controller=controller,
         groups=groups,
         transactions=transactions,
+        scram_users=scram_users,
         registry=registry,
     )
 

@@ -34,7 +34,7 @@ RIGHTS: Mapping[int, tuple[Right, ...]] = {
     ApiKey.SYNC_GROUP: (READ.on(GROUP),),
     ApiKey.DESCRIBE_GROUPS: (DESCRIBE.on(GROUP),),
     ApiKey.LIST_GROUPS: (DESCRIBE.on(CLUSTER).until(2), DESCRIBE.on(CLUSTER).or_(DESCRIBE.on(GROUP)).since(3)),
-    17: (),  # SaslHandshake
+    ApiKey.SASL_HANDSHAKE: (),
     ApiKey.API_VERSIONS: (),
     ApiKey.CREATE_TOPICS: (CREATE.on(CLUSTER).or_(CREATE.on(TOPIC)),),
     ApiKey.DELETE_TOPICS: (DELETE.on(TOPIC),),
@@ -56,7 +56,7 @@ RIGHTS: Mapping[int, tuple[Right, ...]] = {
     ApiKey.ALTER_CONFIGS: (ALTER_CONFIGS.on(TOPIC), ALTER_CONFIGS.on(CLUSTER)),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (ALTER.on(CLUSTER),),
     ApiKey.DESCRIBE_LOG_DIRS: (DESCRIBE.on(CLUSTER),),
-    36: (),  # SaslAuthenticate
+    ApiKey.SASL_AUTHENTICATE: (),
     ApiKey.CREATE_PARTITIONS: (ALTER.on(TOPIC),),
     ApiKey.DELETE_GROUPS: (DELETE.on(GROUP),),
     ApiKey.ELECT_LEADERS: (ALTER.on(CLUSTER),),
@@ -65,8 +65,8 @@ RIGHTS: Mapping[int, tuple[Right, ...]] = {
     ApiKey.OFFSET_DELETE: (DELETE.on(GROUP), READ.on(TOPIC)),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (DESCRIBE_CONFIGS.on(CLUSTER),),
     ApiKey.ALTER_CLIENT_QUOTAS: (ALTER_CONFIGS.on(CLUSTER),),
-    50: (DESCRIBE.on(CLUSTER),),  # DescribeUserScramCredentials
-    51: (ALTER.on(CLUSTER),),  # AlterUserScramCredentials
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (DESCRIBE.on(CLUSTER),),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (ALTER.on(CLUSTER),),
     ApiKey.DESCRIBE_CLUSTER: (),
     ApiKey.DESCRIBE_PRODUCERS: (READ.on(TOPIC),),
     ApiKey.DESCRIBE_TRANSACTIONS: (DESCRIBE.on(TRANSACTIONAL_ID), DESCRIBE.on(TOPIC)),

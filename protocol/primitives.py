@@ -44,8 +44,8 @@ __all__ = [
     "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "Float64",
     "GroupId", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning",
     "NullableBytes", "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId",
-    "Records", "ResourceName", "ResourceType8", "Semantic", "String", "TopicId", "TopicName", "TopicPartition",
-    "TransactionalId", "UnsignedVarInt", "Uuid",
+    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName",
+    "TopicPartition", "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
 ]  # fmt: skip
 
 Boolean = Flag
@@ -124,6 +124,8 @@ class Meaning(Enum):
     API_KEY = "API key"
     ISOLATION_LEVEL = "isolation level"
     CLIENT_ENTITY = "client entity"  # of quotas: a user, a client id, or both
+    USER = "user"
+    SECRET = "secret"  # never in a transcript, a log or a message
 
 
 class Semantic:
@@ -153,6 +155,8 @@ ResourceType8 = Semantic(Int8sb, Meaning.RESOURCE_TYPE)
 ResourceName = Semantic(String, Meaning.RESOURCE_NAME)
 ApiKey16 = Semantic(Int16sb, Meaning.API_KEY)
 IsolationLevel8 = Semantic(Int8sb, Meaning.ISOLATION_LEVEL)
+UserName = Semantic(String, Meaning.USER)
+SecretBytes = Semantic(Bytes, Meaning.SECRET)
 
 
 def bytes_left(stream: io.BytesIO) -> int:

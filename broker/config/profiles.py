@@ -90,7 +90,12 @@ SETTINGS_SINCE = {
         client.quota.callback.class log.message.downconversion.enable sasl.client.callback.handler.class
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
     """,
-    LATER: "log.cleaner.max.compaction.lag.ms",
+    LATER: """
+        connection.failed.authentication.delay.ms connections.max.reauth.ms log.cleaner.max.compaction.lag.ms
+        sasl.oauthbearer. sasl.server.max.receive.size
+        ssl.principal.mapping.rules
+        ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
+    """,
 }
 TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}
 

@@ -57,6 +57,14 @@ def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -
     assert any(answer_to(bytes.fromhex(each["request"]), each["message"]) != each["answer"] for each in frames)
 
 
+def test_a_user_in_both_arrays_of_alter_user_scram_credentials_has_one_row() -> None:
+    rows = {"deletions": [("a", 1), ("b", 2)], "upsertions": [("c", 1, 4096, b"", b""), ("a", 2, 4096, b"", b"")]}
+
+    failed = failure(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, **rows)
+
+    assert [(row.user, row.error_code) for row in failed.results] == [("a", CODE), ("b", CODE), ("c", CODE)]
+
+
 def test_produce_without_acks_has_no_answer() -> None:
     assert failure(ApiKey.PRODUCE, 3, acks=0) is None
 

@@ -29,7 +29,7 @@ from minibroker.protocol.record_batch import (
     crc_is_valid,
     read_header,
 )
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0, is_later
 from tests.conformance.steps import PREFIX_MARK
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -217,7 +217,7 @@ def mask_api_versions(answer: Plain) -> None:
 def mask_describe_configs(answer: Plain) -> None:
     answer["results"].sort(key=lambda row: (row["resource_type"], row["resource_name"]))
     for row in answer["results"]:
-        row["configs"] = [config for config in row["configs"] if "max.compaction.lag.ms" not in config["name"]]
+        row["configs"] = [config for config in row["configs"] if not is_later(config["name"])]
         row["configs"].sort(key=lambda config: config["name"])
 
 
@@ -245,6 +245,18 @@ def mask_describe_log_dirs(answer: Plain) -> None:
         directory["log_dir"] = "directory"
         directory["topics"] = [topic for topic in directory["topics"] if PREFIX_MARK in topic["name"]]
         sort_topics(directory)
+
+
+def mask_described_acls(answer: Plain) -> None:
+    """The order of Kafka's hash maps."""
+    for resource in answer["resources"]:
+        resource["acls"].sort(key=str)
+    answer["resources"].sort(key=str)
+
+
+def mask_deleted_acls(answer: Plain) -> None:
+    for result in answer["filter_results"]:
+        result["matching_acls"].sort(key=str)
 
 
 def sorted_by(rows: str, field: str) -> Callable[[Plain], None]:
@@ -287,6 +299,8 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
     "WriteTxnMarkers": mask_markers,
     "DescribeConfigs": mask_describe_configs,
     "AlterConfigs": mask_alter_configs,
+    "DescribeAcls": mask_described_acls,
+    "DeleteAcls": mask_deleted_acls,
     "CreatePartitions": sorted_by("results", "name"),
     "DescribeLogDirs": mask_describe_log_dirs,
 }

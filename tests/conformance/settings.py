@@ -23,6 +23,7 @@ from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings import Setting
+from tests.conformance.kafka_versions import is_later
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
@@ -68,8 +69,8 @@ class Draw:
         return self._random.choice(values)
 
     def _one(self) -> Settings:
-        unknown_to_kafka = SETTINGS_OF_AUTHORIZER | {"log.cleaner.max.compaction.lag.ms"}
-        name = self._of(sorted(SETTINGS.keys() - set(LEFT_OUT) - unknown_to_kafka))
+        named = SETTINGS.keys() - set(LEFT_OUT) - SETTINGS_OF_AUTHORIZER
+        name = self._of(sorted(name for name in named if not is_later(name)))
         return {name: self._value(SETTINGS[name])}
 
     def _several(self) -> Settings:

@@ -26,12 +26,34 @@ with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
-    from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.admin import (
+        ACL,
+        AbortTransactionSpec,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
+        ConfigResource,
+        ConfigResourceType,
+        KafkaAdminClient,
+        OffsetSpec,
+        ResourcePattern,
+        ResourcePatternFilter,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
+    from kafka.admin import ResourceType as AclResourceType
     from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
+    "ACL",
+    "ACLFilter",
+    "ACLOperation",
+    "ACLPermissionType",
+    "ACLResourcePatternType",
     "AbortTransactionSpec",
+    "AclResourceType",
     "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
@@ -40,6 +62,7 @@ __all__ = [
     "KafkaConsumer",
     "KafkaProducer",
 ]
+__all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 CONNECT_SECONDS = 3.0
@@ -71,6 +94,20 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         raise CommandFailed(not_connected(address, properties, error)) from error
     with closing(client), failures_explained(address):
         yield client
+
+
+def scram_alterations(changes: Sequence[Any]) -> list[Any]:
+    """Changes of credentials as kafka-python has them; each has the fields of a row of AlterUserScramCredentials."""
+    made = []
+    for change in changes:
+        if len(change) == 2:
+            made.append(UserScramCredentialDeletion(*change))
+        else:
+            user, mechanism, iterations, salt, salted = change
+            upsertion = UserScramCredentialUpsertion(user, mechanism, b"", iterations=1, salt=salt)
+            upsertion.iterations, upsertion.salted_password = iterations, salted  # hashed already
+            made.append(upsertion)
+    return made
 
 
 def brokers_of(client: Any) -> list[Address]:
