@@ -233,6 +233,20 @@ async def test_internal_topics_are_hidden_too(secured: Secured) -> None:
     assert (row.error_code, row.is_internal, row.partitions) == (DENIED, False, [])
 
 
+async def test_describing_a_topic_does_not_make_it_without_the_right_to(secured: Secured) -> None:
+    for name in ("a", "b"):
+        await secured.allow(DESCRIBE_TOPIC, name)
+    await secured.allow(CREATE_TOPIC, "b")
+    await secured.allow(CREATE_TOPIC, "c")
+
+    rows_given = (await metadata(secured, "a", "b", "c")).topics
+
+    assert {row.name: row.error_code for row in rows_given} == {
+        "a": DENIED, "b": ErrorCode.LEADER_NOT_AVAILABLE, "c": DENIED,
+    }  # fmt: skip
+    assert [row.name for row in (await secured.ask(ApiKey.METADATA, 1, ADMIN, topics=None)).topics] == ["b"]
+
+
 async def test_authorized_operations_are_those_of_the_client(secured: Secured) -> None:
     await secured.create_topics("t", "u")
     await secured.allow(READ_TOPIC, "t")
