@@ -43,6 +43,7 @@ with warnings.catch_warnings():
         UserScramCredentialUpsertion,
     )
     from kafka.admin import ResourceType as AclResourceType
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
@@ -53,8 +54,10 @@ __all__ = [
     "ACLResourcePatternType",
     "AbortTransactionSpec",
     "AclResourceType",
+    "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
+    "DescribeClientQuotasRequest",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
@@ -125,6 +128,12 @@ def not_connected(address: Address, properties: Properties, error: Exception) ->
         f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
         f"--command-config, {OR_ANOTHER}"
     )
+
+
+def answer_to(client: Any, request: Any) -> Any:
+    """A broker's answer to a request that the KafkaAdminClient has no method for."""
+    manager = client._manager
+    return manager.run(manager.send, request)
 
 
 def checked(properties: Properties) -> Properties:
