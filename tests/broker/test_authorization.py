@@ -406,6 +406,29 @@ DENIED_LATER: dict[str, tuple[ApiKey, int, dict[str, Any], Callable[[Any], Any],
         ApiKey.DESCRIBE_LOG_DIRS, 3, {"topics": None},
         lambda answer: (answer.error_code, answer.results), (CLUSTER_DENIED, []),
     ),
+    "CreateTopics v4": (
+        ApiKey.CREATE_TOPICS, 4, {"topics": [("t", 1, 1, [], [])], "timeout_ms": 1},
+        lambda answer: [(row.error_code, row.error_message) for row in answer.topics],
+        [(DENIED, "Authorization failed.")],
+    ),
+    "DescribeClientQuotas": (
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, {"components": [], "strict": False},
+        lambda answer: tuple(answer[1:]), (CLUSTER_DENIED, None, None),
+    ),
+    "AlterClientQuotas": (
+        ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [([("user", "a")], []), ([("user", None)], [])]},
+        lambda answer: [(row.error_code, row.error_message, row.entity) for row in answer.entries],
+        [(CLUSTER_DENIED, "Cluster authorization failed.", [("user", name)]) for name in ("a", None)],
+    ),
+    "DescribeUserScramCredentials": (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None},
+        lambda answer: (answer.error_code, answer.error_message, answer.results), (CLUSTER_DENIED, None, []),
+    ),
+    "AlterUserScramCredentials": (
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [("a", 1)], "upsertions": [("b", 1, 4096, b"s", b"p")]},
+        lambda answer: [(row.user, row.error_code) for row in answer.results],
+        [("a", CLUSTER_DENIED), ("b", CLUSTER_DENIED)],
+    ),
     "DescribeGroups v5": (
         ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"], "include_authorized_operations": True},
         lambda answer: [(row.error_code, row.authorized_operations) for row in answer.groups],
