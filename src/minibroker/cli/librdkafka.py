@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Partition
 
 from minibroker.cli.cluster import TopicPartition, error_of, errors
+from minibroker.cli.logins import for_librdkafka
 from minibroker.cli.record_lines import NewRecord
 from minibroker.cli.record_text import Access
 
@@ -34,6 +35,7 @@ FATAL = {  # of those that librdkafka would otherwise try again for ever
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
 # Java's names of properties that librdkafka names otherwise.
 RENAMED = {
@@ -236,11 +238,17 @@ def within(seconds: float, ask: Callable[[], None]) -> None:
 
 def created(kind: Any, settings: Mapping[str, Any]) -> Any:
     """Raises ValueError for a property that librdkafka does not take."""
-    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    named = {RENAMED.get(name, name): value for name, value in for_librdkafka(settings).items()}
     try:
-        return kind({"log_level": 0, **named})
+        return kind({"log_level": 0, "error_cb": on_error, **named})
     except KafkaException as error:
         raise ValueError(error.args[0].str()) from error
+
+
+def on_error(error: Any) -> None:
+    """Raise a refused login out of the call that reports it; librdkafka would try again for ever."""
+    if error.code() in REFUSED_LOGINS:
+        raise error_of(error.code(), error.str())
 
 
 def with_errors(ask: Callable[[], Any]) -> Any:

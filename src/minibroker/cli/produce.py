@@ -234,11 +234,12 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
     """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
     from minibroker.cli.cluster import errors
     from minibroker.cli.liveness import gone_brokers_reported
+    from minibroker.cli.logins import login_to
     from minibroker.cli.record_clients import producing
 
     with (
         producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
-        gone_brokers_reported(target.brokers),
+        gone_brokers_reported(target.brokers, login_to(cluster)),
     ):
         try:
             send_all(records, target, producer)
