@@ -87,6 +87,7 @@ class Drivers:
     """Drivers by client and broker, started on first use. One whose process ended is started again."""
 
     def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
         self._log = log_path.open("ab")
         self._started: dict[tuple[str, str], Client] = {}
 

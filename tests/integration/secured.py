@@ -8,7 +8,7 @@ what the test allows her.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from benchmarks.apache_kafka import ApacheKafka
 from minibroker.certificates import Certificates
+from minibroker.cli.cluster import KafkaAdminClient
+from minibroker.client_settings import Access, client_settings
 from minibroker.login import unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
@@ -71,6 +73,25 @@ class SecuredBroker:
 
     def address(self, protocol: str) -> str:
         return f"{self.process.host}:{self.ports[protocol]}"
+
+    def access(self, protocol: str, mechanism: str, user: str, password: str | None = None) -> Access:
+        """What a client shows this listener; in SSL the user's certificate."""
+        has_tls = protocol.endswith("SSL")
+        return Access(
+            self.address(protocol),
+            protocol,
+            mechanism,
+            user,
+            PASSWORDS[user] if password is None else password,
+            authority_file=str(self.certificates.authority_file) if has_tls else "",
+            key_file=str(self.certificates.of_user(user)) if protocol == SSL else "",
+        )
+
+    def create_topic(self, name: str) -> str:
+        access = self.access(SASL_PLAINTEXT, PLAIN, "admin")
+        with closing(KafkaAdminClient(**client_settings("kafka-python", access))) as admin:
+            admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}})
+        return name
 
     def token(self, user: str) -> str:
         """A token that the broker believes."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from tests.integration.drivers.library import KafkaPythonLike, Settings
+from tests.integration.drivers.library import KafkaPythonLike, Settings, with_access
 from tests.integration.drivers.line_protocol import serve_driver
 from tests.integration.drivers.stepped import Stepped, new_loop
 
@@ -23,11 +23,13 @@ class AiokafkaDriver(KafkaPythonLike):
         self._loop = new_loop()
 
     def _new_producer(self, codec: str, settings: Settings) -> Any:
-        chosen = {"compression_type": None if codec == "none" else codec, "linger_ms": 5} | settings
+        chosen = {"compression_type": None if codec == "none" else codec, "linger_ms": 5} | with_access(
+            "aiokafka", settings
+        )
         return Stepped(self._loop, AIOKafkaProducer, bootstrap_servers=self._bootstrap, **chosen)
 
     def _new_consumer(self, settings: Settings) -> Any:
-        chosen = {"auto_offset_reset": "none", "group_id": None} | settings
+        chosen = {"auto_offset_reset": "none", "group_id": None} | with_access("aiokafka", settings)
         return Stepped(self._loop, AIOKafkaConsumer, bootstrap_servers=self._bootstrap, **chosen)
 
     def _acked(self, producer: Any, futures: list[Any]) -> list[Any]:
