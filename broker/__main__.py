@@ -2,7 +2,7 @@
 
 The order makes the start fast: a client may connect 20 ms after the command was given, and waits in the backlog for the
 100 ms of the imports. An error that keeps the broker from starting is one line on standard error and status 1, an
-invalid command one line and status 2. SIGTERM and Ctrl-C end the broker with status 0, also during its start.
+invalid command one line and status 2. SIGTERM, SIGHUP and Ctrl-C end the broker with status 0, also during its start.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from minibroker.broker.config.profiles import EVERYTHING, RELEASES, profile_of
-from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions
+from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, stop_signals
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
@@ -32,7 +32,6 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
 EVERY_INTERFACE = ("0.0.0.0", "::")
@@ -62,15 +61,15 @@ class Arguments(argparse.ArgumentParser):
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = Arguments(
         prog="minibroker serve",
-        description="Start a broker. It serves until SIGTERM or Ctrl-C, then stops in order with status 0.",
+        description="Start a broker. It serves until SIGTERM, SIGHUP or Ctrl-C, then stops in order with status 0.",
         epilog="exit status: 0 stopped in order, 1 the broker cannot start, 2 the command is invalid",
         allow_abbrev=False,  # a typing error must not choose another option
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        type=host_and_port,
-        help="address to listen on; port 0 takes a free one (default 127.0.0.1:9092)",
+        type=addresses,
+        help="address to listen on; port 0 takes a free one (default 127.0.0.1:9092); NAME://HOST:PORT,... for several",
     )
     parser.add_argument("--data-dir", metavar="DIR", help="directory of the topics (default ./minibroker-data)")
     parser.add_argument(
@@ -157,6 +156,13 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def addresses(text: str) -> str:
+    """Check HOST:PORT, or the same list as in `listeners`."""
+    for element in text.split(","):
+        host_and_port(element.rpartition("://")[2])
+    return text
+
+
 def host_and_port(text: str) -> str:
     """Check HOST:PORT; an empty host is every interface, as in Kafka."""
     _, colon, port = text.rpartition(":")
@@ -199,7 +205,7 @@ def serve(arguments: list[str]) -> int:
 def stop_at_once_on_signals() -> None:
     """Let signals end the process at once during the start: it leaves nothing to clean up (the next broker replaces a
     control socket that stays), and an imported module could swallow an exception."""
-    for number in STOP_SIGNALS:
+    for number in stop_signals():
         signal.signal(number, lambda number, frame: os._exit(EXIT_OK))
 
 
@@ -225,6 +231,7 @@ def start_and_run(options: argparse.Namespace) -> None:
         if options.check:
             log_warnings(error)
         raise StartFailed(str(error)) from error
+    check_key_stores(config)
     if options.check:
         return
     if options.act_as is not None:
@@ -247,6 +254,16 @@ def start_and_run(options: argparse.Namespace) -> None:
             options.ready_file,
             ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max),
         )
+
+
+def check_key_stores(config: KafkaConfig) -> None:
+    """Raises StartFailed for settings with which a listener cannot encrypt."""
+    if any(endpoint.is_encrypted for endpoint in config.endpoints):
+        from minibroker.broker.security.tls import problems_of
+
+        problems = problems_of(config)
+        if problems:
+            raise StartFailed("\n".join(problems))
 
 
 def stop_with_parent(parent_pid: int) -> None:
@@ -317,6 +334,7 @@ def run(
     """Raises StartFailed."""
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
+    from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.storage.files.checkpoints import write_atomically
     from minibroker.storage.files.storage_errors import LogDirectoryError
 
@@ -326,18 +344,18 @@ def run(
     def note_signals() -> None:
         # The loop handles signals when it runs. `on_ready` passes it the signals that came before; signals after the
         # stop has begun change nothing.
-        for number in STOP_SIGNALS:
+        for number in stop_signals():
             signal.signal(number, lambda number, frame: early.append(number))
 
     def on_ready(host: str, port: int) -> None:
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address, named = address_of(host, port), named_addresses(config, listeners)
         if sys.stderr.isatty():
-            print(banner(host, port, config.log_dir), file=sys.stderr)
+            print(banner(host, port, config.log_dir, named), file=sys.stderr)
         else:
-            logger.info("minibroker is ready at %s, data in %s", address, config.log_dir)
+            logger.info("minibroker is ready at %s, data in %s", ", ".join(named) or address, config.log_dir)
         if ready_file is not None:
             try:
-                write_atomically(ready_file, f"{address}\n".encode())
+                write_atomically(ready_file, "".join(f"{line}\n" for line in (address, *named)).encode())
             except OSError as error:
                 failures.append(f"cannot write --ready-file {ready_file}: {error.strerror}; name another")
                 early.append(signal.SIGTERM)
@@ -346,7 +364,7 @@ def run(
 
     try:
         run_app(config, listeners, on_loaded=note_signals, on_ready=on_ready, options=options)
-    except TopicStoreError as error:
+    except (TopicStoreError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
         raise StartFailed(f"{str(error).rstrip('.')}; name another directory with --data-dir DIR") from error
@@ -356,13 +374,31 @@ def run(
         raise StartFailed(failures[0])
 
 
-def banner(host: str, port: int, data_dir: Path) -> str:
+def named_addresses(config: KafkaConfig, listeners: Sequence[socket.socket]) -> list[str]:
+    """The listeners as `NAME://host:port (PROTOCOL)`; none where a single one, in plaintext, needs no name."""
+    if [endpoint.protocol for endpoint in config.endpoints] == ["PLAINTEXT"]:
+        return []
+    return [
+        f"{endpoint.name}://{address_of(*sock.getsockname()[:2])}"
+        + ("" if endpoint.name == endpoint.protocol else f" ({endpoint.protocol})")
+        for endpoint, sock in zip(config.endpoints, listeners, strict=True)
+    ]
+
+
+def address_of(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def banner(host: str, port: int, data_dir: Path, named: Sequence[str] = ()) -> str:
     """The lines that a person at a terminal wants to copy."""
     name = "localhost" if host in EVERY_INTERFACE else f"[{host}]" if ":" in host else host
     bootstrap = f"{name}:{port}"
+    listeners = "".join(
+        f"\n    {title:<20}{each}" for title, each in zip(("listeners", *[""] * 9), named, strict=False)
+    )
     return f"""
   minibroker is ready
-    bootstrap.servers   {bootstrap}
+    bootstrap.servers   {bootstrap}{listeners}
     data                {data_dir}
     look at it          minibroker topics list --bootstrap-server {bootstrap}
     write to it         KafkaProducer(bootstrap_servers="{bootstrap}")

@@ -24,7 +24,7 @@ from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
-from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.serve_options import ServeOptions, stop_signals
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.broker.upkeep.upkeep import Upkeep
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minibroker.broker.apis.client import Client
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
+    from minibroker.broker.security.tls import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -57,18 +58,30 @@ class BrokerApp:
         self._store = TopicStore(config.log_dir, config.broker_id)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)
+        self._tls: dict[str, TlsListener] = {}
 
     def _take_topic_defaults(self) -> None:
         self._log_manager.set_default_config(self._config.log_config)
 
     def load(self) -> None:
-        """Open the data directory. Raises LogDirectoryError or TopicStoreError with one line for the operator."""
+        """Open the data directory, and the key stores of listeners.
+
+        Raises LogDirectoryError, TopicStoreError or KeyStoreError with one line for the operator.
+        """
         self._log_manager.lock()
         left_over = self._store.load(self._log_manager.partitions_on_disk())
         self._dynamic_config.restore(self._store.broker_configs)
+        self._encrypt_listeners()
         for topic in self._store.topics.values():
             self._log_manager.set_topic_overrides(topic.name, topic.configs)
         self._log_manager.load(self._clock.wall_ms(), left_over=left_over)
+
+    def _encrypt_listeners(self) -> None:
+        if any(endpoint.is_encrypted for endpoint in self._config.endpoints):
+            from minibroker.broker.security.tls import problems_of, tls_listeners
+
+            self._tls = tls_listeners(self._config)
+            self._dynamic_config.checks.append(problems_of)
 
     def build(self) -> BrokerParts:
         """Build the parts that answer requests; pass them to `close` at the end."""
@@ -81,7 +94,7 @@ class BrokerApp:
         )
 
     async def run(self, listeners: list[socket.socket], on_ready: OnReady) -> None:
-        """Serve until SIGTERM or SIGINT, then stop in order."""
+        """Serve until a signal asks for the end, then stop in order."""
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
@@ -95,11 +108,12 @@ class BrokerApp:
             dispatch=dispatch if recording is None else recording.dispatch,
             timers=parts.timers,
             connections=connections,
+            tls=self._tls,
             observer=recording,
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
                 self._start_upkeep(parts, upkeep)
@@ -188,9 +202,9 @@ def run(
     on_ready: OnReady,
     options: ServeOptions = SERVED_AS_KAFKA,
 ) -> None:
-    """Load, serve, stop in order. Raises LogDirectoryError and TopicStoreError, before `on_loaded` is called.
+    """Load, serve, stop in order. Raises as `BrokerApp.load`, before `on_loaded` is called.
 
-    `on_ready` is called once requests are answered and SIGTERM and SIGINT stop the broker.
+    `on_ready` is called once requests are answered and signals stop the broker.
     """
     clock: TurnableClock | None = None  # None: trio's own
     if options.control is not None:

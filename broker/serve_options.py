@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -9,6 +10,13 @@ if TYPE_CHECKING:
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals that stop a broker in order, as Kafka's; SIGHUP stays ignored under `nohup`."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return STOP_SIGNALS if is_ignored else (*STOP_SIGNALS, signal.SIGHUP)
 
 
 class ServeOptions(NamedTuple):

@@ -43,6 +43,8 @@ GZIP_MAGIC = b"\x1f\x8b"
 GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
 # Many empty members cost time and yield nothing; no writer makes as many as this.
 GZIP_MAX_MEMBERS = 10_000
+GZIP_TRAILER_BYTES = 8
+GZIP_TRAILER_ERRORS = ("incorrect data check", "incorrect length check")  # of zlib
 
 ZSTD_LEVEL = 3  # the default of Kafka's producers
 ZSTD_HAS_NO_ROOM = "failed to write whole buffer"  # cramjam's message for an output that is too small
@@ -86,6 +88,14 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview, *, max_size: 
     than `max_size` bytes, UNSUPPORTED_COMPRESSION_TYPE for zstd below magic 2.
     """
     return _DECOMPRESSORS[codec](data, max_size, magic)
+
+
+class WrongTrailerError(KafkaError):
+    """The stream decompresses to `data`, and its trailer has the checksum or the length of something else."""
+
+    def __init__(self, message: str, data: bytes) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+        self.data = data
 
 
 def corrupt(message: str) -> KafkaError:
@@ -138,12 +148,19 @@ def _gunzip(data: bytes | bytearray | memoryview, max_size: int, magic: int) -> 
     position, left, output = 0, max_size, []
     with _map_errors("gzip stream", zlib.error):
         for _ in range(GZIP_MAX_MEMBERS):
-            member = zlib.decompressobj(GZIP_WINDOW_BITS)
+            member, start, left_before = zlib.decompressobj(GZIP_WINDOW_BITS), position, left
             while not member.eof:
                 piece = view[position : position + GZIP_PIECE_BYTES]
                 if not piece:
                     raise corrupt("the gzip stream ends early")
-                text = member.decompress(piece, left + 1)
+                try:
+                    text = member.decompress(piece, left + 1)
+                except zlib.error as error:
+                    if not str(error).endswith(GZIP_TRAILER_ERRORS):
+                        raise
+                    before = zlib.decompressobj(GZIP_WINDOW_BITS)
+                    text = before.decompress(view[start:-GZIP_TRAILER_BYTES], left_before + 1)
+                    raise WrongTrailerError(f"the gzip stream is damaged: {error}", text) from None
                 if len(text) > left:
                     raise _too_large(max_size)
                 output.append(text)

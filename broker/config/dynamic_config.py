@@ -8,7 +8,7 @@ that hold copies. A change for one broker wins over one for all, and both win ov
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.broker.config.dynamic_settings import THREADS, InvalidDynamicConfig, check_changes, is_password
@@ -35,11 +35,12 @@ class Change(NamedTuple):
 
 
 class DynamicConfig:
-    """Changes a KafkaConfig in place, then calls each of `on_change`."""
+    """Changes a KafkaConfig in place, then calls each of `on_change`. Each of `checks` returns the problems of one."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self.on_change: list[Callable[[], None]] = []
+        self.checks: list[Callable[[KafkaConfig], Sequence[str]]] = []
 
     def restore(self, by_broker: Mapping[str, Changes]) -> None:
         """Apply the changes of an earlier run; log and ignore those that are no longer valid."""
@@ -57,7 +58,9 @@ class DynamicConfig:
         Raises InvalidDynamicConfig.
         """
         config = self._with(broker, changes)
-        problem = self._problem_at_runtime(config)
+        problem = self._problem_at_runtime(config) or next(
+            (each for check in self.checks for each in check(config)), None
+        )
         if problem is not None:
             raise InvalidDynamicConfig(
                 f"Invalid value org.apache.kafka.common.config.ConfigException: {problem} for configuration "

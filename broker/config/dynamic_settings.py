@@ -30,6 +30,7 @@ PER_LISTENER = frozenset(
     """
     ssl.key.password ssl.keystore.location ssl.keystore.password ssl.keystore.type
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
+    ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
     """.split()
 )
 PER_BROKER = PER_LISTENER | frozenset(

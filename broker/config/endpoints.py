@@ -12,7 +12,10 @@ from typing import NamedTuple
 
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = ("PLAINTEXT",)  # to listen without the configured encryption would be worse than not to start
+SUPPORTED_PROTOCOLS = (
+    "PLAINTEXT",
+    "SSL",
+)  # to listen without the configured encryption would be worse than not to start
 PORT_MAX = 65_535
 HINT = ", NAME://host:port"
 
@@ -33,6 +36,10 @@ class Endpoint(NamedTuple):
     port: int
     protocol: str
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
 
 def split_list(text: str) -> list[str]:
     """The non-empty elements of a comma separated list."""
@@ -52,14 +59,14 @@ def split_pairs(text: str) -> list[tuple[str, str]]:
 
 def protocols_by_listener(protocol_map: str) -> dict[str, str]:
     """Parse `listener.security.protocol.map`; the names in upper case. Raises EndpointError."""
-    return {name.upper(): protocol for name, protocol in split_pairs(protocol_map)}
+    return {name.upper(): protocol.upper() for name, protocol in split_pairs(protocol_map)}
 
 
 def parse_endpoints(text: str, protocol_map: str) -> list[Endpoint]:
     """Parse a list of listeners, at least one. Raises EndpointError."""
     protocols = protocols_by_listener(protocol_map)
-    for protocol in protocols.values():
-        if protocol not in PROTOCOLS:
+    for _, protocol in split_pairs(protocol_map):
+        if protocol.upper() not in PROTOCOLS:
             raise EndpointError(f"Invalid security protocol `{protocol}` defined in listener.security.protocol.map")
     try:
         endpoints = [_parse_endpoint(element, protocols) for element in split_list(text)]
@@ -115,5 +122,7 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
     if protocols[name] not in SUPPORTED_PROTOCOLS:
-        raise EndpointError(f"{text} needs {protocols[name]}; only PLAINTEXT listeners are supported")
+        raise EndpointError(
+            f"{text} needs {protocols[name]}; only PLAINTEXT and SSL listeners are supported"
+        )
     return Endpoint(name, match[2], int(match[3]), protocols[name])

@@ -11,7 +11,7 @@ Imports little: the broker listens before it imports the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +126,7 @@ class KafkaConfig(KafkaSettings):
 
     def for_listener(self, listener: str, name: str) -> Any:
         """The value of a setting for one listener: `listener.name.<listener>.<name>` if it is set, else `<name>`."""
-        text = self.given.get(f"listener.name.{listener.lower()}.{name}")
+        text = self.given.get(listener_prefix(listener) + name)
         return self._values[name] if text is None else SETTINGS[name].read(text)
 
     def max_connections_for(self, address: str) -> int:
@@ -154,7 +154,10 @@ class KafkaConfig(KafkaSettings):
         except ConfigError as error:
             problems.append(error)
         self.endpoints: list[Endpoint] = []
-        for derive in (self._derive_endpoints, self._derive_advertised, self._derive_limits, self._derive_directory):
+        for derive in (
+            *(self._derive_endpoints, self._read_for_listeners, self._derive_advertised),
+            *(self._derive_limits, self._derive_directory),
+        ):
             try:
                 derive()
             except ConfigError as error:
@@ -172,16 +175,38 @@ class KafkaConfig(KafkaSettings):
                 try:
                     value = row.read(self.given[name])
                 except InvalidValueError as error:
-                    problems.append(self._invalid(row, error))
+                    problems.append(self._invalid(name, row, error))
             self._values[name] = value
             if name not in UNUSED_SETTINGS:
                 vars(self)[name.replace(".", "_")] = value
         if problems:
             raise ConfigError("\n".join(problems))
 
-    def _invalid(self, row: Setting[Any], error: InvalidValueError) -> str:
-        source = f"{self.sources[row.name]}; " if row.name in self.sources else ""
-        value = self.given[row.name].strip() if error.shown is None else error.shown
+    def _read_for_listeners(self) -> None:
+        """Check the settings of single listeners (as kafka 2.0.1 AbstractConfig.valuesWithPrefixOverride)."""
+        problems = []
+        for name in self.given:
+            row = self._setting_of_listener(name)
+            if row is not None:
+                try:
+                    row.read(self.given[name])
+                except InvalidValueError as error:
+                    problems.append(self._invalid(name, row, error))
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def _setting_of_listener(self, name: str) -> Setting[Any] | None:
+        """The setting that `listener.name.<listener>.<setting>` overrides, also with a mechanism before the setting."""
+        for endpoint in self.endpoints:
+            own = name.removeprefix(listener_prefix(endpoint.name))
+            if own != name:
+                return SETTINGS.get(own) or SETTINGS.get(own.partition(".")[2])
+        return None
+
+    def _invalid(self, name: str, row: Setting[Any], error: InvalidValueError) -> str:
+        source = f"{name} in {self.sources[name]}; " if name != row.name and name in self.sources else ""
+        source = f"{self.sources[name]}; " if name == row.name and name in self.sources else source
+        value = self.given[name].strip() if error.shown is None else error.shown
         return f"Invalid value {value} for configuration {row.name}: {error} ({source}allowed: {row.allowed})"
 
     def _check_together(self) -> None:
@@ -287,6 +312,11 @@ class KafkaConfig(KafkaSettings):
         return f" ({', '.join(parts)})" if parts else ""
 
 
+def listener_prefix(listener: str) -> str:
+    """What stands in front of a listener's own settings."""
+    return f"listener.name.{listener.lower()}."
+
+
 def suggestion(name: str) -> str:
     """`; did you mean ...?`, or nothing."""
     import difflib  # only after a mistake
@@ -320,9 +350,9 @@ def load_config(
             raise ConfigError(f"--set {assignment} is not KEY=VALUE")
         given[name.strip()], sources[name.strip()] = value, "--set"
     if listen is not None:
-        name = listener_of_brokers(given)
-        given["listeners"], sources["listeners"] = f"{name}://{listen}", "--listen"
-        drop_other_listeners(given, name)
+        named = listen if "://" in listen else f"{listener_of_brokers(given)}://{listen}"
+        given["listeners"], sources["listeners"] = named, "--listen"
+        drop_other_listeners(given, {each.partition("://")[0].upper() for each in split_list(named)})
     elif not given.keys() & {"listeners", "host.name", "port"}:
         given["listeners"] = DEFAULT_LISTENERS
     if data_dir is not None:
@@ -339,12 +369,12 @@ def load_config(
     return config
 
 
-def drop_other_listeners(given: dict[str, str], name: str) -> None:
-    """Advertise only listener `name`: --listen replaces all listeners of a file by that one."""
+def drop_other_listeners(given: dict[str, str], names: Collection[str]) -> None:
+    """Advertise only the listeners `names`: --listen replaces all listeners of a file by those."""
     advertised = split_list(given.get("advertised.listeners", ""))
     if not advertised:
         return
-    kept = [each for each in advertised if each.partition("://")[0].upper() == name]
+    kept = [each for each in advertised if each.partition("://")[0].upper() in names]
     if kept:
         given["advertised.listeners"] = ",".join(kept)
     else:

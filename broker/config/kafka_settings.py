@@ -19,6 +19,7 @@ from minibroker.broker.config.settings import (
     LIST,
     LONG,
     LONG_MAX,
+    PASSWORD,
     PATH,
     SHORT,
     STRING,
@@ -31,6 +32,8 @@ from minibroker.broker.config.settings import (
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+NONE: tuple[str, ...] = ()
+TLS_VERSIONS: tuple[str, ...] = ("TLSv1.2", "TLSv1.1", "TLSv1")
 DELETE: tuple[str, ...] = ("delete",)
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
@@ -54,6 +57,24 @@ class KafkaSettings:
     advertised_port = optional(INT, ANY, "old form of advertised.listeners")
     inter_broker_listener_name = optional(STRING, ANY, "accepted if it names a listener; there is one broker")
     security_inter_broker_protocol = setting(STRING, "PLAINTEXT", ANY, "the same listener, by its protocol")
+
+    # TLS of listeners; `listener.name.<name>.` in front makes one for a single listener
+    ssl_keystore_location = optional(STRING, ANY, "the file with the listener's key and certificates")
+    ssl_keystore_type = setting(STRING, "JKS", ANY, "PKCS12 or PEM; JKS stands for PKCS12, as Java reads it")
+    ssl_keystore_password = optional(PASSWORD, ANY, "of a PKCS#12 key store")
+    ssl_key_password = optional(PASSWORD, ANY, "of an encrypted key in PEM")
+    ssl_keystore_key = optional(PASSWORD, ANY, "the key itself in PEM; Kafka has it from 2.7 on")
+    ssl_keystore_certificate_chain = optional(PASSWORD, ANY, "its certificates in PEM; Kafka has it from 2.7 on")
+    ssl_truststore_location = optional(STRING, ANY, "the file with the certificates to trust; else the system's")
+    ssl_truststore_type = setting(STRING, "JKS", ANY, "PKCS12 or PEM, as ssl.keystore.type")
+    ssl_truststore_password = optional(PASSWORD, ANY, "of a PKCS#12 trust store")
+    ssl_truststore_certificates = optional(PASSWORD, ANY, "certificates to trust in PEM; Kafka has it from 2.7 on")
+    ssl_client_auth = setting(STRING, "none", one_of("required", "requested", "none"), "a client's certificate")
+    ssl_enabled_protocols = setting(LIST, TLS_VERSIONS, ANY, "TLSv1.2, TLSv1.3; older ones are never used")
+    ssl_cipher_suites = setting(
+        LIST, NONE, ANY, "cipher suites by their IANA names; all of OpenSSL's defaults if empty"
+    )
+    ssl_principal_mapping_rules = setting(STRING, "DEFAULT", ANY, "a certificate's user; Kafka has it from 2.2 on")
 
     # Connections and requests
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")

@@ -90,7 +90,10 @@ SETTINGS_SINCE = {
         client.quota.callback.class log.message.downconversion.enable sasl.client.callback.handler.class
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
     """,
-    LATER: "log.cleaner.max.compaction.lag.ms",
+    LATER: """
+        log.cleaner.max.compaction.lag.ms ssl.principal.mapping.rules
+        ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
+    """,
 }
 TOPIC_CONFIGS_SINCE = {"2.0": "message.downconversion.enable", LATER: "max.compaction.lag.ms"}
 

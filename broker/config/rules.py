@@ -157,4 +157,7 @@ def broken_listener_rule(
 
 def listener_of_brokers(given: Mapping[str, str]) -> str:
     """The name of the listener that these settings give to brokers; that of PLAINTEXT unless they name one."""
-    return given.get("inter.broker.listener.name", "").strip().upper() or "PLAINTEXT"
+    name = (
+        given.get("inter.broker.listener.name", "").strip() or given.get("security.inter.broker.protocol", "").strip()
+    )
+    return name.upper() or "PLAINTEXT"

@@ -21,10 +21,15 @@ NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
 ONE_BROKER = Reason("this broker is the whole cluster", False)
 NO_ENCRYPTION = Reason("this broker neither encrypts nor authenticates connections", True)
+NO_JAVA_SECURITY = Reason("OpenSSL encrypts connections here, and Python checks names", False)
+OF_BROKER = Reason("this setting is not one of a listener", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("this broker keeps no metrics", False)
 NO_QUOTAS = Reason("this broker has no quotas", True)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
+
+OF_LISTENER = "listener.name."
+LISTENERS_OWN = ("ssl.", "sasl.")  # what one listener may have for itself
 
 ONLY_CHECKED = {
     "inter.broker.listener.name": ONE_BROKER,
@@ -104,22 +109,14 @@ UNUSED = {
         sasl.login.refresh.window.jitter                       double    0.05
         sasl.mechanism.inter.broker.protocol                   string    GSSAPI
         sasl.server.callback.handler.class                     class     -
-        ssl.cipher.suites                                      list      ""
-        ssl.client.auth                                        string    none required,requested,none
-        ssl.enabled.protocols                                  list      TLSv1.2,TLSv1.1,TLSv1
+    """,
+    NO_JAVA_SECURITY: """
         ssl.endpoint.identification.algorithm                  string    https
-        ssl.key.password                                       password  -
         ssl.keymanager.algorithm                               string    SunX509
-        ssl.keystore.location                                  string    -
-        ssl.keystore.password                                  password  -
-        ssl.keystore.type                                      string    JKS
         ssl.protocol                                           string    TLS
         ssl.provider                                           string    -
         ssl.secure.random.implementation                       string    -
         ssl.trustmanager.algorithm                             string    PKIX
-        ssl.truststore.location                                string    -
-        ssl.truststore.password                                password  -
-        ssl.truststore.type                                    string    JKS
     """,
     NO_PLUGINS: """
         alter.config.policy.class.name                         class     -
@@ -171,8 +168,9 @@ def reason_unused(name: str) -> Reason | None:
     """Why setting `name` has no effect; None if it has one, or is unknown."""
     if name in UNUSED_SETTINGS:
         return UNUSED_SETTINGS[name][1]
-    if name.startswith("listener.name."):
-        return NO_ENCRYPTION  # listener.name.external.ssl.keystore.location, and so on
+    if name.startswith(OF_LISTENER):
+        own = name.removeprefix(OF_LISTENER).partition(".")[2]
+        return reason_unused(own) if own.startswith(LISTENERS_OWN) else OF_BROKER
     return ONLY_CHECKED.get(name)
 
 

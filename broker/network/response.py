@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import trio
 
@@ -91,17 +91,17 @@ async def send_chunks(sock: socket.socket, chunks: Sequence[Chunk], give_way: Gi
         await send_bytes(sock, pending[0] if len(pending) == 1 else b"".join(pending))
 
 
-async def send_slowly(sock: socket.socket, response: ThrottledResponse) -> None:
-    """Send a response piece by piece, and wait for the time of each piece. Raises as `send_chunks`."""
+async def send_slowly(send: Callable[[memoryview], Awaitable[None]], response: ThrottledResponse) -> None:
+    """Send a response piece by piece, and wait for the time of each piece. Raises as `send`."""
     rate = response.bytes_per_second
     rest = memoryview(b"".join(chunk.read() if isinstance(chunk, Slice) else chunk for chunk in response))
     piece_bytes = max(1, int(rate * TRICKLE_SECONDS))
     while rest and not response.hurry.is_set():
-        await send_bytes(sock, rest[:piece_bytes])
+        await send(rest[:piece_bytes])
         with trio.move_on_after(len(rest[:piece_bytes]) / rate):
             await response.hurry.wait()
         rest = rest[piece_bytes:]
-    await send_bytes(sock, rest)
+    await send(rest)
 
 
 async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, flags: int = 0) -> None:

@@ -9,8 +9,10 @@ import errno
 import logging
 import socket
 from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -21,6 +23,9 @@ from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.time.timers import TimerLoop
+
+if TYPE_CHECKING:
+    from minibroker.broker.security.tls import TlsListener
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +49,7 @@ class ConnectionObserver(Protocol):
 class Server:
     """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
 
-    `listeners` are the sockets of `config.endpoints`, in their order.
+    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt.
     Numbers them as it accepts them, from `first_number` on.
     """
 
@@ -56,6 +61,7 @@ class Server:
         dispatch: Dispatch,
         timers: TimerLoop,
         connections: set[Connection],
+        tls: Mapping[str, TlsListener] | None = None,
         observer: ConnectionObserver | None = None,
         first_number: int = 1,
         busy_poll_ms: int = 0,
@@ -71,6 +77,7 @@ class Server:
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self._connections = connections
+        self._tls = tls or {}
 
     async def run(self) -> None:
         """Serve until `stop_accepting` was called and the last connection has ended."""
@@ -122,9 +129,10 @@ class Server:
         set_options(sock, self._config)
         local = sock.getsockname()
         keep_default_outside(sock, host, local[0])
-        connection = Connection(
+        client = Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name)
+        connection = self._connection_of(endpoint)(
             sock,
-            Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name),
+            client,
             dispatch=self._dispatch,
             poller=self._poller,
             receive_buffer=self._receive_buffer,
@@ -138,6 +146,15 @@ class Server:
         if self._observer is not None:
             self._observer.opened(connection.client)
         nursery.start_soon(self._serve, connection, host)
+
+    def _connection_of(self, endpoint: Endpoint) -> Callable[..., Connection]:
+        """What makes the connections of a listener."""
+        tls = self._tls.get(endpoint.name)
+        if tls is None:
+            return Connection
+        from minibroker.broker.network.tls_connection import TlsConnection
+
+        return partial(TlsConnection, tls=tls)
 
     async def _serve(self, connection: Connection, host: str) -> None:
         try:

@@ -492,4 +492,4 @@ class Broker:
             if time.monotonic() > deadline:
                 raise BrokerError(f"the broker was not ready in {timeout_seconds:.0f} s:\n{self.last_log_lines()}")
             time.sleep(READY_POLL_SECONDS)
-        return ready_file.read_text().strip()
+        return ready_file.read_text().split()[0]

@@ -16,7 +16,6 @@ import pytest
 
 from minibroker.broker.__main__ import (
     STOP_SECONDS,
-    STOP_SIGNALS,
     StartFailed,
     banner,
     listen_on,
@@ -26,8 +25,9 @@ from minibroker.broker.__main__ import (
     stop_with_parent,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.serve_options import ServeOptions
+from minibroker.broker.serve_options import ServeOptions, stop_signals
 
+STOP_SIGNALS = stop_signals()
 ENDED_SECONDS = 60
 
 Serve = Callable[..., subprocess.Popen[str]]

@@ -67,14 +67,15 @@ def compare(pair: Pair, options: argparse.Namespace) -> int:
         f"{len(pair.vanished)} more that were not "
         f"there when held again, {time.monotonic() - begun:.0f} s"
     )
-    for each in pair.vanished:
-        print(f"not there when held again: {each}")
     return 1 if failed else 0
 
 
 def report(pair: Pair, title: str, script: Script, *, is_shrunk: bool) -> int:
     """Print how the conversation differs; 1 if it does."""
+    known = len(pair.vanished)
     found = pair.difference(script)
+    for each in pair.vanished[known:]:
+        print(f"-- {title} was answered differently once, and alike when held again: {each}", flush=True)
     if found is None:
         return 0
     if is_shrunk:

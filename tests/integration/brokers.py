@@ -48,8 +48,10 @@ class Minibroker(ServerProcess):
         while not self.ready_file.exists():
             self.check_starting(deadline)
             time.sleep(READY_POLL_SECONDS)
-        host, _, port = self.ready_file.read_text().strip().rpartition(":")
+        first, *named = self.ready_file.read_text().splitlines()
+        host, _, port = first.rpartition(":")
         self.host, self.port = host, int(port)
+        self.ports = {line.partition("://")[0]: int(line.split()[0].rpartition(":")[2]) for line in named}
         return self
 
 

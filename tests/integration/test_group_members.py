@@ -157,11 +157,12 @@ def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_the
 @with_static_members
 @pytest.mark.parametrize("library", WITH_STATIC_MEMBERS_THAT_ARE_FENCED)
 def test_a_second_member_of_the_same_name_shuts_out_the_first(library: str, group: Group) -> None:
-    first = group.join(library, group_instance_id="name")
+    settings = {"group_instance_id": "name", "session_timeout_ms": LONG_SESSION_MS}
+    first = group.join(library, **settings)
     wait_until_shared([first], PARTITIONS)
     wait_until_read(group.write(1), first)
 
-    second = group.join(library, group_instance_id="name")
+    second = group.join(library, **settings)
 
     wait_until_shared([second], PARTITIONS)
     assert_is_shut_out(first)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.broker.serve_options import stop_signals
 from minibroker.protocol.api import API_TABLE, ApiKey
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.conftest import StartMinibroker
@@ -130,7 +131,7 @@ def test_a_second_broker_on_a_data_directory_is_refused_and_the_first_goes_on(
     assert partitions_of(first, "kept") == 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", stop_signals())
 def test_a_signal_stops_the_broker_in_order(start_minibroker: StartMinibroker, number: signal.Signals) -> None:
     broker = start_minibroker().wait_until_ready()
     create_topic(broker, "kept")

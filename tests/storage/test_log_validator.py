@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 import zlib
 from functools import partial
@@ -153,6 +154,29 @@ class TestRefusing:
             log = log_of(tmp_path, message_format_version="0.10.2")
             assert refusal_of(partial(send, log, wrapper)) is ErrorCode.UNKNOWN_SERVER_ERROR
             log.close()
+
+    @pytest.mark.parametrize(
+        ("position", "byte", "code"),
+        [
+            (0, 0, ErrorCode.UNKNOWN_SERVER_ERROR),  # nothing wrong but the trailer
+            (11, 13, ErrorCode.CORRUPT_MESSAGE),  # an impossible size
+            (16, 0, ErrorCode.CORRUPT_MESSAGE),  # another magic
+        ],
+    )
+    def test_messages_are_read_before_the_trailer_that_says_that_they_are_damaged(
+        self, tmp_path: Path, position: int, byte: int, code: ErrorCode
+    ) -> None:
+        """As kafka 2.0.1, whose GZIPInputStream meets the wrong checksum after the messages."""
+        messages = build_message_set(RECORDS, magic=1)
+        messages[position] = byte
+        packed = gzip.compress(messages)
+        packed = packed[:-8] + bytes(4) + packed[-4:]
+        wrapper = build_message_set([Record(len(RECORDS) - 1, NOW_MS, None, packed)], magic=1)
+        wrapper[17] = Codec.GZIP
+        struct.pack_into(">I", wrapper, 12, zlib.crc32(wrapper[16:]))
+
+        log = log_of(tmp_path, message_format_version="0.10.2")
+        assert refusal_of(partial(send, log, wrapper)) is code
 
 
 class TestCompactedTopics:
