@@ -20,7 +20,7 @@ import trio
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
-from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.recording import Recording
 from minibroker.broker.network.server import Server
 from minibroker.broker.parts import BrokerParts, build
@@ -102,14 +102,16 @@ class BrokerApp:
         dispatch = parts.registry.dispatch if faults is None else faults.dispatch
         recorder = self._options.recorder
         recording = None if recorder is None else Recording(recorder, dispatch)
+        dispatch_recorded = dispatch if recording is None else recording.dispatch
         server = Server(
             listeners,
             config=self._config,
-            dispatch=dispatch if recording is None else recording.dispatch,
+            dispatch=dispatch_recorded,
             timers=parts.timers,
             connections=connections,
             tls=self._tls,
             observer=recording,
+            guards=self._guards(parts, dispatch, dispatch_recorded, recording),
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
@@ -125,6 +127,25 @@ class BrokerApp:
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
         await trio.to_thread.run_sync(self.close, parts)
+
+    def _guards(
+        self, parts: BrokerParts, dispatch: Dispatch, served_by: Dispatch, recording: Recording | None
+    ) -> dict[str, Callable[[Connection], None]]:
+        """What authenticates the clients of each SASL listener."""
+        if not self._config.sasl_listeners:
+            return {}
+        from minibroker.broker.network.authentication import authenticators
+
+        made = authenticators(
+            self._config,
+            parts.scram_users,
+            parts.timers,
+            apis=parts.registry.apis,
+            dispatch=dispatch,
+            served_by=served_by,
+            recorded=None if recording is None else recording.around,
+        )
+        return {listener: authenticator.guard for listener, authenticator in made.items()}
 
     def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery) -> None:
         config = self._config

@@ -20,6 +20,7 @@ from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.apis.security import SaslApis
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
@@ -35,6 +36,7 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
@@ -59,6 +61,7 @@ class BrokerParts:
     controller: Controller
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    scram_users: ScramUsers
     registry: ApiRegistry
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
@@ -132,12 +135,14 @@ def build(
     store.next_producer_id = max(store.next_producer_id, highest_producer_id(replica_manager, transactions) + 1)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
     metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
+    scram_users = ScramUsers(store)
     families = (
         metadata,
         ProduceApis(replica_manager),
         FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock),
         LogOffsetApis(replica_manager),
         TopicApis(config=config, controller=controller, replica_manager=replica_manager),
+        SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
         ClusterApis(
             config=config,
@@ -166,6 +171,7 @@ def build(
         controller=controller,
         groups=groups,
         transactions=transactions,
+        scram_users=scram_users,
         registry=ApiRegistry(families, metadata, config.profile),
     )
 

@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.messages import cluster, configs, fetch, groups, metadata, produce, topics, transactions
+from minibroker.protocol.messages import (
+    cluster,
+    configs,
+    fetch,
+    groups,
+    metadata,
+    produce,
+    security,
+    topics,
+    transactions,
+)
 from minibroker.protocol.primitives import TEXT_ERRORS
 from minibroker.protocol.schema import Message
 
@@ -34,6 +44,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -49,12 +60,15 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
@@ -99,6 +113,7 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.SYNC_GROUP, groups.SyncGroupRequest, groups.SyncGroupResponse),
         Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
         Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
+        Api(ApiKey.SASL_HANDSHAKE, security.SaslHandshakeRequest, security.SaslHandshakeResponse),
         Api(ApiKey.API_VERSIONS, metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
         Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
         Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
@@ -118,6 +133,7 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
         Api(ApiKey.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
+        Api(ApiKey.SASL_AUTHENTICATE, security.SaslAuthenticateRequest, security.SaslAuthenticateResponse),
         Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
         Api(ApiKey.ELECT_LEADERS, cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
@@ -132,6 +148,16 @@ API_TABLE: dict[int, Api] = {
             cluster.ListPartitionReassignmentsResponse,
         ),
         Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
+        Api(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+            security.DescribeUserScramCredentialsRequest,
+            security.DescribeUserScramCredentialsResponse,
+        ),
+        Api(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+            security.AlterUserScramCredentialsRequest,
+            security.AlterUserScramCredentialsResponse,
+        ),
         Api(ApiKey.DESCRIBE_CLUSTER, cluster.DescribeClusterRequest, cluster.DescribeClusterResponse),
         Api(ApiKey.DESCRIBE_PRODUCERS, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
         Api(

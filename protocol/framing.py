@@ -31,12 +31,25 @@ NEED_DATA: Final = NeedData.NEED_DATA
 
 
 class FrameDecoder:
-    """Frames of at most `max_frame_bytes`. After a KafkaProtocolError it stays dead."""
+    """Frames of at most `max_frame_bytes`. After a KafkaProtocolError it stays dead.
 
-    __slots__ = ("_buffer", "_filled", "_frame", "_is_dead", "_length", "_max_frame_bytes", "_position")
+    A length alone allocates `first_allocation_bytes`. Both may change between frames.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_frame",
+        "_is_dead",
+        "_length",
+        "_position",
+        "first_allocation_bytes",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
+        self.first_allocation_bytes = FIRST_ALLOCATION_BYTES
         self._buffer = b""  # fed and not yet cut into frames, from `_position` on
         self._position = 0
         self._frame: bytearray | None = None  # an incomplete frame
@@ -88,15 +101,15 @@ class FrameDecoder:
         if available < 0:
             return NEED_DATA
         (length,) = LENGTH.unpack_from(buffer, start)
-        if not 0 < length <= self._max_frame_bytes:
+        if not 0 < length <= self.max_frame_bytes:
             self._is_dead = True
-            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self._max_frame_bytes}")
+            raise KafkaProtocolError(f"frame length {length} is not between 1 and {self.max_frame_bytes}")
         start += LENGTH_BYTES
         if length <= available:
             self._position = start + length
             return bytearray(buffer[start : start + length])
         self._length = length
-        self._frame = bytearray(min(length, max(available + 1, FIRST_ALLOCATION_BYTES)))
+        self._frame = bytearray(min(length, max(available + 1, self.first_allocation_bytes)))
         self._frame[:available] = buffer[start:]
         self._filled = available
         self._buffer, self._position = b"", 0

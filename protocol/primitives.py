@@ -43,8 +43,8 @@ __all__ = [
     "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "GroupId",
     "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning", "NullableBytes",
     "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId", "Records",
-    "ResourceName", "ResourceType8", "Semantic", "String", "TopicId", "TopicName", "TopicPartition", "TransactionalId",
-    "UnsignedVarInt", "Uuid",
+    "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName", "TopicPartition",
+    "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
 ]  # fmt: skip
 
 Boolean = Flag
@@ -121,6 +121,8 @@ class Meaning(Enum):
     RESOURCE_NAME = "resource name"  # a topic, or a broker's id
     API_KEY = "API key"
     ISOLATION_LEVEL = "isolation level"
+    USER = "user"
+    SECRET = "secret"  # never in a transcript, a log or a message
 
 
 class Semantic:
@@ -150,6 +152,8 @@ ResourceType8 = Semantic(Int8sb, Meaning.RESOURCE_TYPE)
 ResourceName = Semantic(String, Meaning.RESOURCE_NAME)
 ApiKey16 = Semantic(Int16sb, Meaning.API_KEY)
 IsolationLevel8 = Semantic(Int8sb, Meaning.ISOLATION_LEVEL)
+UserName = Semantic(String, Meaning.USER)
+SecretBytes = Semantic(Bytes, Meaning.SECRET)
 
 
 def bytes_left(stream: io.BytesIO) -> int:

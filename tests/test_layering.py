@@ -40,7 +40,7 @@ OTHERS: dict[str, set[str]] = {
     "storage": {"crc32c"},
     "purgatory": set(),
     "transcript": set(),
-    # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores only.
+    # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
     "broker": {"trio", "outcome", "cryptography"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.

@@ -1,7 +1,8 @@
 """Records requests and responses in a file that `minibroker transcript` prints.
 
-A frame keeps at most `max_record_bytes` of records, and MAX_OTHER_BYTES of everything else. When a write to the file
-fails, or the file has `max_bytes`, recording ends with a line in the log, and the broker goes on serving.
+Secrets are hidden (`secrets.py`). A frame keeps at most `max_record_bytes` of records, and MAX_OTHER_BYTES of
+everything else. When a write to the file fails, or the file has `max_bytes`, recording ends with a line in the log, and
+the broker goes on serving.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter, encode_entry
+from minibroker.transcript.secrets import (
+    TOKEN,
+    Asked,
+    asked_by,
+    hidden_request,
+    hidden_response,
+    is_understood,
+    only_size,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +44,7 @@ class Recorder:
         self._max_record_bytes = max_record_bytes
         self._max_bytes = max_bytes
         self.last_connection = writer.last_connection  # the greatest number that the file has from earlier brokers
+        self._secrets: dict[int, Asked] = {}  # by connection, while a request with secrets is in hand
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
 
     def started(self, what: str) -> None:
@@ -47,9 +58,26 @@ class Recorder:
         self._write(Kind.CLOSED, connection, text=reason)
 
     def request(self, connection: int, frame: bytearray) -> None:
-        if self._writer is not None:
+        """Record a request, and hide its secrets and those of its response."""
+        if self._writer is None:
+            return
+        asked = asked_by(frame)
+        if asked is None:
             chunks = request_chunks(frame, self._max_record_bytes)
             self._write(Kind.REQUEST, connection, frame=kept(chunks, self._max_record_bytes))
+        else:
+            self._secrets[connection] = asked
+            self._write(Kind.REQUEST, connection, frame=hidden_request(frame))
+
+    def request_before_login(self, connection: int, frame: bytearray, *, is_token: bool) -> None:
+        """Record a request of a client that has not authenticated; only the size of what may be a token."""
+        if self._writer is None:
+            return
+        if not is_token and is_understood(frame):
+            self.request(connection, frame)
+        else:
+            self._secrets[connection] = TOKEN
+            self._write(Kind.REQUEST, connection, frame=only_size(len(frame)))
 
     def answered(self, connection: int, answer: Chunks) -> Chunks:
         """Record the response; return it to be sent, with the slices read that can be read only once."""
@@ -61,12 +89,17 @@ class Recorder:
         for index, chunk in enumerate(answer):
             if isinstance(chunk, ConvertedSlice):
                 answer[index] = chunk.read()
-        self._write(Kind.RESPONSE, connection, frame=kept(answer, self._max_record_bytes))
+        asked = self._secrets.pop(connection, None) if self._secrets else None
+        if asked is None:
+            self._write(Kind.RESPONSE, connection, frame=kept(answer, self._max_record_bytes))
+        else:
+            self._write(Kind.RESPONSE, connection, frame=hidden_response(answer, asked))
         return answer
 
     def refused(self, connection: int, reason: str, torn_response: bytes = b"") -> None:
         """Record a request that closes its connection. A torn response, which a fault may send, is recorded as the
         answer; the reason then comes with the end of the connection."""
+        self._secrets.pop(connection, None)
         if torn_response:
             self._write(Kind.RESPONSE, connection, frame=kept([torn_response], self._max_record_bytes))
         else:

@@ -231,6 +231,8 @@ def value_text(shape: Shape, limits: Limits) -> str:
         return f"{value} {shape.number_name}"
     if isinstance(value, RecordsValue):
         return "0 bytes"
+    if isinstance(value, bytes) and shape.meaning is Meaning.SECRET:
+        return f"({counted(len(value), 'secret byte')})"
     if isinstance(value, bytes):
         return data_text(value, limits.characters)
     if isinstance(value, list):

@@ -30,6 +30,7 @@ NAMING = {
     Meaning.COORDINATOR_KEY,
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
+    Meaning.USER,
 }
 NO_ACKS = 0
 
@@ -47,7 +48,23 @@ def failure_of(request: Request, error: KafkaError) -> Body | None:
 
 def answer_to_all(request: Request, error: KafkaError) -> Body:
     """Make the answer with the error for the request and for each of its rows."""
-    return maker_of(request.api_key, request.api_version)(request.body, error)
+    joined = JOINED.get(request.api_key)
+    body = request.body if joined is None else joined(request.body)
+    return maker_of(request.api_key, request.api_version)(body, error)
+
+
+# -- rows in several arrays -----------------------------------------------------------------------------------
+
+
+def users_once(body: Body) -> Body:
+    """The users of both arrays of AlterUserScramCredentials, each once: the answer has a row for each user."""
+    users = dict.fromkeys(row.name for row in (*body.deletions, *body.upsertions))
+    make = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("deletions")
+    return body._replace(deletions=[make(name, 0) for name in users])
+
+
+# Joins the rows that an answer repeats into the first array that names its subject.
+JOINED: dict[int, Callable[[Body], Body]] = {ApiKey.ALTER_USER_SCRAM_CREDENTIALS: users_once}
 
 
 # -- overrides ------------------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
-brokers under ""), the id, configs and partitions of each topic, the offsets of OffsetCommit v0, and the topics of which
-directories may be left because the broker ended during their deletion. It is written whole, to a temporary file that is
-fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data
-directory), topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load.
+brokers under ""), the id, configs and partitions of each topic, the offsets of OffsetCommit v0, the SCRAM credentials
+of users, and the topics of which directories may be left because the broker ended during their deletion. It is written
+whole, to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is
+missing (Apache Kafka wrote the data directory), topics are read off the partition directories. A topic of an older
+file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import os
 import uuid
@@ -20,11 +22,13 @@ from typing import Any
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.scram import ScramCredential
 from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
 
+ScramCredentials = dict[str, dict[str, ScramCredential]]  # by user and mechanism
 OldOffsets = dict[str, dict[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
 
 
@@ -57,6 +61,8 @@ class TopicStore:
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.old_offsets: OldOffsets = {}
+        self.scram_credentials: ScramCredentials = {}
+        self.scram_salt_key = b""  # makes up the salts of unknown users
         self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
 
     def load(self, partitions_on_disk: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -64,6 +70,16 @@ class TopicStore:
 
         Raises TopicStoreError.
         """
+        self.read()
+        left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
+        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
+            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
+            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
+        self.being_deleted.clear()
+        return left
+
+    def read(self) -> None:
+        """Read the file as it is, if there is one. Raises TopicStoreError."""
         if self._path.exists():
             try:
                 self._parse(json.loads(self._path.read_text(encoding="utf-8")))
@@ -71,12 +87,6 @@ class TopicStore:
                 raise TopicStoreError(
                     f"cannot read {self._path} ({error!r}); move it away, and topics are read off the directories"
                 ) from error
-        left = [each for each in partitions_on_disk if each.topic in self.being_deleted - self.topics.keys()]
-        for topic_partition in sorted(set(partitions_on_disk) - set(left)):
-            topic = self.topics.setdefault(topic_partition.topic, TopicState(topic_partition.topic, {}))
-            topic.partitions.setdefault(topic_partition.partition, self.new_partition())
-        self.being_deleted.clear()
-        return left
 
     def new_partition(self) -> PartitionState:
         return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
@@ -92,7 +102,14 @@ class TopicStore:
             "being_deleted": sorted(self.being_deleted),
             "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
         }
-        write_atomically(self._path, json.dumps(document, indent=1).encode())
+        is_private = bool(self.scram_credentials or self.scram_salt_key)
+        if is_private:
+            document["scram_credentials"] = {
+                user: {mechanism: credential_document(each) for mechanism, each in credentials.items()}
+                for user, credentials in self.scram_credentials.items()
+            }
+            document["scram_salt_key"] = base64_text(self.scram_salt_key)
+        write_atomically(self._path, json.dumps(document, indent=1).encode(), is_private=is_private)
 
     def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
         """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
@@ -119,6 +136,16 @@ class TopicStore:
 
         self.save_or_undo("the in-sync replicas", restore)
 
+    def set_scram_credentials(self, credentials: ScramCredentials) -> None:
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
+        before, self.scram_credentials = self.scram_credentials, credentials
+        self.save_or_undo("the credentials", lambda: setattr(self, "scram_credentials", before))
+
+    def set_scram_salt_key(self, key: bytes) -> None:
+        """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
+        before, self.scram_salt_key = self.scram_salt_key, key
+        self.save_or_undo("a key", lambda: setattr(self, "scram_salt_key", before))
+
     def exists(self) -> bool:
         return os.path.exists(self._path)
 
@@ -140,6 +167,11 @@ class TopicStore:
             }
             for group_id, topics in document.get("old_offsets", {}).items()
         }
+        self.scram_credentials = {
+            str(user): {str(mechanism): parse_credential(each) for mechanism, each in credentials.items()}
+            for user, credentials in document.get("scram_credentials", {}).items()
+        }
+        self.scram_salt_key = base64.b64decode(document.get("scram_salt_key", ""), validate=True)
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:
@@ -156,6 +188,31 @@ def topic_document(topic: TopicState) -> dict[str, Any]:
             for number, partition in topic.partitions.items()
         },
     }
+
+
+def credential_document(credential: ScramCredential) -> dict[str, Any]:
+    """As kafka 2.0.1 has it in ZooKeeper, ScramCredentialUtils."""
+    return {
+        "salt": base64_text(credential.salt),
+        "stored_key": base64_text(credential.stored_key),
+        "server_key": base64_text(credential.server_key),
+        "iterations": credential.iterations,
+    }
+
+
+def base64_text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def parse_credential(document: dict[str, Any]) -> ScramCredential:
+    """Raises ValueError without the values: they are secret."""
+    try:
+        salt, stored_key, server_key = (
+            base64.b64decode(document[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        return ScramCredential(salt, stored_key, server_key, int(document["iterations"]))
+    except (binascii.Error, ValueError, TypeError):
+        raise ValueError("a malformed SCRAM credential") from None
 
 
 def rows_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

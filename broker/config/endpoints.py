@@ -12,10 +12,6 @@ from typing import NamedTuple
 
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SUPPORTED_PROTOCOLS = (
-    "PLAINTEXT",
-    "SSL",
-)  # to listen without the configured encryption would be worse than not to start
 PORT_MAX = 65_535
 HINT = ", NAME://host:port"
 
@@ -121,8 +117,4 @@ def _parse_endpoint(text: str, protocols: dict[str, str]) -> Endpoint:
     name = match[1].upper()
     if name not in protocols:
         raise EndpointError(f"No security protocol defined for listener {name}")
-    if protocols[name] not in SUPPORTED_PROTOCOLS:
-        raise EndpointError(
-            f"{text} needs {protocols[name]}; only PLAINTEXT and SSL listeners are supported"
-        )
     return Endpoint(name, match[2], int(match[3]), protocols[name])

@@ -33,9 +33,10 @@ from minibroker.broker.config.rules import (
     listener_of_brokers,
 )
 from minibroker.broker.config.settings import InvalidValueError, Setting
-from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, reason_unused
+from minibroker.broker.config.unused_settings import UNUSED_SETTINGS, Reason, own_name, reason_unused
 
 if TYPE_CHECKING:
+    from minibroker.broker.config.sasl import SaslListener
     from minibroker.storage.config import LogConfig
 
 logger = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class KafkaConfig(KafkaSettings):
         self.endpoints: list[Endpoint] = []
         for derive in (
             *(self._derive_endpoints, self._read_for_listeners, self._derive_advertised),
-            *(self._derive_limits, self._derive_directory),
+            *(self._derive_sasl, self._derive_limits, self._derive_directory),
         ):
             try:
                 derive()
@@ -265,6 +266,28 @@ class KafkaConfig(KafkaSettings):
             message, names = broken
             raise ConfigError(message + self._where(*names), message)
 
+    def _derive_sasl(self) -> None:
+        """Read the mechanisms of each SASL listener, with their users."""
+        self.sasl_listeners: dict[str, SaslListener] = {}
+        secured = [endpoint.name for endpoint in self.endpoints if endpoint.protocol.startswith("SASL_")]
+        if not secured:
+            return
+        from minibroker.broker.config.sasl import SaslError, sasl_listener
+
+        problems = []
+        for listener in secured:
+            try:
+                self.sasl_listeners[listener] = sasl_listener(
+                    listener,
+                    self.for_listener(listener, "sasl.enabled.mechanisms"),
+                    self.given,
+                    keys_url=self.for_listener(listener, "sasl.oauthbearer.jwks.endpoint.url"),
+                )
+            except SaslError as error:
+                problems.append(str(error))
+        if problems:
+            raise ConfigError("\n".join(problems), plain=problems[0])
+
     def _derive_limits(self) -> None:
         self._connection_limits = self._parsed(
             lambda: parse_connection_limits(self.max_connections_per_ip_overrides),
@@ -295,7 +318,7 @@ class KafkaConfig(KafkaSettings):
                 self.warnings.append(f"{name} is not a setting of {release}")
             elif reason is not None:
                 by_reason.setdefault(reason, []).append(name)
-            elif name not in SETTINGS:
+            elif own_name(name) not in SETTINGS:
                 source = f" ({self.sources[name]})" if name in self.sources else ""
                 self.warnings.append(f"{name} is not a setting of Kafka 2.0{source}{suggestion(name)}")
         for reason, names in by_reason.items():

@@ -35,6 +35,7 @@ MINUTE_MS = 60_000
 NONE: tuple[str, ...] = ()
 TLS_VERSIONS: tuple[str, ...] = ("TLSv1.2", "TLSv1.1", "TLSv1")
 DELETE: tuple[str, ...] = ("delete",)
+GSSAPI: tuple[str, ...] = ("GSSAPI",)
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 
@@ -84,6 +85,18 @@ class KafkaSettings:
     connections_max_idle_ms = setting(LONG, 600_000, ANY, "an idle connection is closed after this")
     max_connections_per_ip = setting(INT, INT_MAX, at_least(0), "connections of one address at a time")
     max_connections_per_ip_overrides = setting(STRING, "", ANY, "address:count, comma separated")
+
+    # Authentication; a login module is in listener.name.<listener>.<mechanism>.sasl.jaas.config
+    sasl_enabled_mechanisms = setting(LIST, GSSAPI, ANY, "the mechanisms of SASL that clients may use")
+    sasl_mechanism_inter_broker_protocol = setting(STRING, "GSSAPI", ANY, "accepted if it is enabled; one broker")
+    sasl_server_max_receive_size = setting(INT, 524_288, at_least(1), "a request before login (as Kafka 3.2)")
+    sasl_oauthbearer_jwks_endpoint_url = optional(STRING, ANY, "file: URL of the keys that sign tokens (JWKS)")
+    sasl_oauthbearer_expected_audience = setting(LIST, NONE, ANY, "signed tokens are for one of these; empty for any")
+    sasl_oauthbearer_expected_issuer = optional(STRING, ANY, "the issuer of signed tokens")
+    sasl_oauthbearer_clock_skew_seconds = setting(INT, 30, at_least(0), "tolerance for the times of signed tokens")
+    sasl_oauthbearer_sub_claim_name = setting(STRING, "sub", ANY, "the claim of a signed token that names the user")
+    connection_failed_authentication_delay_ms = setting(INT, 100, at_least(0), "a failed login waits (as Kafka 2.1)")
+    connections_max_reauth_ms = setting(LONG, 0, ANY, "then clients must log in again (as Kafka 2.2)")
 
     # Topics
     num_partitions = setting(INT, 1, at_least(1), "partitions of a new topic, unless it names a number")

@@ -91,7 +91,9 @@ SETTINGS_SINCE = {
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh. sasl.server.callback.handler.class
     """,
     LATER: """
-        log.cleaner.max.compaction.lag.ms ssl.principal.mapping.rules
+        connection.failed.authentication.delay.ms connections.max.reauth.ms log.cleaner.max.compaction.lag.ms
+        sasl.oauthbearer. sasl.server.max.receive.size
+        ssl.principal.mapping.rules
         ssl.keystore.key ssl.keystore.certificate.chain ssl.truststore.certificates
     """,
 }

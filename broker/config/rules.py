@@ -152,6 +152,14 @@ def broken_listener_rule(
             f" {','.join(advertised)}. The valid options based on the current configuration are {','.join(listeners)}",
             ("advertised.listeners", "listeners"),
         )
+    if protocols_by_listener(it.listener_security_protocol_map)[between].startswith("SASL_"):
+        mechanism = it.sasl_mechanism_inter_broker_protocol
+        if mechanism not in it.sasl_enabled_mechanisms:
+            return (
+                "sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms when SASL is used for"
+                " inter-broker communication",
+                ("sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms"),
+            )
     return None
 
 

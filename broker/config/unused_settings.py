@@ -20,7 +20,12 @@ class Reason(NamedTuple):
 NO_ZOOKEEPER = Reason("this broker needs no ZooKeeper", False)
 ONE_LOOP = Reason("one event loop serves all connections, each with one request in hand", False)
 ONE_BROKER = Reason("this broker is the whole cluster", False)
-NO_ENCRYPTION = Reason("this broker neither encrypts nor authenticates connections", True)
+NO_TOKENS = Reason("this broker has no delegation tokens, and stores no secret that is changed", True)
+NO_KERBEROS = Reason("this broker has no Kerberos", True)
+NO_LOGIN = Reason("this broker logs in to no other broker", False)
+OF_MECHANISMS = Reason(
+    "a broker reads the one of a listener and mechanism, listener.name.<listener>.<mechanism>.sasl.jaas.config", True
+)
 NO_JAVA_SECURITY = Reason("OpenSSL encrypts connections here, and Python checks names", False)
 OF_BROKER = Reason("this setting is not one of a listener", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
@@ -29,7 +34,9 @@ NO_QUOTAS = Reason("this broker has no quotas", True)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 OF_LISTENER = "listener.name."
-LISTENERS_OWN = ("ssl.", "sasl.")  # what one listener may have for itself
+LISTENERS_OWN = ("ssl.", "sasl.", "connections.max.reauth.ms")  # what one listener may have for itself
+# What one mechanism of a listener may have: listener.name.<listener>.<mechanism>.<setting>.
+OF_MECHANISM = ("sasl.jaas.config", "sasl.server.callback.handler.class", "connections.max.reauth.ms")
 
 ONLY_CHECKED = {
     "inter.broker.listener.name": ONE_BROKER,
@@ -39,6 +46,7 @@ ONLY_CHECKED = {
     "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
     "replica.socket.timeout.ms": ONE_BROKER,
+    "sasl.mechanism.inter.broker.protocol": ONE_BROKER,
     "security.inter.broker.protocol": ONE_BROKER,
 }
 
@@ -81,7 +89,7 @@ UNUSED = {
         transaction.state.log.min.isr                          int       2 1
         transaction.state.log.replication.factor               short     3 1
     """,
-    NO_ENCRYPTION: """
+    NO_TOKENS: """
         delegation.token.expiry.check.interval.ms              long      3600000 1
         delegation.token.expiry.time.ms                        long      86400000 1
         delegation.token.master.key                            password  -
@@ -92,23 +100,6 @@ UNUSED = {
         password.encoder.keyfactory.algorithm                  string    -
         password.encoder.old.secret                            password  -
         password.encoder.secret                                password  -
-        sasl.client.callback.handler.class                     class     -
-        sasl.enabled.mechanisms                                list      GSSAPI
-        sasl.jaas.config                                       password  -
-        sasl.kerberos.kinit.cmd                                string    /usr/bin/kinit
-        sasl.kerberos.min.time.before.relogin                  long      60000
-        sasl.kerberos.principal.to.local.rules                 list      DEFAULT
-        sasl.kerberos.service.name                             string    -
-        sasl.kerberos.ticket.renew.jitter                      double    0.05
-        sasl.kerberos.ticket.renew.window.factor               double    0.8
-        sasl.login.callback.handler.class                      class     -
-        sasl.login.class                                       class     -
-        sasl.login.refresh.buffer.seconds                      short     300
-        sasl.login.refresh.min.period.seconds                  short     60
-        sasl.login.refresh.window.factor                       double    0.8
-        sasl.login.refresh.window.jitter                       double    0.05
-        sasl.mechanism.inter.broker.protocol                   string    GSSAPI
-        sasl.server.callback.handler.class                     class     -
     """,
     NO_JAVA_SECURITY: """
         ssl.endpoint.identification.algorithm                  string    https
@@ -117,6 +108,27 @@ UNUSED = {
         ssl.provider                                           string    -
         ssl.secure.random.implementation                       string    -
         ssl.trustmanager.algorithm                             string    PKIX
+    """,
+    NO_KERBEROS: """
+        sasl.kerberos.kinit.cmd                                string    /usr/bin/kinit
+        sasl.kerberos.min.time.before.relogin                  long      60000
+        sasl.kerberos.principal.to.local.rules                 list      DEFAULT
+        sasl.kerberos.service.name                             string    -
+        sasl.kerberos.ticket.renew.jitter                      double    0.05
+        sasl.kerberos.ticket.renew.window.factor               double    0.8
+    """,
+    NO_LOGIN: """
+        sasl.client.callback.handler.class                     class     -
+        sasl.login.callback.handler.class                      class     -
+        sasl.login.class                                       class     -
+        sasl.login.refresh.buffer.seconds                      short     300
+        sasl.login.refresh.min.period.seconds                  short     60
+        sasl.login.refresh.window.factor                       double    0.8
+        sasl.login.refresh.window.jitter                       double    0.05
+    """,
+    OF_MECHANISMS: """
+        sasl.jaas.config                                       password  -
+        sasl.server.callback.handler.class                     class     -
     """,
     NO_PLUGINS: """
         alter.config.policy.class.name                         class     -
@@ -170,8 +182,19 @@ def reason_unused(name: str) -> Reason | None:
         return UNUSED_SETTINGS[name][1]
     if name.startswith(OF_LISTENER):
         own = name.removeprefix(OF_LISTENER).partition(".")[2]
+        if own.partition(".")[2] in OF_MECHANISM:
+            return None
         return reason_unused(own) if own.startswith(LISTENERS_OWN) else OF_BROKER
     return ONLY_CHECKED.get(name)
+
+
+def own_name(name: str) -> str:
+    """The setting that `listener.name.<listener>.<setting>` or `listener.name.<listener>.<mechanism>.<setting>` is."""
+    if not name.startswith(OF_LISTENER):
+        return name
+    own = name.removeprefix(OF_LISTENER).partition(".")[2]
+    of_mechanism = own.partition(".")[2]
+    return of_mechanism if of_mechanism in OF_MECHANISM else own
 
 
 def _row(name: str, type_name: str, default: str, allowed: str = "") -> Setting[Any]:

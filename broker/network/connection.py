@@ -35,7 +35,7 @@ from minibroker.broker.network.response import (
 )
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
-from minibroker.protocol.framing import NEED_DATA, FrameDecoder
+from minibroker.protocol.framing import FIRST_ALLOCATION_BYTES, NEED_DATA, FrameDecoder
 from minibroker.purgatory.timing_wheel import TimerTask
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
@@ -154,6 +154,18 @@ class Connection(TimerTask):
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
             self._close()
+
+    def serve_by(
+        self,
+        dispatch: Dispatch,
+        *,
+        max_request_bytes: int,
+        first_allocation_bytes: int = FIRST_ALLOCATION_BYTES,
+    ) -> None:
+        """Pass the next requests to `dispatch`. Their limits are those of `FrameDecoder`."""
+        self._dispatch = dispatch
+        self._decoder.max_frame_bytes = max_request_bytes
+        self._decoder.first_allocation_bytes = first_allocation_bytes
 
     def on_timeout(self) -> None:
         idle_ms = self._now_ms() - self.last_active_ms

@@ -49,7 +49,8 @@ class ConnectionObserver(Protocol):
 class Server:
     """Accepts on `listeners` until stopped; owns all connections, and keeps the open ones in `connections`.
 
-    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt.
+    `listeners` are the sockets of `config.endpoints`, in their order; `tls` has those by name that encrypt. `guards`,
+    by listener, get each new connection first: they authenticate its client.
     Numbers them as it accepts them, from `first_number` on.
     """
 
@@ -63,6 +64,7 @@ class Server:
         connections: set[Connection],
         tls: Mapping[str, TlsListener] | None = None,
         observer: ConnectionObserver | None = None,
+        guards: Mapping[str, Callable[[Connection], None]] | None = None,
         first_number: int = 1,
         busy_poll_ms: int = 0,
     ) -> None:
@@ -71,6 +73,7 @@ class Server:
         self._dispatch = dispatch
         self._timers = timers
         self._observer = observer
+        self._guards = guards or {}
         self._numbers = count(first_number)
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
@@ -141,6 +144,8 @@ class Server:
             now_ms=self._timers.clock.monotonic_ms,
             timer=self._timers.timer,
         )
+        if self._guards and endpoint.name in self._guards:
+            self._guards[endpoint.name](connection)
         self._per_host[host] += 1
         self._connections.add(connection)
         if self._observer is not None:

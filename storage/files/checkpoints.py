@@ -22,11 +22,15 @@ from minibroker.storage.files.storage_errors import CorruptFileError, map_parse_
 
 _CHECKPOINT_VERSION = 0
 
+PRIVATE_MODE = 0o600
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file in one step. Raises OSError; the file is as before then."""
+
+def write_atomically(path: Path, content: bytes, *, is_private: bool = False) -> None:
+    """Replace the file in one step; only its owner reads a private one. Raises OSError; the file is as before then."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "wb") as file:
+        if is_private:
+            os.fchmod(file.fileno(), PRIVATE_MODE)
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -82,7 +82,7 @@ class InMemoryBroker:
     def __init__(
         self, data_dir: Path, nursery: trio.Nursery, *, profile: Profile = EVERYTHING, **settings: object
     ) -> None:
-        given = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        given = {name if "." in name else name.replace("_", "."): str(value) for name, value in settings.items()}
         self.nursery = nursery
         self.clock = FixedClock()
         config = KafkaConfig({"log.dirs": str(data_dir), "broker.id": "0", **given}, profile=profile)

@@ -47,8 +47,6 @@ def test_listeners(given: dict[str, str], addresses: list[tuple[str, int]]) -> N
         ({"listeners": "PLAINTEXT://h:65536"}, "Unable to parse"),
         ({"listeners": "FOO://h:1"}, "No security protocol defined for listener FOO"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "Each listener must have a different name"),
-        ({"listeners": "SASL_SSL://h:1"}, "only PLAINTEXT and SSL listeners are supported"),
-        ({"listeners": "SASL_PLAINTEXT://h:1"}, "only PLAINTEXT and SSL listeners are supported"),
         ({"listeners": "A://x:1,B://y:1", "listener.security.protocol.map": TWO_PROTOCOLS}, "different port"),
         ({"listener.security.protocol.map": "PLAINTEXT:PLAIN"}, "Invalid security protocol `PLAIN`"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "not of the form key:value"),

@@ -1,8 +1,8 @@
 """What each API answers when the whole request fails, in every version: recorded from handwritten answers.
 
-`whole-request-failures.jsonl.gz` has requests of each API and version: with two rows in every array ("full"), with null
-in place of all that may be null ("null", "nameless": strings only), with empty arrays; and the answers that a function
-for each API gave, when the answers were not yet read off the messages.
+`whole-request-failures*.jsonl.gz` have requests of each API and version: with two rows in every array ("full"), with
+null in place of all that may be null ("null", "nameless": strings only), with empty arrays; and the answers that a
+function for each API gave, when the answers were not yet read off the messages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from minibroker.broker.apis.failures import OVERRIDES, failure_of
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
-RECORDED = Path(__file__).parent.parent / "golden" / "whole-request-failures.jsonl.gz"
+GOLDEN = Path(__file__).parent.parent / "golden"
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def recorded() -> Iterator[dict[str, Any]]:
-    with gzip.open(RECORDED, "rt") as lines:
-        yield from map(json.loads, lines)
+    for path in sorted(GOLDEN.glob("whole-request-failures*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            yield from map(json.loads, lines)
 
 
 def answer_to(request_frame: bytes, message: str | None) -> str | None:
@@ -54,6 +55,14 @@ def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -
     monkeypatch.delitem(OVERRIDES, key)
 
     assert any(answer_to(bytes.fromhex(each["request"]), each["message"]) != each["answer"] for each in frames)
+
+
+def test_a_user_in_both_arrays_of_alter_user_scram_credentials_has_one_row() -> None:
+    rows = {"deletions": [("a", 1), ("b", 2)], "upsertions": [("c", 1, 4096, b"", b""), ("a", 2, 4096, b"", b"")]}
+
+    failed = failure(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, **rows)
+
+    assert [(row.user, row.error_code) for row in failed.results] == [("a", CODE), ("b", CODE), ("c", CODE)]
 
 
 def test_produce_without_acks_has_no_answer() -> None:

@@ -29,7 +29,7 @@ from minibroker.protocol.record_batch import (
     crc_is_valid,
     read_header,
 )
-from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0, is_later
 from tests.conformance.steps import PREFIX_MARK
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -204,9 +204,13 @@ def mask_markers(answer: Plain) -> None:
         sort_topics(marker)
 
 
+# SASL and ACLs: the recorded answers are older, and were recorded without them.
+SINCE_RECORDED = {17, 29, 30, 31, 36}
+
+
 def mask_api_versions(answer: Plain) -> None:
     """Of the APIs that both have, the versions that both have."""
-    known = API_TABLE.keys() & LAST_VERSIONS_OF_KAFKA_2_0.keys()
+    known = (API_TABLE.keys() & LAST_VERSIONS_OF_KAFKA_2_0.keys()) - SINCE_RECORDED
     rows = {row["api_key"]: row for row in answer["api_keys"] if row["api_key"] in known}
     for key, row in rows.items():
         row["max_version"] = min(row["max_version"], LAST_VERSIONS_OF_KAFKA_2_0[key])
@@ -216,7 +220,7 @@ def mask_api_versions(answer: Plain) -> None:
 def mask_describe_configs(answer: Plain) -> None:
     answer["results"].sort(key=lambda row: (row["resource_type"], row["resource_name"]))
     for row in answer["results"]:
-        row["configs"] = [config for config in row["configs"] if "max.compaction.lag.ms" not in config["name"]]
+        row["configs"] = [config for config in row["configs"] if not is_later(config["name"])]
         row["configs"].sort(key=lambda config: config["name"])
 
 

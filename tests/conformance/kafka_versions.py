@@ -1,4 +1,6 @@
-"""What Apache Kafka 2.0.1 has of each API."""
+"""What Apache Kafka 2.0.1 has of each API, and which settings it does not have."""
+
+from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE, TOPIC_CONFIGS_SINCE
 
 # From kafka 2.0.1 ApiKeys: the last version of each API it has.
 LAST_VERSIONS_OF_KAFKA_2_0 = {
@@ -6,3 +8,11 @@ LAST_VERSIONS_OF_KAFKA_2_0 = {
     21: 1, 22: 1, 23: 1, 24: 1, 25: 1, 26: 1, 27: 0, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 36: 0,
     37: 1, 42: 1,
 }  # fmt: skip
+
+
+def is_later(setting: str) -> bool:
+    """Whether a setting, or a config of topics, came after 2.0.1."""
+    later = SETTINGS_SINCE[LATER].split()
+    return setting in TOPIC_CONFIGS_SINCE[LATER].split() or any(
+        setting.startswith(each) if each.endswith(".") else setting == each for each in later
+    )

@@ -22,6 +22,7 @@ from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, k
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.settings import Setting
+from tests.conformance.kafka_versions import is_later
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
@@ -67,7 +68,7 @@ class Draw:
         return self._random.choice(values)
 
     def _one(self) -> Settings:
-        name = self._of(sorted(SETTINGS.keys() - set(LEFT_OUT) - {"log.cleaner.max.compaction.lag.ms"}))
+        name = self._of(sorted(name for name in SETTINGS.keys() - set(LEFT_OUT) if not is_later(name)))
         return {name: self._value(SETTINGS[name])}
 
     def _several(self) -> Settings:

@@ -26,6 +26,7 @@ from minibroker.cli import (
     topics,
     transactions,
     transcript,
+    users,
 )
 from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
@@ -80,6 +81,7 @@ app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(users.app, name="users")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets

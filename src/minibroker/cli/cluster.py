@@ -28,7 +28,15 @@ with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
-    from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.admin import (
+        AbortTransactionSpec,
+        ConfigResource,
+        ConfigResourceType,
+        KafkaAdminClient,
+        OffsetSpec,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.structs import OffsetAndMetadata
 
@@ -72,6 +80,20 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         raise CommandFailed(not_connected(address, properties, error)) from error
     with closing(client), failures_explained(address):
         yield client
+
+
+def scram_alterations(changes: Sequence[Any]) -> list[Any]:
+    """Changes of credentials as kafka-python has them; each has the fields of a row of AlterUserScramCredentials."""
+    made = []
+    for change in changes:
+        if len(change) == 2:
+            made.append(UserScramCredentialDeletion(*change))
+        else:
+            user, mechanism, iterations, salt, salted = change
+            upsertion = UserScramCredentialUpsertion(user, mechanism, b"", iterations=1, salt=salt)
+            upsertion.iterations, upsertion.salted_password = iterations, salted  # hashed already
+            made.append(upsertion)
+    return made
 
 
 def brokers_of(client: Any) -> list[Address]:

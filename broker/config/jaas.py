@@ -1,0 +1,108 @@
+"""Reads the value of a `sasl.jaas.config`: `MODULE required key="value" ... ;`, as kafka 2.0.1 JaasConfig.
+
+The words are those of java.io.StreamTokenizer: quoted texts with escapes, both kinds of comments, and numbers, which
+are not texts: a password of digits needs quotes. A message names options that Kafka has, and never shows another word:
+it may be a part of a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+CONTROL_FLAGS = ("REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL")
+KNOWN_OPTION = re.compile(r"username|password|tokenauth|user_\w+|unsecured(Login|Validator)\w+")
+
+WORDS = re.compile(
+    r"""
+      (?P<skipped> [\x00-\x20]+ | //[^\r\n]* | /\*(?:.|\n)*?(?:\*/|\Z) )
+    | (?P<quoted> (?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote))[^\\\r\n])*)(?:(?P=quote)|(?=[\r\n])|\Z) )
+    | (?P<number> -?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+) )
+    | (?P<word> [A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9._$\xa0-\U0010ffff-]* )
+    | (?P<other> (?:.|\n) )
+    """,
+    re.VERBOSE,
+)
+ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+ESCAPED = {"a": "\x07", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\x0b"}
+
+
+class JaasError(ValueError):
+    """A malformed entry; the message is Kafka's, without the name of the setting."""
+
+
+class LoginModule(NamedTuple):
+    """One entry. `repr` shows no value of an option."""
+
+    name: str
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"LoginModule({self.name}, {sorted(self.options)})"
+
+
+class Word(NamedTuple):
+    """`text` is None for a number or a single character, which is no text to Kafka; `character` is that character."""
+
+    text: str | None
+    character: str = ""
+
+
+END = Word(None, "end")
+
+
+def parse_jaas(text: str) -> LoginModule:
+    """Parse the only entry of a setting. Raises JaasError."""
+    entries = list(entries_of(text))
+    if not entries:
+        raise JaasError("Login module not specified in JAAS config")
+    if len(entries) > 1:
+        raise JaasError(f"JAAS config property contains {len(entries)} login modules, should be 1 module")
+    return entries[0]
+
+
+def entries_of(text: str) -> Iterator[LoginModule]:
+    words = words_of(text)
+    for first in words:
+        flag = next(words, END)
+        if flag is END:
+            raise JaasError("Login module control flag not specified in JAAS config")
+        if flag.text is None:
+            raise JaasError("Login module control flag is not available in the JAAS config")
+        if flag.text.upper() not in CONTROL_FLAGS:
+            raise JaasError(f"Invalid login module control flag '{flag.text}' in JAAS config")
+        yield LoginModule(first.text or "", dict(options_of(words)))
+
+
+def options_of(words: Iterator[Word]) -> Iterator[tuple[str, str]]:
+    """The options up to the semicolon."""
+    for word in words:
+        if word.character == ";":
+            return
+        key = word.text
+        if next(words, END).character != "=" or (value := next(words, END).text) is None:
+            shown = f" for key '{key}'" if key is not None and KNOWN_OPTION.fullmatch(key) else ""
+            raise JaasError(f"Value not specified{shown} in JAAS config")
+        yield key or "", value
+    raise JaasError("JAAS config entry not terminated by semi-colon")
+
+
+def words_of(text: str) -> Iterator[Word]:
+    for match in WORDS.finditer(text):
+        kind = match.lastgroup
+        if match["skipped"] is not None:
+            continue
+        if match["quoted"] is not None:
+            yield Word(ESCAPE.sub(unescaped, match["text"]))
+        elif kind == "word":
+            yield Word(match["word"])
+        elif kind == "number":
+            yield Word(None)
+        else:
+            yield Word(None, match["other"])
+
+
+def unescaped(match: re.Match[str]) -> str:
+    escaped = match[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else ESCAPED.get(escaped, escaped)

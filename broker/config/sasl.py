@@ -1,0 +1,125 @@
+"""The settings of SASL listeners: their mechanisms, and the login module of each (kafka 2.0.1 JaasContext).
+
+A login module is in `listener.name.<listener>.<mechanism>.sasl.jaas.config`, both names in lower case: as in Kafka, a
+`sasl.jaas.config` without them does not count on a broker. A message about a login module names its setting and Kafka's
+reason, and never shows the value. Imported only where a listener has SASL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from minibroker.broker.config.jaas import JaasError, LoginModule, parse_jaas
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+MODULES = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE}  # SCRAM_MODULE for the others
+# What checks signed tokens in later releases; the setting of a key file is enough here.
+SIGNED_TOKEN_HANDLERS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
+UNSECURED_TOKEN_HANDLER = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+JAAS_CONFIG = "sasl.jaas.config"
+USER_PREFIX = "user_"
+SKEW_OPTION = "unsecuredValidatorAllowableClockSkewMs"
+
+
+class SaslListener(NamedTuple):
+    """The enabled mechanisms of a listener with their login modules; `keys_file` if tokens are signed."""
+
+    mechanisms: Mapping[str, LoginModule]
+    keys_file: Path | None
+
+
+class SaslError(ValueError):
+    """A SASL listener cannot work; the message is Kafka's, where it has one."""
+
+
+def sasl_listener(
+    listener: str, mechanisms: Sequence[str], given: Mapping[str, str], keys_url: str | None
+) -> SaslListener:
+    """Read the settings of one listener; `given` are all settings as text. Raises SaslError."""
+    modules = {}
+    for mechanism in mechanisms:
+        if mechanism not in MECHANISMS:
+            raise SaslError(
+                f"SASL mechanism {mechanism} of listener {listener} is not supported; the supported ones are"
+                f" {', '.join(MECHANISMS)}"
+            )
+        refuse_handlers(listener, mechanism, given)
+        modules[mechanism] = login_module(listener, mechanism, given)
+    return SaslListener(modules, None if keys_url is None else keys_file(keys_url))
+
+
+def setting_of(listener: str, mechanism: str, name: str) -> str:
+    return f"listener.name.{listener.lower()}.{mechanism.lower()}.{name}"
+
+
+def login_module(listener: str, mechanism: str, given: Mapping[str, str]) -> LoginModule:
+    """Raises SaslError."""
+    name = setting_of(listener, mechanism, JAAS_CONFIG)
+    if name not in given:
+        raise SaslError(
+            f"Could not find a 'KafkaServer' or '{listener.lower()}.KafkaServer' entry in the JAAS configuration."
+            f" System property 'java.security.auth.login.config' is not set; set {name}"
+        )
+    try:
+        module = parse_jaas(given[name])
+    except JaasError as error:
+        raise SaslError(f"{error}; see {name}") from None
+    expected = MODULES.get(mechanism, SCRAM_MODULE)
+    if module.name not in (*MODULES.values(), SCRAM_MODULE):
+        raise SaslError(f"No LoginModule found for {module.name}; {name} needs {expected}")
+    if module.name != expected:  # Kafka looks for options in an entry of another module in vain
+        module = LoginModule(expected, {})
+    check_options(name, module)
+    return module
+
+
+def check_options(name: str, module: LoginModule) -> None:
+    """Raises SaslError."""
+    skew = module.options.get(SKEW_OPTION, "").strip()
+    if module.name == OAUTHBEARER_MODULE and skew and not (skew.isascii() and skew.isdecimal()):
+        raise SaslError(f"{SKEW_OPTION} of {name} is not a number of milliseconds, 0 or more")
+
+
+def refuse_handlers(listener: str, mechanism: str, given: Mapping[str, str]) -> None:
+    """A class of the user's that decides who logs in cannot be loaded, and must not be ignored. Raises SaslError."""
+    setting = setting_of(listener, mechanism, "sasl.server.callback.handler.class")
+    handler = given.get(setting, "").strip()
+    known = (*SIGNED_TOKEN_HANDLERS, UNSECURED_TOKEN_HANDLER) if mechanism == OAUTHBEARER else ()
+    if handler and handler not in known:
+        raise SaslError(f"Invalid value {handler} for configuration {setting}: Class {handler} could not be found.")
+    keys = "sasl.oauthbearer.jwks.endpoint.url"
+    if handler in SIGNED_TOKEN_HANDLERS and not any(name.endswith(keys) for name in given):
+        raise SaslError(f"{setting} needs {keys}, the URL of a file of keys")
+
+
+def keys_file(url: str) -> Path:
+    """The file of a `file:` URL. Raises SaslError."""
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    parts = urlsplit(url)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
+        raise SaslError(f"{name} is not a file: URL, such as file:///etc/keys.json; this broker fetches no keys")
+    path = Path(unquote(parts.path))
+    if not path.is_file():
+        raise SaslError(f"{name} names {path}, which is not a file")
+    return path
+
+
+def accounts(module: LoginModule) -> dict[str, str]:
+    """The users of a PLAIN entry, with their passwords."""
+    return {
+        option.removeprefix(USER_PREFIX): password
+        for option, password in module.options.items()
+        if option.startswith(USER_PREFIX)
+    }

@@ -1,0 +1,181 @@
+"""`minibroker users ...`: list, add and remove the users that log in by SCRAM, on minibroker or any Apache Kafka from
+2.7 on; or in the data directory of a broker that is not running, which needs a first user.
+
+This module reads arguments and passwords, and prints; `user_admin` asks the broker. A password is never an argument:
+other users of the machine see those.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minibroker.cli.failures import EXIT_OK, CommandFailed
+from minibroker.cli.options import Cluster, show_help_if_alone
+from minibroker.cli.parameters import IfExistsOption, OutputOption, on_cluster
+from minibroker.protocol.scram import BY_NAME, DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS
+
+GENERATED_BYTES = 18
+STANDARD_INPUT = "-"
+
+UsersArgument = Annotated[list[str], typer.Argument(metavar="USER", show_default=False)]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Instead of asking a broker: the data directory of a broker that is not running.",
+        show_default=False,
+    ),
+]
+MechanismsOption = Annotated[
+    list[str] | None,
+    typer.Option("--mechanism", "-m", metavar="NAME", help=f"Only for {' or '.join(BY_NAME)}; may be repeated."),
+]
+
+app = typer.Typer(help="List, add and remove the users that log in by SCRAM.")
+app.callback(invoke_without_command=True)(show_help_if_alone)
+
+
+@app.command("list", epilog="Example: minibroker users list -o json")
+@on_cluster
+def list_users(
+    cluster: Cluster,
+    data_dir: DataDirOption = None,
+    output: OutputOption = "text",
+) -> int:
+    """List users with their mechanisms and iterations."""
+    from minibroker.cli.user_admin import user_admin
+
+    with user_admin(cluster, data_dir) as admin:
+        listed = admin.users()
+    if output == "json":
+        print(json.dumps([row._asdict() for row in listed]))
+        return EXIT_OK
+
+    from minibroker.cli.terminal import complain, print_table
+
+    if listed:
+        print_table(("USER", "MECHANISM", "ITERATIONS"), listed, left=("USER", "MECHANISM"))
+    else:
+        complain("no users yet; add one with `minibroker users add USER`")
+    return EXIT_OK
+
+
+@app.command(
+    "add",
+    epilog="""Examples:
+
+minibroker users add alice  (asks for the password)
+
+minibroker users add alice --generate
+
+minibroker users add admin --password-file secret --data-dir data  (before the broker's first start)""",
+)
+@on_cluster
+def add_user(
+    user: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
+    cluster: Cluster,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Read the password from the first line of this file; - for standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    generate: Annotated[
+        bool, typer.Option("--generate", help="Make up a password, and print it: it is shown this once.")
+    ] = False,
+    iterations: Annotated[
+        int,
+        typer.Option("--iterations", metavar="N", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="Rounds of hashing."),
+    ] = DEFAULT_ITERATIONS,
+    mechanisms: MechanismsOption = None,
+    data_dir: DataDirOption = None,
+    output: OutputOption = "text",
+) -> int:
+    """Add a user, or change its password; for both mechanisms unless one is named."""
+    from minibroker.cli.outcomes import report
+    from minibroker.cli.user_admin import user_admin
+
+    if generate and password_file is not None:
+        raise typer.BadParameter("--generate and --password-file exclude each other")
+    chosen = chosen_mechanisms(mechanisms)
+    password = new_password() if generate else read_password(user, password_file)
+    with user_admin(cluster, data_dir) as admin:
+        outcomes = admin.add(user, password, mechanisms=chosen, iterations=iterations)
+    status = report(outcomes, output)
+    if generate and status == EXIT_OK:
+        print(password, file=sys.stderr if output == "json" else sys.stdout)
+    return status
+
+
+@app.command("remove", epilog="Example: minibroker users remove alice")
+@on_cluster
+def remove_users(
+    users: UsersArgument,
+    cluster: Cluster,
+    mechanisms: MechanismsOption = None,
+    if_exists: IfExistsOption = False,
+    data_dir: DataDirOption = None,
+    output: OutputOption = "text",
+) -> int:
+    """Remove users, or their passwords for one mechanism. Connections that are open stay open."""
+    from minibroker.cli.outcomes import report
+    from minibroker.cli.user_admin import user_admin
+
+    chosen = chosen_mechanisms(mechanisms)
+    with user_admin(cluster, data_dir) as admin:
+        outcomes = admin.remove(users, mechanisms=chosen, may_be_absent=if_exists)
+    return report(outcomes, output)
+
+
+def chosen_mechanisms(names: list[str] | None) -> list[str]:
+    """Raises typer.BadParameter."""
+    for name in names or ():
+        if name not in BY_NAME:
+            raise typer.BadParameter(f"--mechanism {name} is not {' or '.join(BY_NAME)}")
+    return list(dict.fromkeys(names or BY_NAME))
+
+
+def new_password() -> str:
+    import secrets
+
+    return secrets.token_urlsafe(GENERATED_BYTES)
+
+
+def read_password(user: str, file: Path | None) -> str:
+    """Read the password of a user from a file, or ask for it twice. Raises CommandFailed."""
+    if file is None and not sys.stdin.isatty():
+        raise CommandFailed(
+            "there is no terminal to ask for the password; name a file with --password-file, or use --generate"
+        )
+    if file is None:
+        return asked_password(user)
+    try:
+        with sys.stdin if str(file) == STANDARD_INPUT else file.open(encoding="utf-8") as lines:
+            password = lines.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise CommandFailed(f"cannot read {file} ({reason}); name a text file with --password-file") from None
+    if not password:
+        raise CommandFailed(f"the first line of {file} is empty; write the password there")
+    return password
+
+
+def asked_password(user: str) -> str:
+    """Ask without an echo, twice. Raises CommandFailed."""
+    from getpass import getpass
+
+    password = getpass(f"password of {user}: ")
+    if not password:
+        raise CommandFailed("a password must not be empty")
+    if getpass("once more: ") != password:
+        raise CommandFailed("the passwords differ; try again")
+    return password

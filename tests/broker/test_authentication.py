@@ -1,0 +1,322 @@
+"""What stands in front of a connection until its client has authenticated: delays, sizes, hand-over, sessions.
+
+Time is jumped. The answers themselves are compared with Kafka's in test_sasl_conversations.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from minibroker.broker.apis.client import Client
+from minibroker.broker.network.authentication import FIRST_ALLOCATION_BYTES, Authenticator
+from minibroker.broker.security.principal import Principal
+from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, Token
+from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
+from tests.broker.peers import Connect, Peer, framed
+from tests.broker.peers import connect as connect
+
+pytestmark = pytest.mark.time_jumps
+
+ACCOUNTS = PlainAccounts({"carol": "carol-secret", "erin": "erin-secret"})
+CAROL, WRONG = b"\0carol\0carol-secret", b"\0carol\0wrong"
+TOKEN_SECONDS = 5
+CREDENTIAL = new_credential(SCRAM_SHA_256, "hopper")
+
+
+class FiveSeconds:
+    """Accepts any token, for five seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def validate(self, token: str) -> Token:
+        return Token(token, self._clock.wall_ms() + TOKEN_SECONDS * 1000)
+
+
+def served(frame: bytearray, client: Client) -> list[bytes]:
+    """What answers a client that has authenticated: its user, and the size of the request."""
+    return [framed(f"{client.principal} {len(frame)}".encode())]
+
+
+MakePeer = Callable[..., Peer]
+
+
+@pytest.fixture
+def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
+    """Connect peers that must authenticate."""
+    timers = TimerLoop(Clock())
+    nursery.start_soon(timers.run)
+
+    def make(**settings: Any) -> Peer:
+        authenticator = Authenticator(
+            {
+                "PLAIN": lambda: PlainServer(ACCOUNTS),
+                "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
+                "OAUTHBEARER": lambda: OAuthBearerServer(FiveSeconds(timers.clock)),
+            },
+            apis=API_TABLE,
+            dispatch=lambda frame, client: [framed(b"versions")],
+            served_by=served,
+            timers=timers,
+            **{
+                "failure_delay_ms": 100,
+                "max_session_ms": 0,
+                "max_token_bytes": 1000,
+                "max_request_bytes": 5000,
+                **settings,
+            },
+        )
+        peer = connect(served, runs=False, timers=timers)
+        authenticator.guard(peer.connection)
+        nursery.start_soon(peer.run)
+        return peer
+
+    return make
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "me", API_TABLE[17].request(mechanism=mechanism))[4:]
+
+
+def authenticate(token: bytes, version: int = 1) -> bytes:
+    body = API_TABLE[36].request(auth_bytes=token)
+    return encode_request(ApiKey.SASL_AUTHENTICATE, version, 1, "me", body)[4:]
+
+
+async def answer(peer: Peer) -> bytes:
+    """The next answer without its size; nothing if the broker has closed."""
+    size = await peer.receive(4)
+    return await peer.receive(struct.unpack(">i", size)[0]) if size else b""
+
+
+async def ask(peer: Peer, *frames: bytes) -> list[Any]:
+    """Send requests in one write, and decode their answers as those of the SASL APIs, as far as they are."""
+    peer.sock.send(b"".join(map(framed, frames)))
+    found: list[Any] = []
+    for frame in frames:
+        answered = await answer(peer)
+        key, version = struct.unpack_from(">hh", frame)
+        is_sasl = key in (17, 36) and answered and not answered.startswith(b"User:")
+        found.append(decode_response(key, version, answered)[1] if is_sasl else answered)
+    return found
+
+
+async def login(peer: Peer, user: str = "carol") -> Any:
+    _, done = await ask(peer, handshake(), authenticate(f"\0{user}\0{user}-secret".encode()))
+    assert done.error_code == ErrorCode.NONE
+    return done
+
+
+async def test_after_the_login_requests_go_straight_to_the_handlers(guarded: MakePeer) -> None:
+    peer = guarded()
+
+    await login(peer)
+
+    assert await ask(peer, b"request") == [b"User:carol 7"]
+    assert peer.connection.client.principal == Principal("User", "carol")
+    assert peer.connection._dispatch is served
+
+
+async def test_a_failure_is_answered_after_the_delay_and_then_the_connection_is_closed(guarded: MakePeer) -> None:
+    peer = guarded(failure_delay_ms=100)
+    before = trio.current_time()
+
+    _, failed = await ask(peer, handshake(), authenticate(WRONG))
+
+    assert trio.current_time() - before == pytest.approx(0.1, abs=0.002)
+    assert (failed.error_code, failed.error_message) == (58, "Authentication failed: Invalid username or password")
+    assert await answer(peer) == b""
+    assert peer.connection.client.principal.name == "ANONYMOUS"
+
+
+async def test_others_are_served_during_the_delay(guarded: MakePeer) -> None:
+    waiting, other = guarded(failure_delay_ms=10_000), guarded()
+    await waiting.send(handshake(), authenticate(WRONG))
+    before = trio.current_time()
+
+    await login(other)
+
+    assert trio.current_time() == before
+
+
+@pytest.mark.parametrize("frames", [[handshake("GSSAPI")], [handshake(), b"\0\x03\0\0\0\0\0\1\xff\xff\0\0\0\0"]])
+async def test_other_refusals_wait_too(guarded: MakePeer, frames: list[bytes]) -> None:
+    peer = guarded(failure_delay_ms=100)
+    before = trio.current_time()
+
+    await ask(peer, *frames)
+
+    assert trio.current_time() - before == pytest.approx(0.1, abs=0.002)
+    assert await answer(peer) == b""
+
+
+async def test_a_wrong_token_after_handshake_v0_closes_after_the_delay_without_a_byte(guarded: MakePeer) -> None:
+    peer = guarded(failure_delay_ms=100)
+    before = trio.current_time()
+    peer.sock.send(framed(handshake(version=0)) + framed(WRONG))
+
+    assert await answer(peer) != b""
+    assert await answer(peer) == b""
+    assert trio.current_time() - before == pytest.approx(0.1, abs=0.002)
+
+
+async def test_without_a_delay_a_failure_closes_at_once(guarded: MakePeer) -> None:
+    peer = guarded(failure_delay_ms=0)
+    before = trio.current_time()
+
+    _, failed = await ask(peer, handshake(), authenticate(WRONG))
+
+    assert (failed.error_code, await answer(peer)) == (58, b"")
+    assert trio.current_time() == before
+
+
+async def test_a_client_that_leaves_during_the_delay_leaves_nothing(guarded: MakePeer) -> None:
+    peer = guarded(failure_delay_ms=10_000)
+    await peer.send(handshake(), authenticate(WRONG))
+    assert peer.timers.timer.next_deadline_ms() is not None
+
+    peer.connection.cancel_scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert peer.timers.timer.next_deadline_ms() is None
+
+
+async def test_limits_change_with_the_login_and_a_length_allocates_little_before(guarded: MakePeer) -> None:
+    large, peer = guarded(max_token_bytes=1000), guarded(max_token_bytes=1_000_000)
+    large.sock.send(struct.pack(">i", 1001))
+    assert await answer(large) == b""
+
+    peer.sock.send(struct.pack(">i", 900_000) + b"x")
+    await trio.testing.wait_all_tasks_blocked()
+    held = peer.connection._decoder._frame
+    assert held is not None
+    assert len(held) <= FIRST_ALLOCATION_BYTES
+
+    peer = guarded(max_token_bytes=1000, max_request_bytes=5000)
+    await login(peer)
+    assert await ask(peer, bytes(5000)) == [b"User:carol 5000"]
+    peer.sock.send(struct.pack(">i", 5001))
+    assert await answer(peer) == b""
+
+
+async def test_logs_name_the_failure_and_neither_user_nor_token(
+    guarded: MakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    peer = guarded()
+
+    await ask(peer, handshake(), authenticate(b"\0carolina\0hunter2"))
+    assert await answer(peer) == b""
+
+    assert "authentication failed: Authentication failed: Invalid username or password" in caplog.text
+    assert "carolina" not in caplog.text
+    assert "hunter2" not in caplog.text
+    assert len(caplog.records) == 1
+
+
+# -- sessions -------------------------------------------------------------------------------------------------
+
+
+async def test_the_lifetime_of_a_session_is_told_from_version_1_on(guarded: MakePeer) -> None:
+    peer = guarded(max_session_ms=4000)
+
+    assert (await login(peer)).session_lifetime_ms == 4000
+
+
+async def test_a_session_ends_at_the_first_request_after_its_lifetime(guarded: MakePeer) -> None:
+    peer = guarded(max_session_ms=4000)
+    await login(peer)
+
+    await trio.sleep(4)
+    assert await ask(peer, b"request") == [b"User:carol 7"]
+    await trio.sleep(0.001)
+
+    assert await ask(peer, b"request") == [b""]
+    assert "session has expired" in peer.connection.ended_by
+
+
+@pytest.mark.parametrize("wait_seconds", [0, 2, 6])
+async def test_a_client_may_authenticate_again_before_and_after_the_end(guarded: MakePeer, wait_seconds: int) -> None:
+    peer = guarded(max_session_ms=4000)
+    await login(peer)
+    await trio.sleep(wait_seconds)
+
+    again = await login(peer)
+
+    assert again.session_lifetime_ms == 4000
+    await trio.sleep(3.9)
+    assert await ask(peer, b"request") == [b"User:carol 7"]
+
+
+async def test_a_client_may_authenticate_again_once_a_second(guarded: MakePeer) -> None:
+    peer = guarded(max_session_ms=4000)
+    await login(peer)
+    await login(peer)
+
+    assert (await ask(peer, handshake()))[0].startswith(b"User:carol")  # it goes to the handlers, as any request
+    await trio.sleep(1)
+    await login(peer)
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (
+            [handshake(), authenticate(b"\0erin\0erin-secret")],
+            "Cannot change principals during re-authentication from User.carol: User.erin",
+        ),
+        ([handshake(), authenticate(WRONG)], "Authentication failed: Invalid username or password"),
+        (
+            [handshake("SCRAM-SHA-256"), authenticate(b"n,,n=carol,r=abc")],
+            "SASL mechanism 'SCRAM-SHA-256' requested by client is not supported for re-authentication of mechanism"
+            " 'PLAIN'",
+        ),
+    ],
+)
+async def test_authenticating_again_keeps_the_user_and_the_mechanism(
+    guarded: MakePeer, frames: list[bytes], message: str
+) -> None:
+    peer = guarded(max_session_ms=4000)
+    await login(peer)
+
+    *_, failed = await ask(peer, *frames)
+
+    assert (failed.error_code, failed.error_message) == (58, message)
+    assert await answer(peer) == b""
+    assert peer.connection.client.principal.name == "carol"
+
+
+async def test_another_request_instead_of_authenticating_again_is_refused(guarded: MakePeer) -> None:
+    peer = guarded(max_session_ms=4000)
+    await login(peer)
+    await ask(peer, handshake())
+
+    peer.sock.send(framed(struct.pack(">hhih", ApiKey.LIST_GROUPS, 0, 1, -1)))
+
+    assert (await answer(peer))[4:6] == ErrorCode.ILLEGAL_SASL_STATE.to_bytes(2, "big")
+    assert await answer(peer) == b""
+
+
+@pytest.mark.parametrize(("max_session_ms", "lifetime_ms"), [(0, 0), (60_000, 5000), (4000, 4000)])
+async def test_a_session_lasts_no_longer_than_its_token(
+    guarded: MakePeer, max_session_ms: int, lifetime_ms: int
+) -> None:
+    """If sessions end at all: kafka 2.0.1 does not end them, later Kafka ends those of tokens."""
+    peer = guarded(max_session_ms=max_session_ms)
+
+    _, done = await ask(peer, handshake("OAUTHBEARER"), authenticate(b"n,,\x01auth=Bearer alice\x01\x01"))
+
+    assert abs(done.session_lifetime_ms - lifetime_ms) <= 1
+    assert peer.connection.client.principal.name == "alice"

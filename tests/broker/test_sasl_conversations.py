@@ -1,0 +1,70 @@
+"""Every conversation of a client that authenticates, compared with the recorded answers of Apache Kafka 2.0.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from tests.broker.conftest import MakeBroker
+from tests.broker.secured import LISTENERS, add_scram_user, serve
+from tests.conformance.sasl import SCRAM_USERS, SETTINGS, hold, recorded, scripts
+
+THREADS = 30
+
+
+def answered(message: str, **more: Any) -> list[Any]:
+    """The outcome of a SaslAuthenticate that fails; one that does not fail with `more`."""
+    row = {"api": "SaslAuthenticate", "version": 0, "error_code": 58, "error_message": message, "auth_bytes": ""}
+    return [{**row, "session_lifetime_ms": 0, **more}]
+
+
+INVALID = "Authentication failed due to invalid credentials with SASL mechanism "
+FAILED = answered(INVALID + "SCRAM-SHA-256")
+SALTED = answered("", error_code=0, error_message=None, auth_bytes="r=rOprNGfwEbeRWgbNEkqO...,s=...,i=4096")
+INVALID_TOKEN = '{"status":"invalid_token"}'
+CLOSED = ["closed"]
+
+# Where this broker answers otherwise on purpose (docs/differences.md), the last outcomes.
+ON_PURPOSE: dict[str, list[Any]] = {
+    "*extension *m=x": [FAILED, CLOSED],
+    "*an unknown user": [SALTED, "open"],
+    "*a PLAIN user": [SALTED, "open"],
+    "*a token": [SALTED, "open"],
+    "*a short proof": [SALTED, FAILED, "closed"],
+    "*another nonce": [SALTED, FAILED, "closed"],
+    "*another header": [SALTED, FAILED, "closed"],
+    "final message 'c=biws,r=abc,p='": [SALTED, FAILED, CLOSED],
+    "oauthbearer, another scheme": [answered(INVALID + "OAUTHBEARER"), CLOSED],
+    "a token: no algorithm": [
+        answered("", error_code=0, error_message=None, auth_bytes=INVALID_TOKEN),
+        *(answered(INVALID_TOKEN), CLOSED),
+    ],
+}
+# As in every failed InitProducerId here: the epoch is -1, in 2.0.1 it is 0.
+ANOTHER_EPOCH = "InitProducerId instead of SaslAuthenticate"
+
+
+@pytest.mark.slow
+async def test_answers_are_those_of_apache_kafka(make_broker: MakeBroker, nursery: trio.Nursery) -> None:
+    broker = make_broker(listeners=LISTENERS, connection_failed_authentication_delay_ms=1, **SETTINGS)
+    for user, password in SCRAM_USERS.items():
+        add_scram_user(broker, user, password)
+    port = (await serve(broker, nursery))["SASL_PLAINTEXT"]
+    answers: dict[str, Any] = {}
+    limit = trio.CapacityLimiter(THREADS)
+
+    async def converse(name: str) -> None:
+        answers[name] = await trio.to_thread.run_sync(hold, scripts()[name], port, limiter=limit)
+
+    async with trio.open_nursery() as clients:
+        for name in scripts():
+            clients.start_soon(converse, name)
+
+    kafka = recorded()
+    assert kafka.keys() == answers.keys()
+    differing = {name: (kafka[name], answers[name]) for name in kafka if answers[name] != kafka[name]}
+    shown = "\n".join(f"{name}\n  kafka {theirs}\n  ours  {ours}" for name, (theirs, ours) in differing.items())
+    assert differing.keys() == {*ON_PURPOSE, ANOTHER_EPOCH}, shown
+    assert {name: answers[name][-len(outcomes) :] for name, outcomes in ON_PURPOSE.items()} == ON_PURPOSE

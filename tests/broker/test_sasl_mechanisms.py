@@ -1,0 +1,322 @@
+"""The mechanisms of SASL, token by token: the rows of what Apache Kafka 2.0.1 accepts and refuses, and where we differ.
+
+Where 2.0.1 has a defect, the test's name begins with `unlike_kafka`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hmac
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.broker.security.sasl.mechanism import AuthenticationFailedError, SaslServer
+from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.protocol.api import API_TABLE, decode_request, decode_response
+from minibroker.protocol.scram import (
+    BY_NAME,
+    SCRAM_SHA_256,
+    ScramCredential,
+    ScramMechanism,
+    credential_of,
+    salted_password,
+)
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-sasl-frames.jsonl.gz"
+
+WRONG = "Authentication failed: Invalid username or password"
+OTHER_ID = "Authentication failed: Client requested an authorization id that is different from username"
+INVALID = "Authentication failed due to invalid credentials with SASL mechanism "
+
+
+def outcome(server: SaslServer, *tokens: bytes) -> bytes | str:
+    """The answer to the last token, or the message of the failure."""
+    answer = b""
+    try:
+        for token in tokens:
+            answer = server.respond(token)
+    except AuthenticationFailedError as failure:
+        assert server.user is None
+        return str(failure)
+    return answer
+
+
+# -- PLAIN ----------------------------------------------------------------------------------------------------
+
+ACCOUNTS = PlainAccounts({"carol": "carol-secret", "é": "ü", "dave": "carol-secret"})
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("\0carol\0carol-secret", b""),
+        ("carol\0carol\0carol-secret", b""),
+        ("\0é\0ü", b""),
+        ("\0carol\0wrong", WRONG),
+        ("\0carol\0carol-secre", WRONG),
+        ("\0nobody\0carol-secret", WRONG),
+        ("\0Carol\0carol-secret", WRONG),
+        ("\0carol\0Carol-secret", WRONG),
+        ("dave\0carol\0carol-secret", OTHER_ID),
+        ("dave\0carol\0wrong", WRONG),
+        ("\0\0carol-secret", INVALID + "PLAIN"),
+        ("\0carol\0", INVALID + "PLAIN"),
+        ("carol", INVALID + "PLAIN"),
+        ("carol\0carol-secret", INVALID + "PLAIN"),
+        ("\0carol\0carol-secret\0more", INVALID + "PLAIN"),
+        ("", INVALID + "PLAIN"),
+    ],
+)
+def test_plain(token: str, expected: bytes | str) -> None:
+    server = PlainServer(ACCOUNTS)
+
+    assert outcome(server, token.encode()) == expected
+    assert (server.user is None) == (expected != b"")
+
+
+def test_unlike_kafka_a_nul_behind_the_password_of_plain_is_refused() -> None:
+    assert outcome(PlainServer(ACCOUNTS), b"\0carol\0carol-secret\0") == INVALID + "PLAIN"
+
+
+@pytest.mark.parametrize("token", [b"\0carol\0\xff\xfe", b"\0\xff\0carol-secret", b"\xff\0carol\0carol-secret"])
+def test_plain_that_is_not_utf_8_matches_nothing(token: bytes) -> None:
+    assert outcome(PlainServer(ACCOUNTS), token) in (WRONG, OTHER_ID)
+
+
+def test_accounts_keep_no_password() -> None:
+    assert b"carol-secret" not in repr(vars(ACCOUNTS)).encode()
+
+
+# -- SCRAM ----------------------------------------------------------------------------------------------------
+
+SALT = b"0123456789abcdef"
+NONCE = b"ours"
+CREDENTIAL = credential_of(SCRAM_SHA_256, salted_password(SCRAM_SHA_256, "hopper", SALT, 4096), SALT, 4096)
+MADE_UP = ScramCredential(SALT, bytes(32), bytes(32), 4096)
+
+
+def credential_for(mechanism: ScramMechanism, user: str) -> tuple[ScramCredential, bool]:
+    return (CREDENTIAL, True) if user in ("grace", "b=o,b") else (MADE_UP, False)
+
+
+def scram() -> ScramServer:
+    return ScramServer(SCRAM_SHA_256, credential_for, lambda: NONCE)
+
+
+def final(
+    first: bytes,
+    *,
+    header: bytes = b"n,,",
+    password: str = "hopper",
+    nonce: bytes | None = None,
+    channel: bytes | None = None,
+    proof: bytes | None = None,
+    extension: bytes = b"",
+) -> bytes:
+    """The client's final message to the server's first, made by the client's half of RFC 5802."""
+    answered = scram().respond(first)
+    salted = salted_password(SCRAM_SHA_256, password, SALT, 4096)
+    client_key = SCRAM_SHA_256.hmac(salted, b"Client Key")
+    rest = nonce if nonce is not None else answered.split(b",")[0][2:]
+    without_proof = b"c=%b,r=%b%b" % (base64.b64encode(header) if channel is None else channel, rest, extension)
+    said = first.removeprefix(header) + b"," + answered + b"," + without_proof
+    signature = SCRAM_SHA_256.hmac(SCRAM_SHA_256.hash(client_key), said)
+    made = bytes(a ^ b for a, b in zip(client_key, signature, strict=True)) if proof is None else proof
+    return without_proof + b",p=" + base64.b64encode(made)
+
+
+FIRST = b"n,,n=grace,r=abc"
+SCRAM_INVALID = INVALID + "SCRAM-SHA-256"
+
+
+@pytest.mark.parametrize(
+    ("first", "header", "user"),
+    [
+        (FIRST, b"n,,", "grace"),
+        (b"n,a=grace,n=grace,r=abc", b"n,a=grace,", "grace"),
+        (b"n,,n=b=3Do=2Cb,r=abc", b"n,,", "b=o,b"),
+        (b"n,a=b=3Do=2Cb,n=b=3Do=2Cb,r=abc", b"n,a=b=3Do=2Cb,", "b=o,b"),
+        (b"n,,n=grace,r=abc,x=y", b"n,,", "grace"),
+        (b"n,,n=grace,r=abc,tokenauth=false", b"n,,", "grace"),
+    ],
+)
+def test_scram_logs_in(first: bytes, header: bytes, user: str) -> None:
+    server = scram()
+
+    answer = outcome(server, first, final(first, header=header))
+
+    assert isinstance(answer, bytes)
+    assert answer.startswith(b"v=")
+    assert server.user == user
+
+
+def test_scram_with_an_extension_in_the_final_message() -> None:
+    server = scram()
+
+    outcome(server, FIRST, final(FIRST, extension=b",x=y"))
+
+    assert server.user == "grace"
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (b"n,a=erin,n=grace,r=abc", OTHER_ID),
+        (b"y,,n=grace,r=abc", SCRAM_INVALID),
+        (b"p=tls-unique,,n=grace,r=abc", SCRAM_INVALID),
+        (b"n=grace,r=abc", SCRAM_INVALID),
+        (b"n,,n=,r=abc", SCRAM_INVALID),
+        (b"n,,n=grace,r=", SCRAM_INVALID),
+        (b"n,,n=grace,r=a b", SCRAM_INVALID),
+        (b"n,,r=abc,n=grace", SCRAM_INVALID),
+        (b"n,,n=b=o,r=abc", SCRAM_INVALID),
+        (b"n,,n=b,o,r=abc", SCRAM_INVALID),
+        ("n,,n=é,r=abc".encode(), SCRAM_INVALID),
+        (b"n,,n=\xff,r=abc", SCRAM_INVALID),
+        (b"", SCRAM_INVALID),
+        (b"garbage", SCRAM_INVALID),
+        (b"n,,n=grace,r=abc,m=x", SCRAM_INVALID),  # unlike kafka: a mandatory extension that is not known
+        (b"n,,n=grace,r=abc,x=y,m=x", SCRAM_INVALID),
+        (b"n,,m=x,n=grace,r=abc", SCRAM_INVALID),
+    ],
+)
+def test_scram_refuses_a_first_message(first: bytes, expected: str) -> None:
+    assert outcome(scram(), first) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"password": "wrong"}, "wrong password"),
+        ({"proof": bytes(32)}, "a proof of zeros"),
+        ({"nonce": b"abcother"}, "unlike kafka (CVE-2024-56128): another nonce"),
+        ({"nonce": b"abc"}, "unlike kafka: the client's nonce alone"),
+        ({"channel": b"eSws"}, "unlike kafka: the header of another first message"),
+        ({"channel": b"biws="}, "base64 with a wrong padding"),
+        ({"proof": bytes(31)}, "unlike kafka: a short proof is answered too"),
+        ({"proof": bytes(33)}, "a long proof"),
+    ],
+)
+def test_scram_refuses_a_final_message(changed: dict[str, Any], why: str) -> None:
+    assert outcome(scram(), FIRST, final(FIRST, **changed)) == SCRAM_INVALID, why
+
+
+@pytest.mark.parametrize("token", [b"", b"garbage", FIRST, b"c=biws,r=abcours", b"c=biws,r=abcours,p=", b"p=YWJj"])
+def test_scram_refuses_what_is_no_final_message(token: bytes) -> None:
+    assert outcome(scram(), FIRST, token) == SCRAM_INVALID
+
+
+@pytest.mark.parametrize("first", [b"n,,n=nobody,r=abc", b"n,,n=grace,r=abc,tokenauth=true"])
+def test_unlike_kafka_an_unknown_user_is_found_out_only_at_the_end(first: bytes) -> None:
+    """A delegation token is one too: there are none."""
+    expected = b"r=abcours,s=%b,i=4096" % base64.b64encode(SALT)
+
+    assert outcome(scram(), first) == expected
+    assert outcome(scram(), first, final(first)) == SCRAM_INVALID
+
+
+def test_a_made_up_credential_lets_nobody_in_even_by_its_own_keys() -> None:
+    """Whoever knew the keys of a made-up credential could compute a proof; it must not count."""
+    server = ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, False), lambda: NONCE)
+
+    assert outcome(server, FIRST, final(FIRST)) == SCRAM_INVALID
+
+
+def recorded() -> Iterator[dict[str, Any]]:
+    with gzip.open(GOLDEN, "rt") as lines:
+        yield from map(json.loads, lines)
+
+
+def tokens_of(frame: dict[str, Any]) -> tuple[bytes, bytes | None]:
+    """The client's and the server's token of a recorded frame; None for a failure."""
+    request = bytes.fromhex(frame["request"])
+    response = None if frame["response"] is None else bytes.fromhex(frame["response"])
+    if frame["api"] == "token":
+        return request, response
+    sent = bytes(decode_request(bytearray(request)).body.auth_bytes)
+    assert response is not None
+    answer = decode_response(36, frame["version"], response)[1]
+    return sent, None if answer.error_code else bytes(answer.auth_bytes)
+
+
+def test_the_exchanges_of_apache_kafka_are_repeated_byte_by_byte() -> None:
+    """Those of SCRAM with the server's recorded nonce: user grace, password hopper."""
+    salts = {"SCRAM-SHA-256": (b"0123456789abcdef", 4096), "SCRAM-SHA-512": (b"fedcba9876543210", 5000)}
+    servers: list[SaslServer] = []
+    checked = 0
+    for frame in recorded():
+        if frame["api"] == "SaslHandshake":
+            request = decode_request(bytearray.fromhex(frame["request"]))
+            mechanism = request.body.mechanism
+            servers = []
+        if frame["api"] not in ("token", "SaslAuthenticate") or frame["principal"] != "-":
+            continue
+        sent, expected = tokens_of(frame)
+        if not servers:
+            servers = [server_like(mechanism, salts, sent, expected)]
+        answer = outcome(servers[0], sent)
+        assert answer == expected or (expected is None and isinstance(answer, str)), frame
+        checked += 1
+    assert checked == 24
+
+
+def server_like(mechanism: str, salts: dict[str, tuple[bytes, int]], sent: bytes, expected: bytes | None) -> SaslServer:
+    if mechanism == "PLAIN":
+        return PlainServer(PlainAccounts({"carol": "carol-secret", "erin": "erin-secret"}))
+    assert expected is not None
+    salt, iterations = salts[mechanism]
+    hashes = BY_NAME[mechanism]
+    credential = credential_of(hashes, salted_password(hashes, "hopper", salt, iterations), salt, iterations)
+    client_nonce = sent.rpartition(b"r=")[2]
+    nonce = expected.split(b",")[0].removeprefix(b"r=" + client_nonce)
+    return ScramServer(hashes, lambda mechanism, user: (credential, True), lambda: nonce)
+
+
+@pytest.mark.parametrize("frame", list(recorded()), ids=lambda frame: f"{frame['scenario']} {frame['api']}")
+def test_recorded_frames_encode_to_the_same_bytes(frame: dict[str, Any]) -> None:
+    if frame["api"] == "token":
+        return
+    request = decode_request(bytearray.fromhex(frame["request"]))
+    api = API_TABLE[request.api_key]
+
+    assert b"".join(api.request.encode(request.api_version, request.body)).hex() in frame["request"]
+    if frame["response"] is not None:
+        body = decode_response(request.api_key, request.api_version, bytes.fromhex(frame["response"]))[1]
+        assert frame["response"].endswith(b"".join(api.response.encode(request.api_version, body)).hex())
+
+
+# -- time -----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_user_and_a_wrong_password_take_the_same_time() -> None:
+    """The medians of many tries differ by less than the spread of either; a lookup that returned early would show."""
+    known, unknown = b"\0carol\0wrong-password", b"\0nobod\0wrong-password"
+    times: dict[bytes, list[int]] = {known: [], unknown: []}
+    for _ in range(3000):
+        for token, taken in times.items():
+            server = PlainServer(ACCOUNTS)
+            began = time.perf_counter_ns()
+            outcome(server, token)
+            taken.append(time.perf_counter_ns() - began)
+
+    fast, slow = sorted(statistics.median(each) for each in times.values())
+
+    assert slow < 1.25 * fast
+
+
+def test_secrets_are_compared_in_constant_time() -> None:
+    """No `==` on bytes in these modules: it returns at the first byte that differs."""
+    folder = Path(__file__).parent.parent.parent / "broker" / "security" / "sasl"
+    for name in ("plain", "scram"):
+        text = (folder / f"{name}.py").read_text(encoding="utf-8")
+        compared = [line for line in text.splitlines() if " == " in line and "len(" not in line]
+        assert compared == [], name
+        assert hmac.compare_digest.__name__ in text
