@@ -10,17 +10,21 @@ from random import Random
 
 import trio
 
+from minibroker.broker.apis.acls import AclApis
+from minibroker.broker.apis.client_quotas import ClientQuotaApis
 from minibroker.broker.apis.cluster import ClusterApis
 from minibroker.broker.apis.configs import ConfigApis
 from minibroker.broker.apis.describe_transactions import DescribeTransactionApis
 from minibroker.broker.apis.fetch import FetchApis
 from minibroker.broker.apis.groups import KEY_GROUP, KEY_TRANSACTION, GroupApis
+from minibroker.broker.apis.guard import Guard
 from minibroker.broker.apis.log_offsets import LogOffsetApis
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.offsets import OffsetApis
 from minibroker.broker.apis.produce import ProduceApis
 from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.apis.security import SaslApis
+from minibroker.broker.apis.throttling import Throttling
 from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
@@ -29,13 +33,18 @@ from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.settings import LONG_MAX
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.group.offset_store import OffsetStore
+from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.append import ACKS_ALL
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
 from minibroker.broker.replica.fetch_context import FetchManager
 from minibroker.broker.replica.fetch_session import FetchSessionCache
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.acl_store import AclStore
+from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.security.principal import parse_principal
 from minibroker.broker.security.sasl.users import ScramUsers
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
@@ -133,15 +142,31 @@ def build(
     transactions.start()
     controller.on_topic_deleted += (groups.on_topic_deleted, transactions.on_topic_deleted)
     store.next_producer_id = max(store.next_producer_id, highest_producer_id(replica_manager, transactions) + 1)
+    authorizer, acls = None, None
+    if config.authorizer_class_name:
+        authorizer = Authorizer(
+            super_users=list(map(parse_principal, config.super_users)),
+            allows_everyone_without_rules=config.allow_everyone_if_no_acl_found,
+        )
+        acls = AclStore(store, authorizer)
     fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, Random())
-    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller)
+    quotas = ClientQuotas(
+        config.quota_window_num,
+        config.quota_window_size_seconds,
+        producer_default=limit_of(config.quota_producer_default),
+        consumer_default=limit_of(config.quota_consumer_default),
+    )
+    for entity, limits in store.client_quotas.items():
+        quotas.set(entity, limits)
+    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller, authorizer=authorizer)
     scram_users = ScramUsers(store)
     families = (
         metadata,
-        ProduceApis(replica_manager),
-        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock),
+        ProduceApis(replica_manager, authorizer),
+        FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock, authorizer),
         LogOffsetApis(replica_manager),
-        TopicApis(config=config, controller=controller, replica_manager=replica_manager),
+        TopicApis(config=config, controller=controller, replica_manager=replica_manager, authorizer=authorizer),
+        AclApis(acls),
         SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),
         ClusterApis(
@@ -150,6 +175,7 @@ def build(
             controller=controller,
             replica_manager=replica_manager,
             address_for=metadata.address_for,
+            authorizer=authorizer,
         ),
         GroupApis(
             groups,
@@ -157,11 +183,15 @@ def build(
             address_for=metadata.address_for,
             broker_id=config.broker_id,
             profile=config.profile,
+            authorizer=authorizer,
         ),
         OffsetApis(groups.offsets, ZooKeeperOffsets(store), metadata_cache, clock, config),
-        TransactionApis(transactions, markers, groups, metadata_cache, clock),
+        TransactionApis(transactions, markers, groups, metadata_cache, clock, authorizer),
         DescribeTransactionApis(transactions, replica_manager),
+        ClientQuotaApis(store, quotas),
     )
+    registry = ApiRegistry(families, metadata, config.profile, None if authorizer is None else Guard(authorizer))
+    Throttling(registry, quotas, clock)
     return BrokerParts(
         config=config,
         timers=timers,
@@ -172,8 +202,13 @@ def build(
         groups=groups,
         transactions=transactions,
         scram_users=scram_users,
-        registry=ApiRegistry(families, metadata, config.profile),
+        registry=registry,
     )
+
+
+def limit_of(default: int) -> float | None:
+    """The limit that `quota.producer.default` or `quota.consumer.default` sets; None for their own default."""
+    return None if default == LONG_MAX else float(default)
 
 
 def coordinator_log(

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from minibroker.protocol.codegen import records_size, skip_tagged_fields
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages import (
+    acls,
     cluster,
     configs,
     fetch,
     groups,
     metadata,
     produce,
+    quotas,
     security,
     topics,
     transactions,
@@ -56,6 +58,9 @@ class ApiKey(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
@@ -67,6 +72,8 @@ class ApiKey(IntEnum):
     INCREMENTAL_ALTER_CONFIGS = 44
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
@@ -129,6 +136,9 @@ API_TABLE: dict[int, Api] = {
         Api(ApiKey.END_TXN, transactions.EndTxnRequest, transactions.EndTxnResponse),
         Api(ApiKey.WRITE_TXN_MARKERS, transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
         Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
+        Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+        Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse),
+        Api(ApiKey.DELETE_ACLS, acls.DeleteAclsRequest, acls.DeleteAclsResponse),
         Api(ApiKey.DESCRIBE_CONFIGS, configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
         Api(ApiKey.ALTER_CONFIGS, configs.AlterConfigsRequest, configs.AlterConfigsResponse),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
@@ -148,6 +158,8 @@ API_TABLE: dict[int, Api] = {
             cluster.ListPartitionReassignmentsResponse,
         ),
         Api(ApiKey.OFFSET_DELETE, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
         Api(
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
             security.DescribeUserScramCredentialsRequest,
@@ -177,11 +189,23 @@ CORRELATION_BYTES = 4
 
 
 class Request:
-    """A decoded request. `body` is None for an ApiVersions request of an unknown version."""
+    """A decoded request; `size_bytes` are those of its frame, without the length before it.
 
-    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id")
+    `body` is None for an ApiVersions request of an unknown version.
+    """
 
-    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Any) -> None:
+    __slots__ = ("api_key", "api_version", "body", "client_id", "correlation_id", "size_bytes")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body: Any,
+        size_bytes: int = 0,
+    ) -> None:
+        self.size_bytes = size_bytes
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -212,11 +236,11 @@ def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE
     message = api.request
     if not message.first_version <= version <= message.last_version:
         if key == ApiKey.API_VERSIONS:
-            return Request(key, version, correlation_id, client_id, None)
+            return Request(key, version, correlation_id, client_id, None, len(frame))
         raise KafkaProtocolError(f"{api.name} has no version {version}, the last is {message.last_version}")
     if version >= message.first_flexible:
         position = skip_header_tags(frame, position)
-    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0])
+    return Request(key, version, correlation_id, client_id, message.decode(version, frame, position)[0], len(frame))
 
 
 def skip_header_tags(frame: bytearray | bytes, position: int) -> int:

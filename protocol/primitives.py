@@ -25,6 +25,7 @@ from construct import Bytes as FixedBytes
 from construct import (
     Construct,
     Flag,
+    Float64b,
     FormatField,
     Int8sb,
     Int16sb,
@@ -40,14 +41,15 @@ from construct import (
 )
 
 __all__ = [
-    "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "GroupId",
-    "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning", "NullableBytes",
-    "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId", "Records",
-    "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName", "TopicPartition",
-    "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
+    "ApiKey16", "Boolean", "Bytes", "CoordinatorKey", "CoordinatorType", "ErrorCode16", "ErrorMessage", "Float64",
+    "GroupId", "Int8sb", "Int16sb", "Int16ub", "Int32sb", "Int32ub", "Int64sb", "IsolationLevel8", "Meaning",
+    "NullableBytes", "NullableString", "NullableTopicName", "NullableTransactionalId", "PartitionIndex", "ProducerId",
+    "Records", "ResourceName", "ResourceType8", "SecretBytes", "Semantic", "String", "TopicId", "TopicName",
+    "TopicPartition", "TransactionalId", "UnsignedVarInt", "UserName", "Uuid",
 ]  # fmt: skip
 
 Boolean = Flag
+Float64 = Float64b
 # 16 bytes, as in `uuid.UUID.bytes`.
 Uuid = FixedBytes(16)
 ZERO_UUID = bytes(16)
@@ -121,14 +123,15 @@ class Meaning(Enum):
     RESOURCE_NAME = "resource name"  # a topic, or a broker's id
     API_KEY = "API key"
     ISOLATION_LEVEL = "isolation level"
+    CLIENT_ENTITY = "client entity"  # of quotas: a user, a client id, or both
     USER = "user"
     SECRET = "secret"  # never in a transcript, a log or a message
 
 
 class Semantic:
-    """A wire type with a meaning, for the declaration of a field."""
+    """A wire type, or an array, with a meaning, for the declaration of a field."""
 
-    def __init__(self, wire: Construct | Sized, meaning: Meaning) -> None:
+    def __init__(self, wire: Any, meaning: Meaning) -> None:
         self.wire = wire
         self.meaning = meaning
 

@@ -16,12 +16,20 @@ from minibroker.protocol.schema import Array, Field, Message, place_of
 
 
 class ResourceType(IntEnum):
-    """The types of resources that have access rights, in Kafka's numbers."""
+    """The types of resources that have access rights, in Kafka's numbers; ANY is only for filters."""
 
+    ANY = 1
     TOPIC = 2
     GROUP = 3
     CLUSTER = 4
     TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+    @property
+    def title(self) -> str:
+        """The type's name in Kafka's tools and documentation: `TransactionalId`."""
+        return self.name.title().replace("_", "")
 
 
 class Resource(NamedTuple):
@@ -37,8 +45,10 @@ TYPES = {
     Meaning.GROUP: ResourceType.GROUP,
     Meaning.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
+# Of a broker and of its loggers the cluster is asked for.
+RESOURCES_WITH_CONFIGS = {2: ResourceType.TOPIC, 4: ResourceType.CLUSTER, 8: ResourceType.CLUSTER}
 TYPED_BESIDE: dict[Meaning, tuple[Meaning, Mapping[int, ResourceType]]] = {
-    Meaning.RESOURCE_NAME: (Meaning.RESOURCE_TYPE, {2: ResourceType.TOPIC, 4: ResourceType.CLUSTER}),
+    Meaning.RESOURCE_NAME: (Meaning.RESOURCE_TYPE, RESOURCES_WITH_CONFIGS),
     Meaning.COORDINATOR_KEY: (
         Meaning.COORDINATOR_TYPE,
         {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID},

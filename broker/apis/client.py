@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minibroker.broker.security.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from minibroker.broker.apis.throttling import Charge
 
 PLAINTEXT = "PLAINTEXT"
 
@@ -11,10 +16,22 @@ class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
     `listener` is the name of the listener that it came by. `principal` changes when it authenticates.
+    On a broker with quotas, `charge` is that of the request in hand, and no further request is read until the clock is
+    at `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
     """
 
-    __slots__ = ("address", "client_id", "listener", "local_host", "local_port", "number", "principal")
+    __slots__ = (
+        "address",
+        "charge",
+        "client_id",
+        "listener",
+        "local_host",
+        "local_port",
+        "muted_until_ms",
+        "number",
+        "principal",
+    )
 
     def __init__(
         self,
@@ -33,6 +50,8 @@ class Client:
         self.local_host = local_host
         self.local_port = local_port
         self.client_id: str | None = None
+        self.charge: Charge | None = None
+        self.muted_until_ms = 0
 
     @property
     def host(self) -> str:

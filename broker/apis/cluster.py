@@ -14,12 +14,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_cluster
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import NO_LEADER, MetadataCache, PartitionState
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.cluster import (
@@ -33,9 +35,6 @@ from minibroker.protocol.primitives import TopicPartition
 
 ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS = 1, 2
 ELECT_PREFERRED, ELECT_UNCLEAN = 0, 1
-OPERATIONS_UNKNOWN = -(2**31)
-# Without an authorizer everything is allowed: create, alter, describe, cluster action, both configs, idempotent write.
-OPERATIONS_ON_CLUSTER = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 UNKNOWN_SIZE = -1
 
 Body = Any
@@ -53,7 +52,9 @@ class ClusterApis:
         controller: Controller,
         replica_manager: ReplicaManager,
         address_for: Callable[[Client], tuple[str, int]],
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller
@@ -74,13 +75,15 @@ class ClusterApis:
     def describe_cluster(self, request: Request, client: Client) -> Body:
         self._check_endpoint_type(request.body.endpoint_type)
         host, port = self._address_for(client)
-        is_told_operations = request.body.include_cluster_authorized_operations
+        operations = NOT_REQUESTED
+        if request.body.include_cluster_authorized_operations:
+            operations = on_cluster(self._authorizer, client)
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_BROKERS,
             cluster_id=self._metadata_cache.cluster_id,
             controller_id=self._config.broker_id,
             brokers=[(self._config.broker_id, host, port, self._config.broker_rack)],
-            cluster_authorized_operations=OPERATIONS_ON_CLUSTER if is_told_operations else OPERATIONS_UNKNOWN,
+            cluster_authorized_operations=operations,
         )
 
     def _check_endpoint_type(self, endpoint_type: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from minibroker.broker.apis.configs import known_type, repeats_types
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
+from minibroker.protocol.messages.groups import OffsetFetchResponse
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, Message, contains, place_of
 
@@ -30,8 +31,11 @@ NAMING = {
     Meaning.COORDINATOR_KEY,
     Meaning.RESOURCE_TYPE,
     Meaning.RESOURCE_NAME,
+    Meaning.CLIENT_ENTITY,
     Meaning.USER,
 }
+OFFSET_FETCH_ERROR = OffsetFetchResponse.field("error_code")
+ERRORS = {Meaning.ERROR_CODE, Meaning.ERROR_MESSAGE}
 NO_ACKS = 0
 
 Body = Any
@@ -85,6 +89,11 @@ def join_group_of_member(request: Request, answer: Body) -> Body:
     return answer._replace(member_id=request.body.member_id)
 
 
+def offset_fetch_without_rows(request: Request, answer: Body) -> Body:
+    """Since OffsetFetch has an error code of its own, it has no rows then."""
+    return answer._replace(topics=[]) if OFFSET_FETCH_ERROR.is_in(request.api_version) else answer
+
+
 def offset_delete_without_rows(request: Request, answer: Body) -> Body:
     """OffsetDelete has an error code of its own, and then no rows."""
     return answer._replace(topics=[])
@@ -103,6 +112,7 @@ OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.PRODUCE: produce_without_acks,
     ApiKey.METADATA: metadata_with_names,
     ApiKey.JOIN_GROUP: join_group_of_member,
+    ApiKey.OFFSET_FETCH: offset_fetch_without_rows,
     ApiKey.OFFSET_DELETE: offset_delete_without_rows,
     ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
     ApiKey.ALTER_CONFIGS: configs_with_known_types,
@@ -133,7 +143,7 @@ def value_maker(response: Message, path: str, field: Field, asked: Array, versio
     if field.meaning is Meaning.ERROR_MESSAGE:
         return lambda row, error: error.message
     if isinstance(kind, Array) and field.is_in(version) and contains(kind.fields, Meaning.ERROR_CODE):
-        found = rows_named({each.meaning for each in kind.fields} & NAMING, asked.fields, version)
+        found = rows_repeated(kind, asked, version)
         if found is not None:
             inner = f"{path}.{field.name}" if path else field.name
             make = row_maker(response, inner, kind.fields, found.array, version)
@@ -163,6 +173,20 @@ class NamedRows(NamedTuple):
         for place in self.places:
             rows = [each for row in rows for each in row[place] or ()]
         return rows
+
+
+def rows_repeated(answered: Array, asked: Array, version: int) -> NamedRows | None:
+    """Find the rows of the request that the answer repeats: with the same names, or by their order if the answer has
+    nothing but errors in its rows, as that of CreateAcls."""
+    named = {each.meaning for each in answered.fields} & NAMING
+    if all(isinstance(each.kind, Array) or each.meaning in ERRORS for each in answered.fields):
+        arrays = (NamedRows((place,), each.kind) for place, each in enumerate(asked.fields) if is_array(each))
+        return next(arrays, None)
+    return rows_named(named, asked.fields, version)
+
+
+def is_array(field: Field) -> bool:
+    return isinstance(field.kind, Array)
 
 
 def rows_named(meanings: set[Meaning | None], fields: Sequence[Field], version: int) -> NamedRows | None:

@@ -19,18 +19,22 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.apis.throttling import Charge, fetched_bytes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
 from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
@@ -52,8 +56,14 @@ class FetchApis:
     """The handler of Fetch."""
 
     def __init__(
-        self, replica_manager: ReplicaManager, metadata_cache: MetadataCache, fetch_manager: FetchManager, clock: Clock
+        self,
+        replica_manager: ReplicaManager,
+        metadata_cache: MetadataCache,
+        fetch_manager: FetchManager,
+        clock: Clock,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._metadata_cache = metadata_cache
         self._fetch_manager = fetch_manager
@@ -85,9 +95,15 @@ class FetchApis:
             forgotten=forgotten_partitions(body.forgotten_topics),
             is_from_follower=params.is_from_follower,
         )
-        rows, unknown = self._split_known(context.rows)
+        if self._authorizer is None:
+            rows, unknown = self._split_known(context.rows)
+        else:
+            rows, unknown = self._split_allowed(self._authorizer, client, params, context.rows)
+        charge = client.charge
+        if charge is not None:
+            params = within_quota(params, charge)
         fetched = self._replica_manager.fetch(params, rows)
-        return then(fetched, partial(self._answer, version, context, params, rows, unknown))
+        return then(fetched, partial(self._answer, version, context, params, rows, unknown, charge))
 
     def _split_known(self, requested: Sequence[FetchRow]) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split into the partitions to read, and the answers of unknown ones (fetch-path row 9)."""
@@ -102,6 +118,26 @@ class FetchApis:
             return requested, []
         return [row for row in requested if row.topic_partition not in unknown], list(unknown.values())
 
+    def _split_allowed(
+        self, authorizer: Authorizer, client: Client, params: FetchParams, requested: Sequence[FetchRow]
+    ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
+        """Split as `_split_known`; first into those that the client may read, with every request of a session."""
+        if params.is_from_follower:
+            is_allowed = authorizer.allows(client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+            denied = [] if is_allowed else requested
+        else:
+            may_read = authorizer.decisions(client, Operation.READ, ResourceType.TOPIC)
+            denied = [row for row in requested if not may_read[row.topic_partition[0]]]
+        if not denied:
+            return self._split_known(requested)
+        unread = {
+            row.topic_partition: failed_fetch(row.topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for row in denied
+        }
+        rows, unknown = self._split_known([row for row in requested if row.topic_partition not in unread])
+        unread.update((each.topic_partition, each) for each in unknown)
+        return rows, [unread[row.topic_partition] for row in requested if row.topic_partition in unread]
+
     def _answer(
         self,
         version: int,
@@ -109,8 +145,13 @@ class FetchApis:
         params: FetchParams,
         rows: Sequence[FetchRow],
         unknown: Sequence[FetchedPartition],
+        charge: Charge | None,
         fetched: Sequence[FetchedPartition],
     ) -> Body:
+        if charge is not None and not params.is_from_follower:
+            changed = context.changed([*fetched, *unknown] if unknown else fetched)
+            if charge.throttles_fetch(fetched_bytes(version, fetch_response(version, changed))):
+                return fetch_response(version, context.throttled_answer())
         if version <= LAST_VERSION_OF_OLD_FORMATS:
             fetched = [
                 self._for_old_client(version, params, row, result) for row, result in zip(rows, fetched, strict=True)
@@ -168,6 +209,21 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
                 topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
             )
     return rows
+
+
+def within_quota(params: FetchParams, charge: Charge) -> FetchParams:
+    """Limit a consumer's Fetch to what its quota allows in a whole window: more would never be answered with records.
+
+    As kafka 2.3 KafkaApis.handleFetchRequest. A follower has no quota.
+    """
+    if params.is_from_follower:
+        charge.exempt()
+        return params
+    most_bytes = charge.most_fetched_bytes()
+    if most_bytes >= params.max_bytes:
+        return params
+    max_bytes = int(most_bytes)
+    return params._replace(max_bytes=max_bytes, min_bytes=min(params.min_bytes, max_bytes))
 
 
 def check_isolation_level(level: int) -> None:

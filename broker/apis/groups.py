@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, ON_GROUP
+from minibroker.broker.apis.authorized_operations import NOT_REQUESTED, on_group
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.config.profiles import EVERYTHING, Habit, Profile
@@ -22,6 +22,7 @@ from minibroker.broker.group.group import GroupState
 from minibroker.broker.group.member import JoinResult, MemberIdentity, SyncResult
 from minibroker.broker.group.membership import JoinRequest, SyncRequest
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.groups import (
@@ -61,7 +62,9 @@ class GroupApis:
         address_for: Callable[[Client], tuple[str, int]],
         broker_id: int,
         profile: Profile = EVERYTHING,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._coordinator = coordinator
         self._profile = profile
         self._membership = coordinator.membership
@@ -175,7 +178,7 @@ class GroupApis:
                     protocol_type=group.protocol_type,
                     protocol_data=group.protocol,
                     members=group.members,
-                    authorized_operations=ON_GROUP
+                    authorized_operations=on_group(self._authorizer, client, group_id)
                     if request.body.include_authorized_operations and group.error is ErrorCode.NONE
                     else NOT_REQUESTED,
                 )

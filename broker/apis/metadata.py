@@ -21,10 +21,13 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
 from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation
 
 SOFTWARE_NAMES_REMEMBERED = 32
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
@@ -44,7 +47,9 @@ class MetadataApis:
         config: KafkaConfig,
         metadata_cache: MetadataCache,
         controller: Controller,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller
@@ -71,9 +76,9 @@ class MetadataApis:
 
     def metadata(self, request: Request, client: Client) -> Body:
         body = request.body
-        topics = self._asked_topics(request)
+        topics = self._asked_topics(request, client)
         if body.include_topic_authorized_operations:
-            topics = [topic._replace(topic_authorized_operations=authorized_operations.ON_TOPIC) for topic in topics]
+            topics = [self._with_operations(topic, client) for topic in topics]
         if request.api_version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
             topics = [without_absent_replicas(topic, self._metadata_cache.is_broker_alive) for topic in topics]
         host, port = self.address_for(client)
@@ -86,7 +91,7 @@ class MetadataApis:
             controller_id=self._config.broker_id,
             topics=topics,
             cluster_authorized_operations=(
-                authorized_operations.ON_CLUSTER
+                authorized_operations.on_cluster(self._authorizer, client)
                 if body.include_cluster_authorized_operations
                 else authorized_operations.NOT_REQUESTED
             ),
@@ -101,34 +106,68 @@ class MetadataApis:
         host, port = self._config.advertised_address(client.listener) or (client.local_host, client.local_port)
         return host, port or client.local_port
 
-    def _asked_topics(self, request: Request) -> list[Body]:
+    def _with_operations(self, topic: Body, client: Client) -> Body:
+        if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return topic
+        operations = authorized_operations.on_topic(self._authorizer, client, topic.name or "")
+        return topic._replace(topic_authorized_operations=operations)
+
+    def _asked_topics(self, request: Request, client: Client) -> list[Body]:
         """Make the rows of the requested topics. Raises KafkaError(INVALID_REQUEST)."""
         asked, version = request.body.topics, request.api_version
         if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
-            return [self._known(topic) for topic in self._metadata_cache.topics.values()]
+            known = self._metadata_cache.topics.values()
+            return [self._known(topic) for topic in known if self._may(client, Operation.DESCRIBE, topic.name)]
         topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if topic_ids:
             if version < FIRST_VERSION_WITH_TOPICS_BY_ID:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic IDs are not supported in version {version}")
-            return self._topics_by_id(topic_ids)
+            return self._topics_by_id(topic_ids, client)
         if any(topic.name is None for topic in asked):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic with neither a name nor an id")
         names = dict.fromkeys(topic.name for topic in asked)
         may_create = self._config.auto_create_topics_enable and request.body.allow_auto_topic_creation
+        denied = [] if self._authorizer is None else self._denied(client, names, may_create=may_create)
+        for name in denied:
+            del names[name]
         missing = [name for name in names if name not in self._metadata_cache.topics]
         created = self._controller.create_missing_topics(
             name for name in missing if may_create or name in INTERNAL_TOPICS
         )
-        return [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
+        rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
+        return [*rows, *(denied_row(name) for name in denied)]
 
-    def _topics_by_id(self, topic_ids: Iterable[bytes]) -> list[Body]:
+    def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
+        """Return those that the client may not describe; last those that are not there and that it may not create."""
+        undescribed = [name for name in names if not self._may(client, Operation.DESCRIBE, name)]
+        if not may_create or self._may_create_all(client):
+            return undescribed
+        missing = dict.fromkeys(name for name in names if name not in self._metadata_cache.topics)
+        for name in undescribed:
+            missing.pop(name, None)
+        return [*undescribed, *(name for name in missing if not self._may(client, Operation.CREATE, name))]
+
+    def _may(self, client: Client, operation: Operation, topic: str) -> bool:
+        return self._authorizer is None or self._authorizer.allows(client, operation, ResourceType.TOPIC, topic)
+
+    def _may_create_all(self, client: Client) -> bool:
+        return self._authorizer is None or self._authorizer.allows(
+            client, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+
+    def _topics_by_id(self, topic_ids: Iterable[bytes], client: Client) -> list[Body]:
         """Make the rows, of unknown ids first; names beside ids are ignored (as kafka 2.8)."""
         known = {topic.topic_id.bytes: topic for topic in self._metadata_cache.topics.values()}
         unknown = [each for each in topic_ids if each not in known]
         return [
             *(topic_row(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=each) for each in unknown),
-            *(self._known(known[each]) for each in topic_ids if each in known),
+            *(self._known_by_id(known[each], client) for each in topic_ids if each in known),
         ]
+
+    def _known_by_id(self, topic: TopicState, client: Client) -> Body:
+        if self._may(client, Operation.DESCRIBE, topic.name):
+            return self._known(topic)
+        return topic_row(None, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=topic.topic_id.bytes)
 
     def _topic(self, name: str) -> Body:
         topic = self._metadata_cache.topics.get(name)
@@ -179,6 +218,11 @@ def topic_row(
         partitions=partitions,
         topic_authorized_operations=authorized_operations.NOT_REQUESTED,
     )
+
+
+def denied_row(name: str) -> Body:
+    """The row of a topic that may not be described: the same if it is not there."""
+    return topic_row(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)._replace(is_internal=False)
 
 
 def without_absent_replicas(topic: Body, is_alive: Callable[[int], bool]) -> Body:

@@ -20,11 +20,14 @@ from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
-from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch
-from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, scan_batches
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation
 
 VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
@@ -40,8 +43,9 @@ Body = Any
 class ProduceApis:
     """The handler of Produce."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, authorizer: Authorizer | None = None) -> None:
         self._replica_manager = replica_manager
+        self._authorizer = authorizer
 
     def routes(self) -> Routes:
         return {ApiKey.PRODUCE: self.produce}
@@ -52,6 +56,10 @@ class ProduceApis:
         if body.acks not in VALID_ACKS:
             refused = self._refused_for_acks((*entries, *refused))
             entries = {}
+        if self._authorizer is not None:
+            denied = refusals(self._authorizer, client, body)
+            entries = {each: records for each, records in entries.items() if each not in denied}
+            refused = refused | denied
         results = self._replica_manager.append(
             entries,
             required_acks=body.acks,
@@ -91,6 +99,43 @@ class ProduceApis:
             )
             for topic_partition in asked
         }
+
+
+def refusals(authorizer: Authorizer, client: Client, body: Body) -> AppendResults:
+    """Return the partitions that the client may not write to.
+
+    Each batch counts, not only the last one, as in kafka 2.0.1 (CVE-2018-17196).
+    """
+    kinds = [kind_of(records) for _, partitions in body.topics for _, records in partitions]
+    error = ErrorCode.NONE
+    if any(is_transactional for is_transactional, _ in kinds) and (
+        body.transactional_id is None
+        or not authorizer.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+    ):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif any(is_idempotent for _, is_idempotent in kinds) and not authorizer.allows(
+        client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    may_write = authorizer.decisions(client, Operation.WRITE, ResourceType.TOPIC)
+    return {
+        TopicPartition(topic, partition): failed_append(error or ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for topic, partitions in body.topics
+        if error or not may_write[topic]
+        for partition, _ in partitions
+    }
+
+
+def kind_of(records: memoryview) -> tuple[bool, bool]:
+    """Whether some batch is of a transaction, and whether some is of an idempotent producer without one."""
+    is_transactional = is_idempotent = False
+    try:
+        for batch in scan_batches(records, 0, len(records)):
+            is_transactional |= batch.is_transactional
+            is_idempotent |= batch.has_producer_id and not batch.is_transactional
+    except KafkaError:
+        pass  # what is no batch is not written either
+    return is_transactional, is_idempotent
 
 
 def answer(request: Request, refused: AppendResults, results: AppendResults) -> Body | None:

@@ -10,12 +10,13 @@ UNKNOWN_SERVER_ERROR and logged with its traceback.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.apis.guard import Guard
 from minibroker.broker.apis.known_errors import KnownErrors
 from minibroker.broker.apis.metadata import MetadataApis
 from minibroker.broker.apis.routes import Family, handlers_of
@@ -28,17 +29,28 @@ logger = logging.getLogger(__name__)
 
 Body = Any
 Encoded = list[Any] | None
+Answer = Callable[[Request, Client], Body | Pending[Body]]
 
 
 class ApiRegistry:
-    """Decodes a frame, runs its handler, encodes the answer."""
+    """Decodes a frame, runs its handler, behind a guard if there is one, encodes the answer."""
 
-    def __init__(self, families: Iterable[Family], metadata: MetadataApis, profile: Profile = EVERYTHING) -> None:
+    def __init__(
+        self,
+        families: Iterable[Family],
+        metadata: MetadataApis,
+        profile: Profile = EVERYTHING,
+        guard: Guard | None = None,
+    ) -> None:
         self._handlers = handlers_of(families)
+        if guard is not None:
+            self._handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self._handlers.items()}
         self.profile = profile
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)
         self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        # Returns the response before it is `encoded`, also that of a failed request; raises as `dispatch`.
+        self.answer: Answer = self.unthrottled
         metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
@@ -53,8 +65,8 @@ class ApiRegistry:
             return body.then(partial(self.encoded, request, client))
         return self.encoded(request, client, body)
 
-    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Return the response before it is `encoded`, also that of a failed request. Raises as `dispatch`."""
+    def unthrottled(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """`answer`, on a broker without quotas (`throttling.py`)."""
         try:
             body = self._handlers[request.api_key](request, client)
         except Exception as error:

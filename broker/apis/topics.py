@@ -28,6 +28,7 @@ from minibroker.broker.config.profiles import Habit
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.topics import (
@@ -37,6 +38,8 @@ from minibroker.protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from minibroker.protocol.primitives import ZERO_UUID, TopicPartition
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation
 
 FIRST_VERSION_WITH_DEFAULTS = 4
 FIRST_VERSION_WITH_CONFIGS = 5
@@ -51,7 +54,15 @@ Body = Any
 class TopicApis:
     """Handlers of topic administration."""
 
-    def __init__(self, *, config: KafkaConfig, controller: Controller, replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        controller: Controller,
+        replica_manager: ReplicaManager,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._config = config
         self._controller = controller
@@ -75,7 +86,7 @@ class TopicApis:
         }
         outcomes = self._controller.create_topics(done(wanted).values(), validate_only=request.body.validate_only)
         outcomes |= {name: refused for name, refused in wanted.items() if isinstance(refused, KafkaError)}
-        return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request) for name in wanted])
+        return CreateTopicsResponse(topics=[self._topic_row(name, outcomes[name], request, client) for name in wanted])
 
     def _wanted_topic(self, topic: Body, request: Request) -> NewTopic:
         partition_count, replication_factor = topic.num_partitions, topic.replication_factor
@@ -87,16 +98,27 @@ class TopicApis:
         assignment = {row.partition: row.broker_ids for row in topic.assignments}
         return NewTopic(topic.name, partition_count, replication_factor, assignment, checked_configs(topic.configs))
 
-    def _topic_row(self, name: str, made: TopicState | KafkaError, request: Request) -> Body:
+    def _topic_row(self, name: str, made: TopicState | KafkaError, request: Request, client: Client) -> Body:
         try:
             topic = result_of(made)
             if not request.body.validate_only:
                 check_in_time(request, (state.leader for state in topic.partitions.values()))
-            return self._created_row(topic, request)
+            return self._created_row(topic, request, client)
         except KafkaError as error:
             return failed_row(name, error)
 
-    def _created_row(self, topic: TopicState, request: Request) -> Body:
+    def _created_row(self, topic: TopicState, request: Request, client: Client) -> Body:
+        topic_id = NO_TOPIC_ID if request.body.validate_only else topic.topic_id.bytes
+        if request.api_version >= FIRST_VERSION_WITH_CONFIGS and not self._may(
+            client, Operation.DESCRIBE_CONFIGS, topic.name
+        ):
+            return CreateTopicsResponse.row("topics")(
+                name=topic.name,
+                topic_id=topic_id,
+                error_code=ErrorCode.NONE,
+                configs=None,
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
         make_config = CreateTopicsResponse.row("topics.configs")
         configs = []
         if request.api_version >= FIRST_VERSION_WITH_CONFIGS:
@@ -112,12 +134,15 @@ class TopicApis:
             ]
         return CreateTopicsResponse.row("topics")(
             name=topic.name,
-            topic_id=NO_TOPIC_ID if request.body.validate_only else topic.topic_id.bytes,
+            topic_id=topic_id,
             error_code=ErrorCode.NONE,
             num_partitions=len(topic.partitions),
             replication_factor=len(topic.partitions[0].replicas),
             configs=configs,
         )
+
+    def _may(self, client: Client, operation: Operation, topic: str) -> bool:
+        return self._authorizer is None or self._authorizer.allows(client, operation, ResourceType.TOPIC, topic)
 
     # -- CreatePartitions -------------------------------------------------------------------------------------
 
@@ -141,16 +166,28 @@ class TopicApis:
     def delete_topics(self, request: Request, client: Client) -> Body:
         make_row = DeleteTopicsResponse.row("topics")
         asked = self._to_delete(request)
-        outcomes = self._controller.delete_topics(name for name, _ in asked if name is not None)
+        denied = {topic_id for name, topic_id in asked if not self._may_delete(client, name)}
+        outcomes = self._controller.delete_topics(
+            name for name, topic_id in asked if name is not None and topic_id not in denied
+        )
         rows = []
         for name, topic_id in asked:
             code, message = ErrorCode.NONE, None
+            if topic_id in denied:
+                code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+                shown = name if self._may(client, Operation.DESCRIBE, name or "") else None
+                rows.append(make_row(name=shown, topic_id=topic_id, error_code=code, error_message=message))
+                continue
             try:
                 self._check_deleted(name, outcomes, request)
             except KafkaError as error:
                 code, message = error.code, error.message
             rows.append(make_row(name=name, topic_id=topic_id, error_code=code, error_message=message))
         return DeleteTopicsResponse(topics=rows)
+
+    def _may_delete(self, client: Client, name: str | None) -> bool:
+        """Whether a topic may be deleted: it was named by its id, or its name has been asked for already."""
+        return name is None or self._may(client, Operation.DELETE, name)
 
     def _check_deleted(
         self, name: str | None, outcomes: Mapping[str, TopicState | KafkaError], request: Request

@@ -18,6 +18,7 @@ from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, MetadataCache
 from minibroker.broker.group.coordinator import GroupCoordinator
 from minibroker.broker.pending import Pending, then
+from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.coordinator import Initialized, TransactionCoordinator
 from minibroker.broker.transaction.markers import Errors, Marker, MarkerWriter
@@ -32,7 +33,10 @@ from minibroker.protocol.messages.transactions import (
     WriteTxnMarkersResponse,
 )
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation
 
+FIRST_VERSION_WITHOUT_AN_EPOCH = 2  # of an InitProducerId that is refused; as kafka 2.0.1 before
 NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 Body = Any
@@ -49,7 +53,9 @@ class TransactionApis:
         groups: GroupCoordinator,
         metadata_cache: MetadataCache,
         clock: Clock,
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self._authorizer = authorizer
         self._coordinator = coordinator
         self._markers = markers
         self._groups = groups
@@ -68,6 +74,11 @@ class TransactionApis:
 
     def init_producer_id(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
+        if body.transactional_id is None and not self._may(
+            client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            epoch = 0 if request.api_version < FIRST_VERSION_WITHOUT_AN_EPOCH else NO_EPOCH
+            return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=epoch)
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
         if expected == NO_PRODUCER:
             expected = None
@@ -85,7 +96,7 @@ class TransactionApis:
     def add_partitions_to_txn(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
         partitions = partitions_of(body.topics)
-        refused = {each: error for each in partitions if (error := self._refusal(each)) is not None}
+        refused = {each: error for each in partitions if (error := self._refusal(client, each)) is not None}
         if refused:
             errors = {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
             return AddPartitionsToTxnResponse(topics=rows_of(errors))
@@ -97,8 +108,12 @@ class TransactionApis:
 
         return then(outcome, answer)
 
-    def _refusal(self, topic_partition: TopicPartition) -> ErrorCode | None:
-        if topic_partition.topic in INTERNAL_TOPICS:
+    def _may(self, client: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        return self._authorizer is None or self._authorizer.allows(client, operation, resource_type, name)
+
+    def _refusal(self, client: Client, topic_partition: TopicPartition) -> ErrorCode | None:
+        topic = topic_partition.topic
+        if topic in INTERNAL_TOPICS or not self._may(client, Operation.WRITE, ResourceType.TOPIC, topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None if self._exists(topic_partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

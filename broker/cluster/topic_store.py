@@ -1,11 +1,11 @@
 """The file for the state that Kafka keeps in ZooKeeper: `minibroker.json` in the data directory.
 
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
-brokers under ""), the id, configs and partitions of each topic, the offsets of OffsetCommit v0, the SCRAM credentials
-of users, and the topics of which directories may be left because the broker ended during their deletion. It is written
-whole, to a temporary file that is fsynced and renamed, before a change is answered. Apache Kafka ignores it; if it is
-missing (Apache Kafka wrote the data directory), topics are read off the partition directories. A topic of an older
-file, which has no ids, gets one at load.
+brokers under ""), the quotas of clients, the id, configs and partitions of each topic, the offsets of OffsetCommit v0,
+the ACLs, the SCRAM credentials of users, and the topics of which directories may be left because the broker ended
+during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a change is answered.
+Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read off the partition
+directories. A topic of an older file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
+from minibroker.broker.quota.client_quotas import Quotas
+from minibroker.broker.quota.entities import DEFAULT, Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -27,6 +29,8 @@ from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
+
+USER, CLIENT_ID = NOUNS = "user", "client-id"
 
 ScramCredentials = dict[str, dict[str, ScramCredential]]  # by user and mechanism
 OldOffsets = dict[str, dict[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
@@ -60,7 +64,9 @@ class TopicStore:
         self.next_producer_id = 0
         self.topics: dict[str, TopicState] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.client_quotas: dict[Entity, Quotas] = {}
         self.old_offsets: OldOffsets = {}
+        self.acls: list[dict[str, str]] = []  # as `security/acls/acl_store.py` writes them
         self.scram_credentials: ScramCredentials = {}
         self.scram_salt_key = b""  # makes up the salts of unknown users
         self.being_deleted: set[str] = set()  # no longer in `topics`, but perhaps still on the disk
@@ -98,9 +104,11 @@ class TopicStore:
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "broker_configs": self.broker_configs,
+            "client_quotas": [quotas_document(entity, quotas) for entity, quotas in self.client_quotas.items()],
             "topics": {topic.name: topic_document(topic) for topic in self.topics.values()},
             "being_deleted": sorted(self.being_deleted),
             "old_offsets": {group_id: rows_by_topic(rows) for group_id, rows in self.old_offsets.items()},
+            "acls": self.acls,
         }
         is_private = bool(self.scram_credentials or self.scram_salt_key)
         if is_private:
@@ -157,6 +165,7 @@ class TopicStore:
         self.broker_configs = {
             str(broker): text_pairs(configs) for broker, configs in document.get("broker_configs", {}).items()
         }
+        self.client_quotas = dict(map(parse_quotas, document.get("client_quotas", ())))
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
         self.being_deleted = {str(name) for name in document.get("being_deleted", ())}
         self.old_offsets = {
@@ -167,6 +176,7 @@ class TopicStore:
             }
             for group_id, topics in document.get("old_offsets", {}).items()
         }
+        self.acls = [text_pairs(rule) for rule in document.get("acls", ())]
         self.scram_credentials = {
             str(user): {str(mechanism): parse_credential(each) for mechanism, each in credentials.items()}
             for user, credentials in document.get("scram_credentials", {}).items()
@@ -188,6 +198,19 @@ def topic_document(topic: TopicState) -> dict[str, Any]:
             for number, partition in topic.partitions.items()
         },
     }
+
+
+def quotas_document(entity: Entity, quotas: Quotas) -> dict[str, Any]:
+    """The default of a user or client id is null; one that the entity does not name is missing."""
+    names = {USER: entity.user, CLIENT_ID: entity.client_id}
+    named = {noun: None if name is DEFAULT else name for noun, name in names.items() if name is not None}
+    return {"entity": named, "quotas": dict(quotas)}
+
+
+def parse_quotas(document: dict[str, Any]) -> tuple[Entity, Quotas]:
+    named = document["entity"]
+    names = [None if noun not in named else DEFAULT if named[noun] is None else str(named[noun]) for noun in NOUNS]
+    return Entity(*names), {str(key): float(value) for key, value in document["quotas"].items()}
 
 
 def credential_document(credential: ScramCredential) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from minibroker.broker.config.dynamic_settings import SETTINGS, SYNONYMS, base_name, is_read_only
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 
 
 class ConfigSource(IntEnum):
@@ -42,7 +43,8 @@ class ConfigEntry(NamedTuple):
 
 def config_entries(config: KafkaConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """All settings, also unknown ones that were set; or the existing ones of `names`."""
-    known = dict.fromkeys(filter(config.profile.has_setting, [*SETTINGS, *config.given]))
+    settings = (name for name in SETTINGS if name not in SETTINGS_OF_AUTHORIZER)  # these are unknown to Kafka's brokers
+    known = dict.fromkeys(filter(config.profile.has_setting, [*settings, *config.given]))
     chosen = known if names is None else [name for name in names if name in known]
     return [_entry(name, _value_of(config, name), synonyms_of(config, name)) for name in chosen]
 
@@ -103,7 +105,7 @@ def _value_of(config: KafkaConfig, name: str) -> str | None:
 
 def _is_sensitive(name: str) -> bool:
     row = SETTINGS.get(name) or SETTINGS.get(base_name(name))
-    return row is None or row.is_sensitive
+    return row is None or row.is_sensitive or name in SETTINGS_OF_AUTHORIZER
 
 
 def _default_text(config: KafkaConfig, name: str) -> str | None:

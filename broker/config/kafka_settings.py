@@ -21,8 +21,10 @@ from minibroker.broker.config.settings import (
     LONG_MAX,
     PASSWORD,
     PATH,
+    PRINCIPALS,
     SHORT,
     STRING,
+    Check,
     at_least,
     one_of,
     optional,
@@ -35,8 +37,23 @@ MINUTE_MS = 60_000
 NONE: tuple[str, ...] = ()
 TLS_VERSIONS: tuple[str, ...] = ("TLSv1.2", "TLSv1.1", "TLSv1")
 DELETE: tuple[str, ...] = ("delete",)
+NO_PRINCIPALS: tuple[str, ...] = ()
+# The names of one authorizer, in the releases of Kafka that have it.
+AUTHORIZERS = (
+    "kafka.security.auth.SimpleAclAuthorizer",
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
+# The authorizer's own: in Kafka an authorizer reads these, and the broker does not know them.
+SETTINGS_OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 GSSAPI: tuple[str, ...] = ("GSSAPI",)
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+
+
+OWN_AUTHORIZER = Check[str](
+    lambda name: None if name in ("", *AUTHORIZERS) else "this broker cannot load Java classes",
+    f"{' or '.join(AUTHORIZERS)}: they are one authorizer here",
+)
 
 
 class KafkaSettings:
@@ -76,6 +93,11 @@ class KafkaSettings:
         LIST, NONE, ANY, "cipher suites by their IANA names; all of OpenSSL's defaults if empty"
     )
     ssl_principal_mapping_rules = setting(STRING, "DEFAULT", ANY, "a certificate's user; Kafka has it from 2.2 on")
+
+    # Authorization
+    authorizer_class_name = setting(STRING, "", OWN_AUTHORIZER, "asks ACLs for each request; empty: all is allowed")
+    super_users = setting(PRINCIPALS, NO_PRINCIPALS, ANY, "principals that may do everything: User:a;User:b")
+    allow_everyone_if_no_acl_found = setting(BOOLEAN, False, ANY, "whether a resource without ACLs is open to all")
 
     # Connections and requests
     socket_request_max_bytes = setting(INT, 104_857_600, at_least(1), "a longer request closes its connection")
@@ -165,6 +187,12 @@ class KafkaSettings:
     replica_fetch_wait_max_ms = setting(INT, 500, ANY, "how long a follower's fetch waits")
     replica_socket_timeout_ms = setting(INT, 30_000, ANY, "of requests to another broker")
     replica_high_watermark_checkpoint_interval_ms = setting(LONG, 5000, ANY, "high watermarks are written")
+
+    # Quotas
+    quota_producer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_consumer_default = setting(LONG, LONG_MAX, at_least(1), "bytes/s of client ids without a quota")
+    quota_window_num = setting(INT, 11, at_least(1), "samples of the window in which rates are measured")
+    quota_window_size_seconds = setting(INT, 1, at_least(1), "and the length of a sample")
 
     # Groups and their offsets
     group_min_session_timeout_ms = setting(INT, 6000, ANY, "the least session timeout of a member")

@@ -161,6 +161,15 @@ def _parse_list(text: str) -> tuple[str, ...]:
     return tuple(COMMA.split(text)) if text else ()
 
 
+def _parse_principals(text: str) -> tuple[str, ...]:
+    """Names of principals may have commas, so semicolons are between them."""
+    principals = tuple(each.strip() for each in text.rstrip("; ").split(";")) if text.strip() else ()
+    for each in principals:
+        if ":" not in each:
+            raise InvalidValueError(f"expected a string in format principalType:principalName but got {each}")
+    return principals
+
+
 SHORT = _integer("SHORT", 16)
 INT = _integer("INT", 32)
 LONG = _integer("LONG", 64)
@@ -168,6 +177,7 @@ DOUBLE = Type("DOUBLE", _parse_double, double_text)
 BOOLEAN = Type("BOOLEAN", _parse_boolean, _format_boolean)
 LIST: Type[tuple[str, ...]] = Type("LIST", _parse_list, ",".join)
 STRING = Type("STRING", str, str)
+PRINCIPALS: Type[tuple[str, ...]] = Type("STRING", _parse_principals, ";".join)
 PATH = Type("STRING", Path, str)
 CLASS = Type("CLASS", _parse_class, str)
 PASSWORD = Type("PASSWORD", str, str)

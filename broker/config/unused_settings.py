@@ -30,7 +30,6 @@ NO_JAVA_SECURITY = Reason("OpenSSL encrypts connections here, and Python checks 
 OF_BROKER = Reason("this setting is not one of a listener", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
 NO_METRICS = Reason("this broker keeps no metrics", False)
-NO_QUOTAS = Reason("this broker has no quotas", True)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 OF_LISTENER = "listener.name."
@@ -132,7 +131,6 @@ UNUSED = {
     """,
     NO_PLUGINS: """
         alter.config.policy.class.name                         class     -
-        authorizer.class.name                                  string    ""
         client.quota.callback.class                            class     -
         create.topic.policy.class.name                         class     -
         principal.builder.class                                class     -
@@ -142,12 +140,6 @@ UNUSED = {
         metrics.num.samples                                    int       2 1
         metrics.recording.level                                string    INFO
         metrics.sample.window.ms                               long      30000 1
-    """,
-    NO_QUOTAS: """
-        quota.consumer.default                                 long      9223372036854775807 1
-        quota.producer.default                                 long      9223372036854775807 1
-        quota.window.num                                       int       11 1
-        quota.window.size.seconds                              int       1 1
     """,
 }
 

@@ -178,4 +178,5 @@ def without_places(request: Request, places: Sequence[Place]) -> Request:
 
 
 def with_body(request: Request, body: Body) -> Request:
-    return Request(request.api_key, request.api_version, request.correlation_id, request.client_id, body)
+    key, version = request.api_key, request.api_version
+    return Request(key, version, request.correlation_id, request.client_id, body, request.size_bytes)

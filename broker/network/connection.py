@@ -51,12 +51,31 @@ Encoded = list[Chunk] | None
 Dispatch = Callable[[bytearray, Client], Encoded | Pending[Encoded]]
 
 
+class Mute(TimerTask):
+    """The wait of a connection whose client is throttled; `pending` becomes known at its end."""
+
+    __slots__ = ("_timer", "pending")
+
+    def __init__(self, timer: Any, until_ms: int) -> None:
+        super().__init__()
+        self.pending: Pending[Encoded] = Pending(self)
+        self._timer = timer
+        timer.add(self, until_ms)
+
+    def on_timeout(self) -> None:
+        self.pending.resolve(None)
+
+    def abandon(self) -> None:
+        self._timer.cancel(self)
+
+
 class Connection(TimerTask):
     """Owns one accepted socket. As a timer task it closes itself after `max_idle_ms` without a request."""
 
     __slots__ = (
         "_decoder",
         "_dispatch",
+        "_is_muted",
         "_max_idle_ms",
         "_may_have_more",
         "_must_read_to_end",
@@ -110,6 +129,7 @@ class Connection(TimerTask):
         self._must_send_slices = False
         self._pending: Pending[Encoded] | None = None  # the response to the request in hand, if it waits
         self._throttled: ThrottledResponse | None = None  # a response that the task sends slowly
+        self._is_muted = False  # `_pending` is not a response, but the end of the time for which a client is throttled
         self._may_have_more = False  # more bytes may have arrived after the request that waits
         self._sleeper: trio.lowlevel.Task | None = None  # the connection's task, while it sleeps
         self.has_ended = False  # the client closed its side
@@ -179,7 +199,7 @@ class Connection(TimerTask):
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True
-        if self._sleeper is not None and self._pending is None:
+        if self._sleeper is not None and (self._pending is None or self._is_muted):
             self.cancel_scope.cancel()
 
     def on_readable(self, is_end: bool) -> None:
@@ -190,6 +210,8 @@ class Connection(TimerTask):
         self._must_read_to_end = self._must_read_to_end or is_end
         if self._pending is not None:
             self._may_have_more = True
+            if is_end and self._is_muted and self._sleeper is not None:
+                self._attempt(self._stays_for_requests)
         elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
             self._attempt(self._serve_without_waiting)
 
@@ -240,8 +262,11 @@ class Connection(TimerTask):
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
-        if self._pending is not None and not self._take_pending():
-            return True
+        if self._pending is not None:
+            if not self._take_pending():
+                return True
+            if self._is_muted and self._throttled is None:
+                return self._send_at_once()
         if self._throttled is not None:
             return False
         for _ in range(READS_PER_TURN):
@@ -265,12 +290,37 @@ class Connection(TimerTask):
             self._throttled = answer
         else:
             self._keep(answer)
+        if self._is_muted:
+            self._is_muted, self.client.muted_until_ms = False, 0
+        elif self.client.muted_until_ms:
+            self._mute()
         return True
+
+    def _mute(self) -> None:
+        """Read no further request until the client's throttle time is over: a wait after the response, as for one."""
+        self._is_muted = True
+        mute = Mute(self._timer, self.client.muted_until_ms)
+        self._pending = mute.pending
+        mute.pending.when_known(self.on_pending_known)
+
+    def _stays_for_requests(self) -> bool:
+        """Whether a muted client that has closed its side has left requests; else it is gone."""
+        if self._decoder.has_buffered:
+            return True
+        try:
+            self.has_ended = not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except ConnectionError as error:
+            raise PeerGoneError(str(error)) from error
+        return not self.has_ended
 
     def _answer_pending(self) -> bool:
         """Send the response of the request that waited. Leave later requests to the task, so that calls do not nest."""
         self._take_pending()
         self.last_active_ms = self._now_ms()
+        if self._is_muted:
+            return self._throttled is None and not self.is_stopping and self._send_at_once()
         is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)
         return self._send_at_once() and is_all
 
@@ -303,6 +353,9 @@ class Connection(TimerTask):
                 answer.when_known(self.on_pending_known)
                 return True
             self._keep(answer)
+            if self.client.muted_until_ms:
+                self._mute()
+                return True
             if self._out_bytes > JOINED_SEND_BYTES:
                 return False
         return True

@@ -59,19 +59,27 @@ class SessionlessContext:
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
         return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
+    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
+        """Return the answer, but change no session."""
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, results)
 
-class FullFetchContext:
+    def throttled_answer(self) -> FetchAnswer:
+        """Return the answer to a client that exceeds its quota: it begins no session."""
+        return FetchAnswer(ErrorCode.NONE, NO_SESSION_ID, ())
+
+
+class FullFetchContext(SessionlessContext):
     """A request that begins a session, if the cache has room for one: its answer has all partitions."""
 
-    __slots__ = ("_cache", "_is_from_follower", "_requested", "rows")
+    __slots__ = ("_cache", "_is_from_follower", "_requested")
 
     def __init__(
         self, rows: Mapping[TopicPartition, FetchRow], cache: FetchSessionCache, *, is_from_follower: bool
     ) -> None:
+        super().__init__(rows)
         self._requested = rows
         self._cache = cache
         self._is_from_follower = is_from_follower
-        self.rows = list(rows.values())
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
         """Create the session, with the partitions in the order of the answer and with the answered offsets."""
@@ -102,16 +110,32 @@ class IncrementalFetchContext:
         """Answer INVALID_FETCH_SESSION_EPOCH if the session served another request while this one waited."""
         session = self._session
         if session.epoch != self._next_epoch:
-            logger.info(
-                "fetch session %d is at epoch %d, not %d: the client may have sent a request twice",
-                session.id,
-                session.epoch,
-                self._next_epoch,
-            )
-            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
+            return self._overtaken()
         changed = session.changed(results)
         session.remember(changed)
         return FetchAnswer(ErrorCode.NONE, session.id, changed)
+
+    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
+        """Return the answer, but change no session."""
+        session = self._session
+        changed = () if session.epoch != self._next_epoch else session.changed(results)
+        return FetchAnswer(ErrorCode.NONE, session.id, changed)
+
+    def throttled_answer(self) -> FetchAnswer:
+        """Return the answer to a client that exceeds its quota: the epoch moves on, but no partition is answered."""
+        if self._session.epoch != self._next_epoch:
+            return self._overtaken()
+        return FetchAnswer(ErrorCode.NONE, self._session.id, ())
+
+    def _overtaken(self) -> FetchAnswer:
+        session = self._session
+        logger.info(
+            "fetch session %d is at epoch %d, not %d: the client may have sent a request twice",
+            session.id,
+            session.epoch,
+            self._next_epoch,
+        )
+        return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
 
 
 class SessionErrorContext:
@@ -125,6 +149,12 @@ class SessionErrorContext:
         self._error = error
 
     def answer(self, results: Sequence[FetchedPartition], now_ms: int) -> FetchAnswer:
+        return self.throttled_answer()
+
+    def changed(self, results: Sequence[FetchedPartition]) -> FetchAnswer:
+        return self.throttled_answer()
+
+    def throttled_answer(self) -> FetchAnswer:
         return FetchAnswer(self._error, NO_SESSION_ID, ())
 
 

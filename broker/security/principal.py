@@ -17,4 +17,12 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+def parse_principal(text: str) -> Principal:
+    """Raises ValueError, with Kafka's message."""
+    type_, colon, name = text.partition(":")
+    if not colon:
+        raise ValueError(f"expected a string in format principalType:principalName but got {text}")
+    return Principal(type_, name)
+
+
 ANONYMOUS = Principal(USER, "ANONYMOUS")  # of connections that do not authenticate

@@ -51,8 +51,6 @@ names.
 - **Refused**: the broker prints the reason and does not start; `minibroker config lint` lists all reasons.
 - A name that Kafka 2.0 does not have is a warning in the log, and a `SettingWarning` of `Broker(settings=...)`."""
 REFUSED = """\
-- A listener whose protocol is SASL_PLAINTEXT or SASL_SSL: to listen without the configured authentication would be worse
-  than not to start.
 - A listener with TLS to which no client could connect: without a certificate, or with no protocol or cipher suite that
   exists. Kafka starts with those.
 - A key store that is JKS, the format of Java; the message has the command that converts it.

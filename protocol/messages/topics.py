@@ -17,7 +17,17 @@ from minibroker.protocol.primitives import (
     TopicId,
     TopicName,
 )
-from minibroker.protocol.schema import array, array_of, default, null_since, nullable_array, since, until, versions
+from minibroker.protocol.schema import (
+    array,
+    array_of,
+    default,
+    null_since,
+    nullable_array,
+    since,
+    tagged,
+    until,
+    versions,
+)
 
 CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
     "topics" / array(
@@ -35,7 +45,6 @@ CreateTopicsRequest = versions("CreateTopicsRequest", 0, 7,
     flexible=5,
 )  # fmt: skip
 
-# Tag 0 of a topic, topic_config_error_code, is never written: its default, no error, is always right.
 CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
     "throttle_time_ms" / Int32sb @ since(2, default=0),
     "topics" / array(
@@ -50,7 +59,8 @@ CreateTopicsResponse = versions("CreateTopicsResponse", 0, 7,
             "value" / NullableString,
             "read_only" / Boolean,
             "config_source" / Int8sb,
-            "is_sensitive" / Boolean) @ since(5, default=())),
+            "is_sensitive" / Boolean) @ since(5, default=()),
+        "topic_config_error_code" / Int16sb @ tagged(0, since=5)),  # why there are no configs
     flexible=5,
 )  # fmt: skip
 

@@ -230,7 +230,7 @@ async def test_a_failing_disk_keeps_the_offsets_of_version_0(
 ) -> None:
     await client.commit(("a", 0, 5), version=0)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **options: object) -> None:
         raise OSError("full")
 
     monkeypatch.setattr("minibroker.broker.cluster.topic_store.write_atomically", fail)

@@ -6,6 +6,7 @@ import ast
 import gzip
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
-from minibroker.broker.config.kafka_settings import KafkaSettings
+from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER, KafkaSettings
 from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.config.unused_settings import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
@@ -38,6 +39,8 @@ def without_later(settings: dict[str, Any]) -> dict[str, Any]:
 def test_the_table_has_each_setting_of_kafka_with_its_type_and_default(kafka: Any) -> None:
     ours = {name: [row.kind.name, row.write(row.default)] for name, row in SETTINGS.items() if not is_later(name)}
 
+    for name in SETTINGS_OF_AUTHORIZER:
+        del ours[name]  # which Kafka's brokers do not know
     assert ours == {name: [kind, default] for name, (kind, default, _) in kafka["settings"].items()}
 
 
@@ -46,7 +49,7 @@ def test_the_table_has_the_bounds_of_kafka(kafka: Any) -> None:
         allowed = SETTINGS[name].check.allowed
         if bounds.endswith(",...]"):
             assert allowed == f"{bounds[1:-5]} or more", name
-        else:
+        elif name != "authorizer.class.name":  # there a Java class, here one of three
             assert set(allowed.split(" ", 2)[-1].split(", ")) - {""} == set(filter(None, bounds[1:-1].split(", ")))
 
 
@@ -259,7 +262,7 @@ def test_known_settings_without_effect_are_noted_and_unknown_ones_warned_of() ->
 
 def test_asking_for_protection_that_is_not_there_is_warned_of() -> None:
     config = KafkaConfig(
-        {"ssl.keystore.password": "secret", "authorizer.class.name": "a.B", "listener.name.x.ssl.y": ""}
+        {"ssl.keystore.password": "secret", "principal.builder.class": "a.B", "listener.name.x.ssl.y": ""}
     )
 
     assert len(config.warnings) == 2
@@ -348,6 +351,45 @@ def test_broker_settings_are_described_as_kafka_describes_them(kafka: Any) -> No
         synonyms = [[synonym.name, synonym.value, synonym.source] for synonym in entry.synonyms]
         ours[entry.name] = [entry.value, entry.is_read_only, entry.source, entry.is_sensitive, synonyms]
     assert {name: each for name, each in ours.items() if not is_later(name)} == kafka["described"]
+
+
+def test_what_only_the_authorizer_knows_is_described_as_an_unknown_setting() -> None:
+    assert SETTINGS_OF_AUTHORIZER.isdisjoint(entry.name for entry in config_entries(KafkaConfig({})))
+
+    (entry,) = config_entries(KafkaConfig({"super.users": "User:a"}), ["super.users"])
+
+    assert (entry.value, entry.is_sensitive, entry.source) == (None, True, ConfigSource.STATIC_BROKER)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", ()),
+        ("User:a", ("User:a",)),
+        (" User:CN=a,O=b ; User:c;", ("User:CN=a,O=b", "User:c")),
+        ("Group:x:y", ("Group:x:y",)),
+    ],
+)
+def test_super_users_have_semicolons_between(given: str, expected: tuple[str, ...]) -> None:
+    assert KafkaConfig({"super.users": given}).super_users == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("super.users", "User:a,b;c", "expected a string in format principalType:principalName but got c"),
+        ("super.users", "User:a;;User:b", "expected a string in format principalType:principalName but got "),
+        ("allow.everyone.if.no.acl.found", "yes", "Expected value to be either true or false"),
+        (
+            "authorizer.class.name",
+            "com.acme.Authorizer",
+            "cannot load Java classes (allowed: a STRING, kafka.security.",
+        ),
+    ],
+)
+def test_an_authorizer_that_is_not_understood_is_refused(name: str, value: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(name)}.*{re.escape(problem)}"):
+        KafkaConfig({name: value})
 
 
 def test_only_named_settings_are_described_and_unknown_names_left_out() -> None:

@@ -51,7 +51,8 @@ async def test_a_refusal_that_quotes_a_name_as_long_as_it_can_be_is_answered(
 LONGEST_THAT_GROWS = "~" * 10_922  # no longer than a string can be, once each byte is read as U+FFFD
 
 
-UNREADABLE_OTHERWISE = ("must hold one record batch", "unknown isolation level", "unknown key type")  # in the samples
+# In the samples.
+UNREADABLE_OTHERWISE = ("must hold one record batch", "unknown isolation level", "unknown key type", "selects rules")
 
 
 def with_texts(value: Any, text: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.broker.conftest import MakeBroker
-from tests.broker.secured import LISTENERS, add_scram_user, serve
+from tests.broker.sasl_broker import LISTENERS, add_scram_user, serve
 from tests.conformance.sasl import SCRAM_USERS, SETTINGS, hold, recorded, scripts
 
 THREADS = 30

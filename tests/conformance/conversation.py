@@ -83,7 +83,7 @@ def first_error(body: Any) -> int:
 
 
 class SocketPeer:
-    """A broker at the other end of sockets, one per name."""
+    """A broker at the other end of sockets, one per name; a name that is an address is where it comes from."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -153,7 +153,8 @@ class SocketPeer:
 
     def _connection(self, name: str) -> RawConnection:
         if name not in self._connections:
-            self._connections[name] = RawConnection(*self._address, answer_seconds=ANSWER_SECONDS)
+            source = name if name.startswith("127.") else None
+            self._connections[name] = RawConnection(*self._address, answer_seconds=ANSWER_SECONDS, source=source)
             self._sync(name)  # or requests on older connections might overtake
         return self._connections[name]
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, class_path, kafka_jars
 from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
+from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings import Setting
 from tests.conformance.kafka_versions import is_later
 from tests.jvm import QUICK_JVM
@@ -68,7 +69,8 @@ class Draw:
         return self._random.choice(values)
 
     def _one(self) -> Settings:
-        name = self._of(sorted(name for name in SETTINGS.keys() - set(LEFT_OUT) if not is_later(name)))
+        named = SETTINGS.keys() - set(LEFT_OUT) - SETTINGS_OF_AUTHORIZER
+        name = self._of(sorted(name for name in named if not is_later(name)))
         return {name: self._value(SETTINGS[name])}
 
     def _several(self) -> Settings:

@@ -123,8 +123,14 @@ def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
 
     def is_made_again() -> bool:
         code = create(admin, topic, num_partitions=2)
-        assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), "anything but a deletion that goes on"
-        return code == ErrorCode.NONE
+        if code == ErrorCode.NONE:
+            return True
+        assert code == ErrorCode.TOPIC_ALREADY_EXISTS, "anything but a deletion that goes on"
+        if topic not in admin.call("list_topics"):
+            return False
+        # On a busy machine a client asks again, while its first request is already done.
+        assert len(admin.call("describe_topic", topic=topic)["partitions"]) == 2, "another one made it"
+        return True
 
     wait_until(is_made_again, "the deletion's end")
     assert admin.watermarks(topic) == [0, 0]

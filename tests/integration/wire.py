@@ -17,8 +17,11 @@ Closed = None  # what `exchange` returns when the broker hung up instead of answ
 class RawConnection:
     """One TCP connection. Use it in a `with` block."""
 
-    def __init__(self, host: str, port: int, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        self._socket = socket.create_connection((host, port), timeout=answer_seconds)
+    def __init__(
+        self, host: str, port: int, *, answer_seconds: float = ANSWER_SECONDS, source: str | None = None
+    ) -> None:
+        own_address = None if source is None else (source, 0)
+        self._socket = socket.create_connection((host, port), timeout=answer_seconds, source_address=own_address)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
         self.address = "{}:{}".format(*self._socket.getsockname()[:2])

@@ -126,6 +126,8 @@ def values_of(message: Message, path: str, kind: Any, version: int) -> st.Search
         return st.booleans()
     if fixed.endswith("s"):
         return st.binary(min_size=int(fixed[:-1]), max_size=int(fixed[:-1]))
+    if fixed == "d":
+        return st.floats(allow_nan=False)
     half = 1 << (INTEGERS[fixed] - 1)
     return st.integers(0, 2 * half - 1) if fixed.isupper() else st.integers(-half, half - 1)
 

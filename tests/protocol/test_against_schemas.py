@@ -69,7 +69,6 @@ UNUSED_TAGS: dict[str, set[str]] = {
     "ApiVersionsResponse": {
         "supported_features", "finalized_features_epoch", "finalized_features", "zk_migration_ready",
     },
-    "CreateTopicsResponse": {"topics.topic_config_error_code"},
     "FetchRequest": {"cluster_id"},
     "FetchResponse": {"responses.partitions.current_leader", "responses.partitions.snapshot_id"},
 }  # fmt: skip

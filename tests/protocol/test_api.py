@@ -57,9 +57,11 @@ def test_versions_are_those_a_current_client_expects() -> None:
         "ListGroups": 4, "SaslHandshake": 1, "SaslAuthenticate": 2, "ApiVersions": 3, "CreateTopics": 7,
         "DeleteTopics": 6, "DeleteRecords": 2, "InitProducerId": 4, "OffsetForLeaderEpoch": 4,
         "AddPartitionsToTxn": 3, "AddOffsetsToTxn": 3, "EndTxn": 3, "WriteTxnMarkers": 1, "TxnOffsetCommit": 3,
+        "DescribeAcls": 3, "CreateAcls": 3, "DeleteAcls": 3,
         "DescribeConfigs": 4, "AlterConfigs": 2, "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4,
         "CreatePartitions": 3, "DeleteGroups": 2, "ElectLeaders": 2, "IncrementalAlterConfigs": 1,
-        "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeCluster": 1, "DescribeUserScramCredentials": 0,
+        "ListPartitionReassignments": 0, "OffsetDelete": 0, "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
+        "DescribeCluster": 1, "DescribeUserScramCredentials": 0,
         "AlterUserScramCredentials": 0, "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 0,
     }  # fmt: skip
 

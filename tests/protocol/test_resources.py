@@ -90,7 +90,11 @@ MEANINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+# What a rule names need not be there, and a request that names it does nothing to it.
+RULES = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
+
+
+@pytest.mark.parametrize("api", [api for key, api in API_TABLE.items() if key not in RULES], ids=lambda api: api.name)
 def test_fields_that_are_called_alike_mean_the_same(api: Any) -> None:
     for message in (api.request, api.response):
         for path, field in message.walk():

@@ -1,0 +1,249 @@
+"""Asks the authorizer between the registry and the handlers; a broker without an authorizer has no guard.
+
+From the rights of an API (`protocol/api_rights.py`) and the declarations of its messages follow the resources that are
+asked for, and what a request gets without the right:
+
+- a group, a transactional id or the cluster, not in rows: the request fails as a whole, with the API's own failure
+  (`failures.py`);
+- rows with topics, groups and the like: the handler answers the other rows, and the answer gets those of the failure
+  behind its own;
+- resources that only the answer names, also because the request asks for all: the answer goes without them.
+
+`BY_HANDLERS` has the rights that handlers ask for by themselves: batches decide on those of Produce, sessions and
+replicas on those of Fetch; Metadata creates topics; AddPartitionsToTxn adds all or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.failures import answer_to_all, failure_of
+from minibroker.broker.apis.routes import Handler
+from minibroker.broker.config.profiles import profile_of
+from minibroker.broker.pending import Pending, then
+from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.api_rights import RIGHTS
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
+from minibroker.protocol.rights import Right
+from minibroker.protocol.schema import Array, contains
+
+EVERY_TYPE = frozenset(ResourceType)
+BY_HANDLERS = {
+    ApiKey.PRODUCE: EVERY_TYPE,
+    ApiKey.FETCH: EVERY_TYPE,
+    ApiKey.METADATA: EVERY_TYPE,
+    ApiKey.INIT_PRODUCER_ID: frozenset({ResourceType.CLUSTER}),  # only without a transactional id
+    ApiKey.ADD_PARTITIONS_TO_TXN: frozenset({ResourceType.TOPIC}),
+}
+# The messages for a lack of rights in the versions of kafka 2.0.1, where others have none. Kafka shows the insides of
+# the broker in the first. Later versions have those of kafka 3.9.1, by the error.
+NOT_AUTHORIZED = "Request is not authorized."
+MESSAGES = {
+    ApiKey.DESCRIBE_ACLS: NOT_AUTHORIZED,
+    ApiKey.CREATE_ACLS: NOT_AUTHORIZED,
+    ApiKey.DELETE_ACLS: NOT_AUTHORIZED,
+    ApiKey.CREATE_PARTITIONS: "The topic authorization is failed.",
+}
+LATER_MESSAGES = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+}
+LAST_VERSIONS_OF_2_0 = profile_of("2.0").last_versions or {}
+
+Body = Any
+May = Callable[[str], bool]  # whether a client has a right on the resource of this name
+Hidden = Sequence[tuple[NameField, May]]  # fields of an answer, with the resources that may be named there
+
+
+class Plan(NamedTuple):
+    """What one version of an API is asked for.
+
+    `whole`: rights for the whole request, None for the cluster. `rows`: rights on the resources in an array of the
+    request, with the fields of the answer that name such resources if the array is null. `listed`: rights on resources
+    that only the answer names.
+    """
+
+    whole: list[tuple[Right, NameField | None]]
+    rows: list[tuple[Right, NameField, Sequence[NameField]]]
+    listed: list[tuple[Right, NameField]]
+
+
+class Guard:
+    """Puts the authorizer before the handlers."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def guarded(self, key: ApiKey, handler: Handler) -> Handler:
+        """Return the handler behind the authorizer. Raises ValueError for an API without declared rights."""
+        if key not in RIGHTS:
+            raise ValueError(f"{key.name} has no row in protocol/api_rights.py")
+        asked_by_handler = BY_HANDLERS.get(key, frozenset())
+        if all(right.subject in asked_by_handler for right in RIGHTS[key]):
+            return handler
+        return partial(self._answer, handler)
+
+    def _answer(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
+        key, body = request.api_key, request.body
+        plan = plan_of(key, request.api_version)
+        for right, field in plan.whole:
+            name = CLUSTER_NAME if field is None else name_for(field, right, body, body)
+            if name is not None and not self._may(client, right)(name):
+                return refusal(request, right)
+        hidden = [(field, self._may(client, right)) for right, field in plan.listed]
+        denials = []
+        for right, field, in_answer in plan.rows:
+            may = self._may(client, right)
+            place = array_place(field)
+            if body[place] is None:
+                hidden += [(each, may) for each in in_answer]
+                continue
+            served: list[Any] = []
+            denied: list[Any] = []
+            for row in body[place]:
+                name = name_for(field, right, body, row)
+                (served if name is None or may(name) else denied).append(row)
+            if denied:
+                denials.append(refusal_of_rows(request, place, denied, right))
+                body = replaced(body, place, served)
+        if denials:
+            request = with_body(request, body)
+        answer = handler(request, client)
+        if not denials and not hidden:
+            return answer
+        return then(answer, partial(completed, key, denials, hidden))
+
+    def _may(self, client: Client, right: Right) -> May:
+        """Return on which resources a client has a right, or the one that is enough in its place."""
+        *others, last = right.alternatives
+        for each in others:
+            if self._authorizer.decisions(client, each.operation, each.resource_type)[CLUSTER_NAME]:
+                return every_name
+        return self._authorizer.decisions(client, last.operation, last.resource_type).__getitem__
+
+
+def every_name(name: str) -> bool:
+    return True
+
+
+# -- plans ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def plan_of(api_key: int, version: int) -> Plan:
+    api = API_TABLE[api_key]
+    in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
+    asked_by_handler = BY_HANDLERS.get(ApiKey(api_key), frozenset())
+    plan = Plan([], [], [])
+    for right in RIGHTS[api_key]:
+        if not right.is_in(version) or right.subject in asked_by_handler:
+            continue
+        named = [field for field in in_request if right.subject in field.types.values()]
+        answered = [field for field in in_answer if right.subject in field.types.values()]
+        in_rows = [field for field in named if field.rows or field.is_array]
+        if in_rows:
+            plan.rows.append((right, in_rows[0], answered))
+        elif named or right.subject is ResourceType.CLUSTER:
+            plan.whole.append((right, named[0] if named else None))
+        else:
+            plan.listed.extend((right, field) for field in answered)
+    return plan
+
+
+def array_place(field: NameField) -> int:
+    """The place in the request of the array with the field's rows. Each right in rows is on an array of the request."""
+    return field.rows[0] if field.rows else field.place
+
+
+def name_for(field: NameField, right: Right, body: Body, row: Any) -> str | None:
+    """Return the resource of a row that a right is on, None for no resource of its type."""
+    beside = body if field.is_array else row
+    resource_type = field.types.get(None if field.type_place is None else beside[field.type_place])
+    if resource_type is not right.subject:
+        return None
+    if resource_type is ResourceType.CLUSTER:
+        return CLUSTER_NAME
+    name: str | None = row if field.is_array else row[field.place]
+    return name
+
+
+# -- refusals -------------------------------------------------------------------------------------------------
+
+
+def error_of(request: Request, right: Right) -> KafkaError:
+    key = ApiKey(request.api_key)
+    message = MESSAGES.get(key)
+    if message is None and request.api_version > LAST_VERSIONS_OF_2_0.get(key, -1):
+        message = LATER_MESSAGES[right.refusal]
+    return KafkaError(right.refusal, message)
+
+
+def refusal(request: Request, right: Right) -> Any:
+    """Return the answer to a request that fails as a whole."""
+    error = error_of(request, right)
+    if request.api_key == ApiKey.JOIN_GROUP:
+        return answer_to_all(request, error)  # without the member's id
+    answer = failure_of(request, error)
+    if answer is not None and is_init_producer_id_of_2_0(request):
+        return answer._replace(producer_epoch=0)
+    return answer
+
+
+def is_init_producer_id_of_2_0(request: Request) -> bool:
+    """Whether the request is refused with epoch 0; later versions have -1."""
+    key = request.api_key
+    return key == ApiKey.INIT_PRODUCER_ID and request.api_version <= LAST_VERSIONS_OF_2_0[key]
+
+
+def refusal_of_rows(request: Request, place: int, rows: Sequence[Any], right: Right) -> Body:
+    """Return the answer that a request with only these rows would get."""
+    return answer_to_all(with_body(request, replaced(request.body, place, rows)), error_of(request, right))
+
+
+def completed(api_key: int, denials: Sequence[Body], hidden: Hidden, answer: Body) -> Body:
+    """Return an answer with the rows of `denials` behind its own, and without hidden resources."""
+    if getattr(answer, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+        return answer  # with an error for the whole request
+    for denial in denials:
+        name = failing_array(api_key)
+        answer = answer._replace(**{name: [*getattr(answer, name), *getattr(denial, name)]})
+    for field, may in hidden:
+        answer = without_hidden(answer, field.rows, field.place, may)
+    return answer
+
+
+@cache
+def failing_array(api_key: int) -> str:
+    """The array of an answer whose rows have error codes."""
+    fields = API_TABLE[api_key].response.fields
+    return next(each.name for each in fields if isinstance(each.kind, Array) and contains((each,), Meaning.ERROR_CODE))
+
+
+def without_hidden(row: Any, places: Sequence[int], name_place: int, may: May) -> Any:
+    """Return a row of an answer without those rows inside, at `places`, whose name may not be known."""
+    place, *inner = places
+    rows = row[place] or ()
+    if inner:
+        return replaced(row, place, [without_hidden(each, inner, name_place, may) for each in rows])
+    return replaced(row, place, [each for each in rows if may(each[name_place])])
+
+
+# -- requests and rows ----------------------------------------------------------------------------------------
+
+
+def replaced(row: Any, place: int, value: Any) -> Any:
+    """Return a row, a NamedTuple or a plain tuple, with another value at `place`."""
+    values = (*row[:place], value, *row[place + 1 :])
+    return row._make(values) if hasattr(row, "_make") else values
+
+
+def with_body(request: Request, body: Body) -> Request:
+    return Request(request.api_key, request.api_version, request.correlation_id, request.client_id, body)

@@ -1,0 +1,180 @@
+"""Charges each request to the quotas of its client, and throttles the clients that exceed them (KIP-219).
+
+A throttled request is answered at once, with the time in `throttle_time_ms` where its version has the field; the
+connection then reads no further request until the time is over (`Client.muted_until_ms`, `network/connection.py`).
+
+    Produce   its size, whatever becomes of it; with acks=0 too, then without the time of its handling
+    Fetch     the size of its response, before down-conversion. A throttled one has no topics, and what it would have
+              had is taken back. One that would exceed the whole window by itself is limited to that, as in kafka 2.3.
+    all       the time of the handler, as percent of one core; not of followers, nor of requests between brokers
+
+As kafka 2.0.1 KafkaApis.sendResponseMaybeThrottle, handleProduceRequest and handleFetchRequest. On a broker without
+quotas no request has a charge: the first quota puts `Throttling` before the registry's answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from minibroker.broker.apis.client import Client
+from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.pending import Pending
+from minibroker.broker.quota.client_quotas import ClientQuotas
+from minibroker.broker.time.clock import Clock
+from minibroker.protocol.api import API_TABLE, ApiKey, Request
+from minibroker.protocol.codegen import records_size
+from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import Meaning
+from minibroker.protocol.schema import Array, Field
+
+logger = logging.getLogger(__name__)
+
+THROTTLE_TIME = "throttle_time_ms"
+# Requests between brokers. Consumers send OffsetForLeaderEpoch too, in the versions with a throttle time.
+EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+PERCENT_PER_NS = 100.0 / 1_000_000_000
+CORRELATION_BYTES = 4
+ACKS_NONE = 0
+
+Body = Any
+
+
+class Throttling:
+    """Stands before `registry.answer` from the first quota on."""
+
+    def __init__(self, registry: ApiRegistry, quotas: ClientQuotas, clock: Clock) -> None:
+        self.quotas = quotas
+        self.now_ms = clock.monotonic_ms
+        self._registry = registry
+        self._has_warned_of_window = False
+        if quotas.is_used:
+            self._start()
+        else:
+            quotas.on_first_use = self._start
+
+    def _start(self) -> None:
+        self._registry.answer = self.answer
+
+    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """Answer as the registry, charge the client, and mute its connection if it is throttled."""
+        charge = client.charge = Charge(self, request, client)
+        body = self._registry.unthrottled(request, client)
+        charge.note_handled()
+        if type(body) is Pending:
+            return body.then(charge.throttled)
+        return charge.throttled(body)
+
+    def warn_of_window(self, client: Client, size_bytes: int, most_bytes: float) -> None:
+        """Log, once, that a client cannot get the records that it asks for."""
+        if size_bytes > most_bytes * 1.1 and not self._has_warned_of_window:
+            self._has_warned_of_window = True
+            logger.warning(
+                "client id %r of user %s cannot fetch a response of %d bytes: its quota allows %.0f bytes in a whole "
+                "window; raise its consumer_byte_rate, or quota.window.num (this is logged once)",
+                client.client_id,
+                client.principal.name,
+                size_bytes,
+                most_bytes,
+            )
+
+
+class Charge:
+    """What one request costs its client."""
+
+    __slots__ = ("_began_ns", "_client", "_is_settled", "_request", "_throttle_ms", "_throttling", "_took_ns")
+
+    def __init__(self, throttling: Throttling, request: Request, client: Client) -> None:
+        self._throttling = throttling
+        self._request = request
+        self._client = client
+        self._is_settled = False
+        self._throttle_ms = 0
+        self._took_ns = -1
+        self._began_ns = time.perf_counter_ns() if throttling.quotas.requests.is_used else 0
+
+    def note_handled(self) -> None:
+        """Note the time of the handler; a request that waits takes none while it waits, as in Kafka."""
+        if self._took_ns < 0:
+            self._took_ns = time.perf_counter_ns() - self._began_ns if self._began_ns else 0
+
+    def exempt(self) -> None:
+        """Charge nothing."""
+        self._is_settled = True
+
+    def most_fetched_bytes(self) -> float:
+        """The size of records that a Fetch may return at most; infinite without a quota."""
+        quota, client = self._throttling.quotas.fetched, self._client
+        return quota.most_in_a_window(client.principal.name, client.client_id) if quota.is_used else math.inf
+
+    def throttles_fetch(self, size_bytes: int) -> bool:
+        """Charge a Fetch with the size of its response; return whether it must be answered without records."""
+        self._is_settled = True
+        quota, client = self._throttling.quotas.fetched, self._client
+        user, client_id = client.principal.name, client.client_id
+        now_ms = self._throttling.now_ms()
+        request_ms = self._request_throttle_ms(now_ms)
+        fetch_ms = quota.record(user, client_id, size_bytes, now_ms) if quota.is_used else 0
+        self._throttle_ms = max(request_ms, fetch_ms)
+        if self._throttle_ms and quota.is_used:
+            quota.take_back(user, client_id, size_bytes, now_ms)
+            self._throttling.warn_of_window(client, size_bytes, self.most_fetched_bytes())
+        return self._throttle_ms > 0
+
+    def throttled(self, body: Body) -> Body:
+        """Return the response with its throttle time, and mute the connection until that is over."""
+        now_ms = self._throttling.now_ms()
+        if not self._is_settled:
+            self._throttle_ms = self._settled(body, now_ms)
+        if self._throttle_ms == 0:
+            return body
+        self._client.muted_until_ms = now_ms + self._throttle_ms
+        if body is None or THROTTLE_TIME not in body._fields:
+            return body
+        return body._replace(throttle_time_ms=self._throttle_ms)
+
+    def _settled(self, body: Body, now_ms: int) -> int:
+        request = self._request
+        if request.api_key == ApiKey.PRODUCE:
+            quota, client = self._throttling.quotas.produced, self._client
+            produce_ms = 0
+            if quota.is_used:
+                produce_ms = quota.record(client.principal.name, client.client_id, request.size_bytes, now_ms)
+            return produce_ms if request.body.acks == ACKS_NONE else max(produce_ms, self._request_throttle_ms(now_ms))
+        if request.api_key in EXEMPT and not is_throttled_between_brokers(request, body):
+            return 0
+        return self._request_throttle_ms(now_ms)
+
+    def _request_throttle_ms(self, now_ms: int) -> int:
+        quota, client = self._throttling.quotas.requests, self._client
+        if not quota.is_used:
+            return 0
+        self.note_handled()
+        return quota.record(client.principal.name, client.client_id, self._took_ns * PERCENT_PER_NS, now_ms)
+
+
+def is_throttled_between_brokers(request: Request, body: Body) -> bool:
+    """Whether a request for brokers comes from a client: denied to it, or in a version that has a throttle time."""
+    response = API_TABLE[request.api_key].response
+    if any(field.name == THROTTLE_TIME and field.is_in(request.api_version) for field in response.fields):
+        return True
+    return has_error(response.fields, body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def has_error(fields: Sequence[Field], values: Any, code: ErrorCode) -> bool:
+    """Whether a response has this error code, at any depth."""
+    for field, value in zip(fields, values, strict=True):
+        if field.meaning is Meaning.ERROR_CODE:
+            if value == code:
+                return True
+        elif isinstance(field.kind, Array) and any(has_error(field.kind.fields, row, code) for row in value or ()):
+            return True
+    return False
+
+
+def fetched_bytes(version: int, body: Body) -> int:
+    """The size of a Fetch response as Kafka counts it: before down-conversion, with 4 bytes for its header."""
+    return CORRELATION_BYTES + sum(map(records_size, API_TABLE[ApiKey.FETCH].response.encode(version, body)))

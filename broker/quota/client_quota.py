@@ -1,0 +1,80 @@
+"""One kind of quota: what clients have used of it, and for how long one that exceeds its limit is throttled.
+
+Clients share windows as `QuotaTable` has it. A window that is not used for an hour goes, as in kafka 2.0.1. Above
+`WINDOWS_MAX` the one used longest ago goes earlier: a client may send any number of client ids.
+"""
+
+from __future__ import annotations
+
+import math
+
+from minibroker.broker.quota.entities import Entity, QuotaTable, WindowKey
+from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampledRate, SampleWindow
+
+WINDOWS_MAX = 10_000
+IDLE_WINDOW_MS = 3_600_000
+
+
+class ClientQuota:
+    """Counts values and finds the throttle time. `throttle_ms_max` bounds it, None for no bound."""
+
+    def __init__(self, window: SampleWindow, *, everybody: float | None = None, throttle_ms_max: int | None = None):
+        self._window = window
+        self._table = QuotaTable(everybody)
+        self._throttle_ms_max = throttle_ms_max
+        self._rates: dict[WindowKey, SampledRate] = {}  # used longest ago first
+
+    @property
+    def is_used(self) -> bool:
+        return self._table.is_used
+
+    @property
+    def window_count(self) -> int:
+        return len(self._rates)
+
+    def set(self, entity: Entity, limit: float | None) -> None:
+        """Set the limit of an entity, per second; None removes it. It holds for what windows have counted already."""
+        self._table.set(entity, limit)
+
+    def record(self, user: str, client_id: str | None, value: float, now_ms: int) -> int:
+        """Count `value`; return for how many milliseconds the client is throttled."""
+        key = self._table.window_key(user, client_id)
+        rate = self._rate(key, now_ms)
+        rate.record(self._window, value, now_ms)
+        limit = self._table.limit(key)
+        if limit is None:
+            return 0
+        throttle_ms = rate.throttle_ms(self._window, limit, now_ms)
+        return throttle_ms if self._throttle_ms_max is None else min(throttle_ms, self._throttle_ms_max)
+
+    def take_back(self, user: str, client_id: str | None, value: float, now_ms: int) -> None:
+        """Take back a value that was counted at `now_ms`, because the client does not get it."""
+        key = self._table.window_key(user, client_id)
+        self._rate(key, now_ms).record(self._window, -value, now_ms)
+
+    def most_in_a_window(self, user: str, client_id: str | None) -> float:
+        """The greatest value that does not exceed the limit by itself; infinite without one.
+
+        As kafka 2.3 ClientQuotaManager.getMaxValueInQuotaWindow.
+        """
+        limit = self._table.limit(self._table.window_key(user, client_id))
+        window = self._window
+        return math.inf if limit is None else limit * (window.samples - 1) * window.sample_ms / MS_PER_SECOND
+
+    def _rate(self, key: WindowKey, now_ms: int) -> SampledRate:
+        rates = self._rates
+        rate = rates.pop(key, None)
+        if rate is None:
+            rate = SampledRate(now_ms)
+            self._forget_idle(now_ms)
+        rates[key] = rate
+        return rate
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """Make room for a window."""
+        rates = self._rates
+        while rates:
+            oldest = next(iter(rates))
+            if len(rates) < WINDOWS_MAX and now_ms - rates[oldest].last_recorded_ms <= IDLE_WINDOW_MS:
+                return
+            del rates[oldest]

@@ -1,0 +1,91 @@
+"""The rules of the cluster: kept in the file that stands for ZooKeeper, and then in force.
+
+The authorizer's rules are always those of the file, never a change of the rules before: removing one of several leaves
+the others in force (CVE-2024-27309).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from minibroker.broker.cluster.topic_store import TopicStore, TopicStoreError
+from minibroker.broker.security.acls.authorizer import Authorizer
+from minibroker.broker.security.acls.rules import AclFilter, AclRule
+from minibroker.protocol.resources import ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
+
+
+class AclStore:
+    """Adds and removes rules: stored first, then the authorizer's. Raises TopicStoreError for an unreadable rule."""
+
+    def __init__(self, store: TopicStore, authorizer: Authorizer) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        try:
+            self.rules: Sequence[AclRule] = [rule_of(document) for document in store.acls]
+        except (KeyError, TypeError) as error:
+            raise TopicStoreError(f"an ACL of the data directory is unreadable: {error!r}") from error
+        authorizer.set_rules(self.rules)
+
+    def add(self, rules: Iterable[AclRule]) -> None:
+        """Add rules; one that is there already changes nothing. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        self._replace(list(dict.fromkeys((*self.rules, *rules))))
+
+    def remove(self, filters: Sequence[AclFilter]) -> list[list[AclRule]]:
+        """Remove the rules that a filter selects, and return those of each filter.
+
+        A rule that several filters select is listed under the last of them (as by kafka 2.0.1). Raises
+        KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        removed: list[list[AclRule]] = [[] for _ in filters]
+        left: list[AclRule] = []
+        for rule in self.rules:
+            selecting = [number for number, each in enumerate(filters) if each.selects(rule)]
+            (removed[selecting[-1]] if selecting else left).append(rule)
+        self._replace(left)
+        return removed
+
+    def selected(self, wanted: AclFilter) -> list[AclRule]:
+        return [rule for rule in self.rules if wanted.selects(rule)]
+
+    def _replace(self, rules: Sequence[AclRule]) -> None:
+        if len(rules) == len(self.rules):
+            return  # rules are only added, or only removed
+        before = self._store.acls
+        self._store.acls = [document_of(rule) for rule in rules]
+
+        def restore() -> None:
+            self._store.acls = before
+
+        self._store.save_or_undo("the ACLs", restore)
+        self.rules = rules
+        self._authorizer.set_rules(rules)
+
+
+def document_of(rule: AclRule) -> dict[str, str]:
+    return {
+        "resource_type": rule.resource_type.title,
+        "name": rule.name,
+        "pattern": rule.pattern.name,
+        "principal": rule.principal,
+        "host": rule.host,
+        "operation": rule.operation.title,
+        "permission": rule.permission.name,
+    }
+
+
+def rule_of(document: dict[str, str]) -> AclRule:
+    """Raises KeyError."""
+    return AclRule(
+        RESOURCE_TYPES[document["resource_type"]],
+        document["name"],
+        Pattern[document["pattern"]],
+        document["principal"],
+        document["host"],
+        OPERATIONS[document["operation"]],
+        Permission[document["permission"]],
+    )
+
+
+RESOURCE_TYPES = {each.title: each for each in ResourceType}
+OPERATIONS = {each.title: each for each in Operation}

@@ -1,0 +1,48 @@
+"""A broker with SASL listeners on real sockets, in the loop of the test; clients talk to it from threads."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import trio
+
+from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.server import Server
+from minibroker.protocol.scram import BY_NAME, credential_of, salted_password
+from tests.broker.conftest import InMemoryBroker
+
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+SALT = b"0123456789abcdef"
+
+
+async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -> dict[str, int]:
+    """Serve on the listeners of the broker's configuration until the nursery ends; return their ports."""
+    sockets = []
+    for host, _ in broker.app._config.listen_addresses:
+        sock = socket.create_server((host, 0), backlog=2000)
+        sock.setblocking(False)
+        sockets.append(sock)
+    connections: set[Connection] = set()
+    dispatch = broker.registry.dispatch
+    server = Server(
+        sockets,
+        config=broker.app._config,
+        dispatch=dispatch,
+        timers=broker.timers,
+        connections=connections,
+        guards=broker.app._guards(broker.parts, dispatch, dispatch, None),
+        **options,
+    )
+    nursery.start_soon(server.run)
+    names = [endpoint.name for endpoint in broker.app._config.endpoints]
+    return {name: sock.getsockname()[1] for name, sock in zip(names, sockets, strict=True)}
+
+
+def add_scram_user(broker: InMemoryBroker, user: str, password: str, iterations: int = 4096) -> None:
+    credentials = {
+        name: credential_of(mechanism, salted_password(mechanism, password, SALT, iterations), SALT, iterations)
+        for name, mechanism in BY_NAME.items()
+    }
+    store = broker.app._store
+    store.set_scram_credentials({**store.scram_credentials, user: credentials})

@@ -1,0 +1,344 @@
+"""The matrix of rights: every API, version and right that kafka 2.0.1 asks for, with and without it.
+
+Made from `protocol/api_rights.py`. All clients are ANONYMOUS, and rules name their hosts: so one broker without SASL
+serves all rows of the matrix at once. The connection of a step is the address that it comes from.
+
+What Apache Kafka 2.0.1 answers is kept in tests/golden/. To record it anew: python -m tests.conformance.acl_matrix
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+from minibroker.protocol.api_rights import RIGHTS
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission, Right
+from tests.conformance.answers import Plain
+from tests.conformance.conversation import SocketPeer
+from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
+from tests.conformance.pair import KAFKA_SETTINGS, SETTINGS
+from tests.conformance.steps import KEYS, Batch, Script, call
+
+RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-acls.json.gz"
+PREFIX = "a000001-"
+AUTHORIZER = {
+    "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",  # until the first step gives all rights to ADMIN
+    "transaction.state.log.num.partitions": 1,
+}
+ADMIN = "127.0.0.1"
+ANONYMOUS = "User:ANONYMOUS"
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+IMPLYING = {
+    Operation.DESCRIBE: (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER),
+    Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
+}
+# What rights are on: names with these prefixes. Nobody has a right on `@hidden` and `@h`, or on `@absent`, which is not
+# there.
+GRANTED = {TOPIC: "@t-", GROUP: "@g-", TRANSACTIONAL_ID: "@x-"}
+HIDDEN = ("@hidden", "@absent")
+DENIALS = {29, 30, 31, 53}
+
+Rule = tuple[Permission, Operation, ResourceType]
+Grants = frozenset[Rule]
+MakeBody = Callable[[int], dict[str, Any]]
+
+
+class Request(NamedTuple):
+    """One way to ask an API: what it asks for, in order, and its body by the number of the case."""
+
+    api: str
+    asks: Sequence[Right]
+    body: MakeBody
+    versions: range
+
+
+class Case(NamedTuple):
+    """A request with these grants; `missing` is the first right that it lacks."""
+
+    request: Request
+    version: int
+    host: str
+    grants: Grants
+    missing: Right | None
+    number: int
+
+    def __str__(self) -> str:
+        held = ", ".join(sorted(f"{rule[0].name} {rule[1].title} {rule[2].title}" for rule in self.grants))
+        return f"{self.request.api} v{self.version} with {held or 'nothing'}"
+
+
+def topics_of(first: str, *rows: Any) -> list[tuple[Any, ...]]:
+    """Each topic with these fields: the one that grants are for, and those that nobody has a right on."""
+    return [(name, *rows) for name in (first, *HIDDEN)]
+
+
+def produce(topic: str, batch: Batch, transactional_id: str | None = None) -> MakeBody:
+    body = {"acks": -1, "timeout_ms": 30_000, "transactional_id": transactional_id}
+    return lambda number: {**body, "topics": topics_of(topic, [(0, batch)])}
+
+
+def fetch(replica_id: int) -> MakeBody:
+    rows = [(0, -1, 0, -1, -1, 1 << 20)]
+    sizes = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20}
+    return lambda number: {"replica_id": replica_id, **sizes, "topics": topics_of("@t-read", rows)}
+
+
+def always(**body: Any) -> MakeBody:
+    return lambda number: body
+
+
+def metadata(name: str, **options: Any) -> MakeBody:
+    return lambda number: {"topics": [(bytes(16), each) for each in (name.format(number), *HIDDEN)], **options}
+
+
+ROW = (1_500_000_000_000, b"k", b"v")
+IN_TXN = {"producer_id": 1, "producer_epoch": 0}
+MEMBER = {"group_id": "@g-a", "generation_id": 1, "member_id": "m"}
+OFFSETS = topics_of("@t-read", [(0, 7, -1, -1, "note")])
+TXN_OFFSETS = topics_of("@t-read", [(0, 7, -1, "note")])
+EPOCHS = [(0, -1, 0)]
+CONFIGS = [(2, "@t-read", ["retention.ms"]), *((2, each, None) for each in HIDDEN), (4, "0", ["num.partitions"])]
+CHANGES = [(2, name, [("retention.ms", "1000")]) for name in ("@t-read", "@hidden")] + [(4, "0", [])]
+
+
+def rights(api: str, *wanted: str) -> list[Right]:
+    """Those of the API's rights, in their order, that are named, all by default."""
+    return [right for right in RIGHTS[KEYS[api]] if not wanted or str(right) in wanted]
+
+
+def request(api: str, *wanted: str, first: int = 0, last: int | None = None, body: MakeBody) -> Request:
+    newest = LAST_VERSIONS_OF_KAFKA_2_0[KEYS[api]]
+    return Request(api, rights(api, *wanted), body, range(first, (newest if last is None else last) + 1))
+
+
+REQUESTS = [
+    request("Produce", "Write Topic", last=2, body=produce("@t-old", Batch(rows=(ROW,), magic=0))),
+    request("Produce", "Write Topic", first=3, body=produce("@t-new", Batch(rows=(ROW,)))),
+    request(
+        *("Produce", "IdempotentWrite Cluster", "Write Topic"),
+        first=3,
+        body=produce("@t-new", Batch(rows=(ROW,), producer=(4242, 0, 0))),
+    ),
+    request(
+        *("Produce", "Write TransactionalId", "Write Topic"),
+        first=3,
+        body=produce("@t-txn", Batch(rows=(ROW,), producer=(4243, 0, 0), is_transactional=True), "@x-a"),
+    ),
+    request("Fetch", "Read Topic", body=fetch(-1)),
+    request("Fetch", "ClusterAction Cluster", body=fetch(1)),
+    request(
+        "ListOffsets",
+        body=always(replica_id=-1, topics=topics_of("@t-read", [(0, -1, -1, 1)])),
+    ),
+    request("Metadata", "Describe Topic", body=metadata("@t-read", allow_auto_topic_creation=False), first=4),
+    request("Metadata", "Describe Topic", body=metadata("@t-read")),
+    request("Metadata", "Describe Topic", body=always(topics=None), first=1),
+    request("Metadata", "Describe Topic", body=always(topics=[]), last=0),
+    request("OffsetCommit", body=always(group_id="@g-a", generation_id=-1, member_id="", topics=OFFSETS)),
+    request("OffsetFetch", body=always(group_id="@g-a", topics=topics_of("@t-read", [0]))),
+    request("OffsetFetch", body=always(group_id="@g-a", topics=None), first=2),
+    request("FindCoordinator", "Describe Group", body=always(key="@g-a", key_type=0)),
+    request("FindCoordinator", "Describe TransactionalId", body=always(key="@x-a", key_type=1), first=1),
+    request(
+        "JoinGroup",
+        body=always(group_id="@g-a", session_timeout_ms=0, member_id="m", protocol_type="c", protocols=[("p", b"")]),
+    ),
+    request("Heartbeat", body=always(**MEMBER)),
+    request("LeaveGroup", body=always(group_id="@g-a", member_id="m")),
+    request("SyncGroup", body=always(**MEMBER, assignments=[])),
+    request("DescribeGroups", body=always(groups=["@g-none", "@h"])),
+    request("ListGroups", body=always()),
+    request(
+        "CreateTopics",
+        body=always(topics=topics_of("@t-read", 0, 1, [], []), timeout_ms=10_000, validate_only=True),
+    ),
+    request("DeleteTopics", body=always(topic_names=["@t-none", *HIDDEN], timeout_ms=10_000)),
+    request("DeleteRecords", body=always(topics=topics_of("@t-read", [(0, 0)]), timeout_ms=10_000)),
+    request(
+        "InitProducerId", "Write TransactionalId", body=always(transactional_id="@x-a", transaction_timeout_ms=1000)
+    ),
+    request("InitProducerId", "IdempotentWrite Cluster", body=always(transaction_timeout_ms=1000)),
+    request("OffsetForLeaderEpoch", body=always(topics=topics_of("@t-read", EPOCHS))),
+    request(
+        "AddPartitionsToTxn",
+        body=always(transactional_id="@x-b", **IN_TXN, topics=[("@t-read", [0]), ("@hidden", [0])]),
+    ),
+    request("AddPartitionsToTxn", body=always(transactional_id="@x-b", **IN_TXN, topics=[("@t-read", [0])])),
+    request("AddOffsetsToTxn", body=always(transactional_id="@x-b", **IN_TXN, group_id="@g-a")),
+    request("EndTxn", body=always(transactional_id="@x-b", **IN_TXN, is_commit=True)),
+    request("WriteTxnMarkers", body=always(markers=[(4244, 0, False, [("@t-marked", [0]), ("@absent", [0])], 0)])),
+    request(
+        "TxnOffsetCommit",
+        body=always(transactional_id="@x-b", group_id="@g-txn", **IN_TXN, topics=TXN_OFFSETS),
+    ),
+    request(
+        "DescribeAcls",
+        body=always(resource_type_filter=2, resource_name_filter="@none", operation=1, permission_type=1),
+    ),
+    request("CreateAcls", body=always(creations=[(2, "", 3, "User:a", "*", 3, 3), (2, "", 3, "User:b", "*", 3, 3)])),
+    request("DeleteAcls", body=always(filters=[(2, name, 3, None, None, 1, 1) for name in ("@none", "@nothing")])),
+    request("DescribeConfigs", body=always(resources=CONFIGS)),
+    request("AlterConfigs", body=always(resources=CHANGES, validate_only=True)),
+    request("AlterReplicaLogDirs", body=always(dirs=[("/nowhere", [("@t-read", [0]), ("@absent", [0])])])),
+    request("DescribeLogDirs", body=always(topics=[("@t-marked", [0])])),
+    request(
+        "CreatePartitions", body=always(topics=topics_of("@t-read", 3, None), timeout_ms=9_000, validate_only=True)
+    ),
+    request("DeleteGroups", body=always(group_names=["@g-none", "@h"])),
+    # Last, since these make topics, of which clients hear some time later.
+    request("Metadata", body=metadata("@t-made-{}")),
+]
+
+
+def granted(right: Right, grants: Grants) -> bool:
+    """Whether these rules give one of a right's alternatives."""
+    return any(is_allowed(each.operation, each.resource_type, grants) for each in right.alternatives)
+
+
+def is_allowed(operation: Operation, resource_type: ResourceType, grants: Grants) -> bool:
+    mine = {(permission, each) for permission, each, its_type in grants if its_type is resource_type}
+    if {(Permission.DENY, operation), (Permission.DENY, Operation.ALL)} & mine:
+        return False
+    enough = (operation, Operation.ALL, *IMPLYING.get(operation, ()))
+    return any((Permission.ALLOW, each) in mine for each in enough)
+
+
+def states(asks: Sequence[Right]) -> Iterator[Grants]:
+    """Nothing; then for each right, with all others: without it, with it, with it and denied, with what implies it,
+    with what does not."""
+    yield frozenset()
+    for right in asks:
+        rest = {allow(other) for other in asks if other is not right}
+        yield frozenset(rest)
+        for each in right.alternatives:
+            yield frozenset({*rest, allow(each)})
+            yield frozenset({*rest, allow(each), (Permission.DENY, *allow(each)[1:])})
+            yield frozenset({*rest, allow(each), (Permission.DENY, Operation.ALL, each.resource_type)})
+            yield frozenset({*rest, (Permission.ALLOW, Operation.ALL, each.resource_type)})
+            implying = IMPLYING.get(each.operation, ())
+            for operation in implying:
+                yield frozenset({*rest, (Permission.ALLOW, operation, each.resource_type)})
+                yield frozenset({*rest, allow(each), (Permission.DENY, operation, each.resource_type)})
+            others = set(Operation) - {Operation.ANY, Operation.ALL, each.operation, *implying}
+            known = {operation for operation in others if operation <= Operation.IDEMPOTENT_WRITE}
+            yield frozenset({*rest, *((Permission.ALLOW, operation, each.resource_type) for operation in known)})
+
+
+def allow(right: Right) -> Rule:
+    *_, last = right.alternatives
+    return Permission.ALLOW, last.operation, last.resource_type
+
+
+def cases() -> list[Case]:
+    hosts: dict[Grants, str] = {}
+    numbers = count()
+    found = []
+    for each in REQUESTS:
+        for version in each.versions:
+            asks = [right for right in each.asks if right.is_in(version)]
+            for grants in dict.fromkeys(states(asks)):
+                number = len(hosts) + 1
+                host = hosts.setdefault(grants, f"127.0.{1 + number // 250}.{1 + number % 250}")
+                missing = next((right for right in asks if not granted(right, grants)), None)
+                found.append(Case(each, version, host, grants, missing, next(numbers)))
+    return found
+
+
+def rules_of(host: str, grants: Grants) -> list[tuple[Any, ...]]:
+    """The rows of a CreateAcls."""
+    return [
+        (
+            resource_type,
+            GRANTED.get(resource_type, CLUSTER_NAME),
+            Pattern.PREFIXED if resource_type in GRANTED else Pattern.LITERAL,
+            ANONYMOUS,
+            host,
+            operation,
+            permission,
+        )
+        for permission, operation, resource_type in sorted(grants)
+    ]
+
+
+def script(matrix: Sequence[Case]) -> Script:
+    """Steps that set the stage, and a step for each case."""
+    everything = [
+        (resource_type, "*" if resource_type in GRANTED else CLUSTER_NAME, 3, ANONYMOUS, ADMIN, Operation.ALL, 3)
+        for resource_type in (CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID)
+    ]
+    hosts = {case.host: case.grants for case in matrix}
+    rows = [row for host, grants in hosts.items() for row in rules_of(host, grants)]
+    topics = ["@t-read", "@t-old", "@t-new", "@t-txn", "@t-marked", "@hidden"]
+    old = [("message.format.version", "0.9.0")]
+    return [
+        call("CreateAcls", 1, creations=everything),
+        call(
+            "CreateTopics",
+            2,
+            topics=[(name, 1, 1, [], old if name == "@t-old" else []) for name in topics],
+            timeout_ms=30_000,
+        ),
+        retried("FindCoordinator", 1, key="@g-a", key_type=0),
+        retried("FindCoordinator", 1, key="@x-a", key_type=1),
+        retried("OffsetFetch", 2, group_id="@g-a", topics=[]),
+        retried("InitProducerId", 0, transactional_id="@x-z", transaction_timeout_ms=1000),
+        *(retried("Produce", 3, **produce_to(name)) for name in ("@t-read", "@hidden")),
+        *(call("CreateAcls", 1, creations=rows[start : start + 100]) for start in range(0, len(rows), 100)),
+        *(
+            call(case.request.api, case.version, connection=case.host, **case.request.body(case.number))
+            for case in matrix
+        ),
+    ]
+
+
+def retried(api: str, version: int, **body: Any) -> Any:
+    """A step that waits until Kafka has made what it needs."""
+    step = call(api, version, **body)
+    return type(step)(**{**vars(step), "retry": (3, 5, 6, 14, 15, 16)})
+
+
+def produce_to(topic: str) -> dict[str, Any]:
+    return {"acks": -1, "timeout_ms": 30_000, "topics": [(topic, [(0, Batch(rows=(ROW,)))])]}
+
+
+def answers_of_cases(answers: Sequence[Plain], matrix: Sequence[Case]) -> list[Plain]:
+    return list(answers[-len(matrix) :])
+
+
+def record() -> None:
+    matrix = cases()
+    with tempfile.TemporaryDirectory() as directory:
+        settings = {**SETTINGS, **KAFKA_SETTINGS, **AUTHORIZER}
+        kafka = ApacheKafka(kafka_jars(), Path(directory), settings=settings)
+        try:
+            kafka.start()
+            peer = SocketPeer(kafka.host, kafka.port)
+            answers = answers_of_cases(peer.hold(script(matrix), PREFIX), matrix)
+        finally:
+            kafka.kill()
+    kept = [[str(case), answer] for case, answer in zip(matrix, answers, strict=True)]
+    RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), 9, mtime=0))
+    print(f"{len(kept)} answers, {RECORDED.stat().st_size} bytes")
+
+
+def recorded() -> list[tuple[str, Plain]]:
+    """Each case with its answer."""
+    kept: list[tuple[str, Plain]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    return kept
+
+
+if __name__ == "__main__":
+    record()
