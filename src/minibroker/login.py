@@ -7,28 +7,28 @@ over, and then gives no reason.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 import secrets
 import socket
-import struct
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
+from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
+from minibroker.protocol.scram import ScramMechanism, salted_password
 
 if TYPE_CHECKING:
     import ssl
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
-METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 3, 17, 36
-NO_TOPICS = struct.pack(">i", 0)
-NO_ERROR, UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE = 0, 33, 34
-CLIENT_ID = b"minibroker-login"
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
+CLIENT_ID = "minibroker-login"
+SIZE_BYTES = 4
 ANSWER_MAX_BYTES = 1 << 20
 ITERATIONS_MAX = 1_000_000  # a broker must not keep us busy
 NONCE_BYTES = 24
@@ -111,7 +111,7 @@ def look_for_refusal(connected: socket.socket) -> None:
     import ssl
 
     try:
-        ask(connected, METADATA, 1, NO_TOPICS)
+        ask(connected, ApiKey.METADATA, 1, topics=[])
     except ssl.SSLError as error:
         raise CertificateRefused(f"it refused the connection: {reason_of(error)}") from error
     except (ConnectionError, EOFError) as error:
@@ -125,42 +125,42 @@ def reason_of(error: ssl.SSLError) -> str:
 def authenticate(connected: socket.socket, login: Login) -> None:
     """SaslHandshake, then tokens in SaslAuthenticate until the mechanism is done."""
     try:
-        answer = ask(connected, SASL_HANDSHAKE, 1, text(login.mechanism.encode()))
+        answer = ask(connected, ApiKey.SASL_HANDSHAKE, 1, mechanism=login.mechanism)
     except (ConnectionError, EOFError) as error:
         raise WrongProtocol("it closed the connection at the first request of SASL") from error
-    (code, count), rest = struct.unpack_from(">hi", answer), answer[6:]
-    if code == ILLEGAL_SASL_STATE:
+    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise WrongProtocol("its listener has no SASL")
-    if code == UNSUPPORTED_SASL_MECHANISM:
-        raise WrongMechanism(f"it has no mechanism {login.mechanism}, only {', '.join(sorted(texts(rest, count)))}")
-    if code != NO_ERROR:
-        raise LoginError(f"it answered SaslHandshake with error {code}")
+    if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        raise WrongMechanism(f"it has no mechanism {login.mechanism}, only {', '.join(sorted(answer.mechanisms))}")
+    if answer.error_code != ErrorCode.NONE:
+        raise LoginError(f"it answered SaslHandshake with error {answer.error_code}")
     steps = conversation(login)
     token = next(steps)
     while True:
         try:
-            answer = ask(connected, SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
+            answer = ask(connected, ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=token)
         except (ConnectionError, EOFError) as error:
             raise LoginError("it closed the connection during authentication") from error
-        (code,), (message, rest) = struct.unpack_from(">h", answer), first_text(answer[2:])
-        if code != NO_ERROR:
-            raise LoginError(message.rstrip(".") or f"error {code}")
+        if answer.error_code != ErrorCode.NONE:
+            raise LoginError((answer.error_message or "").strip(" .") or f"error {answer.error_code}")
         try:
-            token = steps.send(rest[4:])
+            token = steps.send(bytes(answer.auth_bytes))
         except StopIteration:
             return
 
 
-def ask(connected: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
-    """The body of the answer. Raises EOFError when the connection ends, WrongProtocol for bytes that are none."""
-    request = struct.pack(">hhi", api_key, version, 0) + text(CLIENT_ID) + body
-    connected.sendall(struct.pack(">i", len(request)) + request)
-    size = received(connected, 4)
+def ask(connected: socket.socket, api_key: ApiKey, version: int, **body: Any) -> Any:
+    """The answer. Raises EOFError when the connection ends, WrongProtocol for bytes that are none."""
+    connected.sendall(encode_request(api_key, version, 0, CLIENT_ID, API_TABLE[api_key].request(**body)))
+    size = received(connected, SIZE_BYTES)
     if size.startswith(TLS_ALERT):
         raise WrongProtocol("it speaks TLS")
-    if not 4 <= (length := int.from_bytes(size)) <= ANSWER_MAX_BYTES:
+    if not SIZE_BYTES <= (length := int.from_bytes(size)) <= ANSWER_MAX_BYTES:
         raise WrongProtocol("its answer is not Kafka's")
-    return received(connected, length)[4:]
+    try:
+        return decode_response(api_key, version, received(connected, length))[1]
+    except KafkaProtocolError as error:
+        raise WrongProtocol("its answer is not Kafka's") from error
 
 
 def received(connected: socket.socket, count: int) -> bytes:
@@ -174,23 +174,6 @@ def received(connected: socket.socket, count: int) -> bytes:
     return data
 
 
-def text(value: bytes) -> bytes:
-    return struct.pack(">h", len(value)) + value
-
-
-def first_text(data: bytes) -> tuple[str, bytes]:
-    """A text, empty if it is null, and what follows it."""
-    (length,) = struct.unpack_from(">h", data)
-    end = 2 + max(length, 0)
-    return data[2:end].decode(errors="replace"), data[end:]
-
-
-def texts(data: bytes, count: int) -> Generator[str]:
-    for _ in range(count):
-        each, data = first_text(data)
-        yield each
-
-
 # -- mechanisms -----------------------------------------------------------------------------------------------
 
 
@@ -198,8 +181,8 @@ def conversation(login: Login) -> Conversation:
     """The tokens to send; it is sent the broker's answers. Raises LoginError."""
     if login.mechanism == PLAIN:
         return plain(login.user, login.password)
-    if login.mechanism in SCRAM_HASHES:
-        return scram(SCRAM_HASHES[login.mechanism], login.user, login.password)
+    if login.mechanism in SCRAM_MECHANISMS:
+        return scram(SCRAM_MECHANISMS[login.mechanism], login.user, login.password)
     return bearer(login.token() if login.token is not None else unsecured_token(login.user))
 
 
@@ -208,7 +191,7 @@ def plain(user: str, password: str) -> Conversation:
     yield b"\0".join((b"", user.encode(), password.encode()))
 
 
-def scram(hash_name: str, user: str, password: str) -> Conversation:
+def scram(mechanism: ScramMechanism, user: str, password: str) -> Conversation:
     """RFC 5802, without channel binding."""
     nonce = secrets.token_hex(NONCE_BYTES).encode()
     first = b"n=" + user.replace("=", "=3D").replace(",", "=2C").encode() + b",r=" + nonce
@@ -221,13 +204,13 @@ def scram(hash_name: str, user: str, password: str) -> Conversation:
         raise LoginError("its SCRAM challenge cannot be read") from None
     if not fields[b"r"].startswith(nonce) or not 0 < iterations <= ITERATIONS_MAX:
         raise LoginError("its SCRAM challenge is not for this client")
-    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", hash_name)
+    salted = salted_password(mechanism, password, salt, iterations)
+    client_key = mechanism.hmac(salted, b"Client Key")
     signed = b",".join((first, answer, final))
-    signature = hmac.digest(hashlib.new(hash_name, client_key).digest(), signed, hash_name)
+    signature = mechanism.hmac(mechanism.hash(client_key), signed)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     verdict = yield final + b",p=" + base64.b64encode(proof)
-    expected = hmac.digest(hmac.digest(salted, b"Server Key", hash_name), signed, hash_name)
+    expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
     if not hmac.compare_digest(verdict, b"v=" + base64.b64encode(expected)):
         raise LoginError("it does not know the password itself: its SCRAM signature is wrong")
 
@@ -241,7 +224,7 @@ def bearer(token: str) -> Conversation:
 
 
 def unsecured_token(user: str, seconds: int = TOKEN_SECONDS) -> str:
-    """A token that only says who the client is, as Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes it."""
+    """A token that only names its user, as Kafka's OAuthBearerUnsecuredLoginCallbackHandler makes it."""
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + seconds})
     return ".".join([*(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), ""])
