@@ -75,7 +75,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         started.kill()
 
 
-@pytest.fixture(scope="session", params=["kafka"])
+@pytest.fixture(scope="session", params=["kafka", "minibroker"])
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     """A broker that asks for a login: Apache Kafka, which proves the tests right, and minibroker."""
     of_kafka = request.getfixturevalue("jars") if request.param == "kafka" else None

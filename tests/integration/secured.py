@@ -16,10 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from benchmarks.apache_kafka import ApacheKafka
+from minibroker.administration import connected, create_scram_users
 from minibroker.certificates import Certificates
 from minibroker.cli.cluster import KafkaAdminClient
 from minibroker.client_settings import Access, client_settings
-from minibroker.login import unsecured_token
+from minibroker.login import Login, unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
 
@@ -107,7 +108,11 @@ def secured_broker(directory: Path, jars: Path | None) -> Iterator[SecuredBroker
     settings = security_settings(ports, stores)
     if jars is None:
         with minibroker(directory, settings) as process:
-            yield SecuredBroker(process, ports, certificates, stores)
+            started = SecuredBroker(process, ports, certificates, stores)
+            login = Login(PLAIN, "admin", PASSWORDS["admin"])
+            with connected(started.address(SASL_PLAINTEXT), login) as connection:
+                create_scram_users(connection, {name: PASSWORDS[name] for name in SCRAM_USERS}, (SCRAM_256, SCRAM_512))
+            yield started
         return
     kafka = ApacheKafka(jars, directory, settings=settings, heap="512m")
     kafka.port = ports[PLAINTEXT]
