@@ -3,9 +3,9 @@
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
 brokers under ""), the quotas of clients, the id, configs and partitions of each topic, the offsets of OffsetCommit v0,
 the ACLs, the SCRAM credentials of users, and the topics of which directories may be left because the broker ended
-during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a change is answered.
-Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read off the partition
-directories. A topic of an older file, which has no ids, gets one at load.
+during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a change is
+answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read off the
+partition directories. A topic of an older file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
