@@ -29,9 +29,9 @@ RUN_ELSEWHERE = {"compose": "tests/integration/test_compose.py"}
 CI = "ci"  # has jobs instead of commands
 # What else is run of these: their `sh` blocks, which need Apache Kafka.
 ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
-TWELVE = {
+NAMED = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "moving-to-apache-kafka",
+    "faults", "moving-to-apache-kafka", "security",
 }  # fmt: skip
 
 
@@ -82,8 +82,20 @@ def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
     assert kept in ({"minibroker-main-0.log"}, {"minibroker.log"})
 
 
-def test_the_twelve_recipes_are_there_and_each_is_run() -> None:
-    assert {path.stem for path in RECIPES.glob("*.md")} == TWELVE
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_page_on_security_does_what_it_says(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)
+
+    with shell(tmp_path, address) as started:
+        started.write(files_of(text))
+        for command in commands_of(text):
+            started.run(command)
+
+
+def test_the_recipes_are_there_and_each_is_run() -> None:
+    assert {path.stem for path in RECIPES.glob("*.md")} == NAMED
     for name, test in {**RUN_ELSEWHERE, **ALSO_RUN_ELSEWHERE}.items():
         assert name in (ROOT / test).read_text(encoding="utf-8")
 
@@ -93,7 +105,7 @@ def test_the_readme_lists_every_recipe() -> None:
 
     listed = re.findall(r"^- \[[^]]+\]\(docs/recipes/([a-z-]+)\.md\): .+", readme, re.MULTILINE)
 
-    assert sorted(listed) == sorted(TWELVE)
+    assert sorted(listed) == sorted(NAMED)
 
 
 def first_screen(address: str) -> tuple[list[str], list[str]]:
