@@ -7,9 +7,11 @@ that of its last. Only functions named so decode records or check a CRC.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.protocol.compression import CODEC_MASK, Codec, codec_of, corrupt
+from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.message_set import (
     MESSAGE_OVERHEAD_V0,
     iter_message_records,
@@ -18,6 +20,7 @@ from minibroker.protocol.message_set import (
 )
 from minibroker.protocol.record import NO_SEQUENCE, Record, increment_sequence
 from minibroker.protocol.record_batch import (
+    BATCH_HEADER,
     CODEC_AT,
     CONTROL_FLAG,
     HEADER_SIZE_UP_TO_MAGIC,
@@ -34,6 +37,7 @@ from minibroker.protocol.record_batch import (
     TimestampType,
     crc_is_valid,
     iter_records,
+    partial_format,
     read_header,
     size_at,
     unpack_header,
@@ -50,6 +54,7 @@ NEWEST_MAGIC = 2
 
 BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
+_unpack_kind = struct.Struct(partial_format(BATCH_HEADER, "attributes", "producer_id")).unpack_from
 _unpack_offsets = OFFSETS.unpack_from
 
 
@@ -225,6 +230,22 @@ def is_one_batch_of_magic_2(records: bytes | bytearray | memoryview | None) -> b
     if end < RECORD_BATCH_OVERHEAD or rest < 0:
         return False
     return rest < LOG_OVERHEAD or rest < size_at(records, end)
+
+
+def kinds_of_producers(records: bytes | bytearray | memoryview) -> tuple[bool, bool]:
+    """Return whether some batch is of a transaction, and whether some is of an idempotent producer without one."""
+    if is_one_batch_of_magic_2(records):
+        attributes, producer_id = _unpack_kind(records)
+        is_transactional = bool(attributes & TRANSACTIONAL_FLAG)
+        return is_transactional, producer_id > NO_PRODUCER_ID and not is_transactional
+    is_transactional = is_idempotent = False
+    try:
+        for batch in scan_batches(records, 0, len(records)):
+            is_transactional |= batch.is_transactional
+            is_idempotent |= batch.has_producer_id and not batch.is_transactional
+    except KafkaError:
+        pass  # from here on no append reads them either
+    return is_transactional, is_idempotent
 
 
 def is_zstd_batch(records: bytes | bytearray | memoryview) -> bool:

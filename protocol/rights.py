@@ -35,6 +35,8 @@ class Operation(IntEnum):
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
 
+    __hash__ = int.__hash__  # as ResourceType
+
     @property
     def title(self) -> str:
         """The operation's name in Kafka's tools and documentation: `DescribeConfigs`."""

@@ -29,9 +29,9 @@ RUN_ELSEWHERE = {"compose": "tests/integration/test_compose.py"}
 CI = "ci"  # has jobs instead of commands
 # What else is run of these: their `sh` blocks, which need Apache Kafka.
 ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
-NAMED = {
+KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "moving-to-apache-kafka", "security",
+    "faults", "moving-to-apache-kafka", "acls", "security",
 }  # fmt: skip
 
 
@@ -94,8 +94,8 @@ def test_the_page_on_security_does_what_it_says(tmp_path: Path) -> None:
             started.run(command)
 
 
-def test_the_recipes_are_there_and_each_is_run() -> None:
-    assert {path.stem for path in RECIPES.glob("*.md")} == NAMED
+def test_the_known_recipes_are_there_and_each_is_run() -> None:
+    assert {path.stem for path in RECIPES.glob("*.md")} == KNOWN
     for name, test in {**RUN_ELSEWHERE, **ALSO_RUN_ELSEWHERE}.items():
         assert name in (ROOT / test).read_text(encoding="utf-8")
 
@@ -105,7 +105,7 @@ def test_the_readme_lists_every_recipe() -> None:
 
     listed = re.findall(r"^- \[[^]]+\]\(docs/recipes/([a-z-]+)\.md\): .+", readme, re.MULTILINE)
 
-    assert sorted(listed) == sorted(NAMED)
+    assert sorted(listed) == sorted(KNOWN)
 
 
 def first_screen(address: str) -> tuple[list[str], list[str]]:

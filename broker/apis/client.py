@@ -15,7 +15,8 @@ PLAINTEXT = "PLAINTEXT"
 class Client:
     """The client of one connection. `client_id` is that of its latest request.
 
-    `listener` is the name of the listener that it came by. `principal` changes when it authenticates.
+    `listener` is the name of the listener that it came by. `principal` changes when it authenticates. `host` is its IP
+    address, as ACLs name hosts.
     On a broker with quotas, `charge` is that of the request in hand, and no further request is read until the clock is
     at `muted_until_ms`, 0 for at once.
     Connections are numbered as they are accepted; transcripts, faults and the log name them by these numbers.
@@ -25,6 +26,7 @@ class Client:
         "address",
         "charge",
         "client_id",
+        "host",
         "listener",
         "local_host",
         "local_port",
@@ -45,6 +47,7 @@ class Client:
     ) -> None:
         self.number = number
         self.address = address
+        self.host = address.rpartition(":")[0]
         self.listener = listener
         self.principal = principal
         self.local_host = local_host
@@ -52,11 +55,6 @@ class Client:
         self.client_id: str | None = None
         self.charge: Charge | None = None
         self.muted_until_ms = 0
-
-    @property
-    def host(self) -> str:
-        """The client's IP address, as ACLs name hosts."""
-        return self.address.rpartition(":")[0]
 
     def __str__(self) -> str:
         return f"connection {self.number} of {self.address}"

@@ -45,6 +45,8 @@ FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_COMPACT_TYPES = FetchResponse.first_flexible
 NO_PREFERRED_REPLICA = -1  # consumers read from the leader
 
+READ, CLUSTER_ACTION = Operation.READ, Operation.CLUSTER_ACTION
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 FETCH_RESPONSE = FetchResponse.type
 
 Body = Any
@@ -123,20 +125,23 @@ class FetchApis:
     ) -> tuple[Sequence[FetchRow], list[FetchedPartition]]:
         """Split as `_split_known`; first into those that the client may read, with every request of a session."""
         if params.is_from_follower:
-            is_allowed = authorizer.allows(client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-            denied = [] if is_allowed else requested
-        else:
-            may_read = authorizer.decisions(client, Operation.READ, ResourceType.TOPIC)
-            denied = [row for row in requested if not may_read[row.topic_partition[0]]]
-        if not denied:
-            return self._split_known(requested)
-        unread = {
-            row.topic_partition: failed_fetch(row.topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for row in denied
-        }
-        rows, unknown = self._split_known([row for row in requested if row.topic_partition not in unread])
-        unread.update((each.topic_partition, each) for each in unknown)
-        return rows, [unread[row.topic_partition] for row in requested if row.topic_partition in unread]
+            if authorizer.allows(client, CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+                return self._split_known(requested)
+            return [], [failed_fetch(row.topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for row in requested]
+        may_read = authorizer.decisions(client, READ, TOPIC)
+        known = self._metadata_cache.topics
+        unread = {}
+        for row in requested:
+            name, partition = topic_partition = row.topic_partition
+            if not may_read[name]:
+                unread[topic_partition] = failed_fetch(topic_partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
+            topic = known.get(name)
+            if topic is None or partition not in topic.partitions:
+                unread[topic_partition] = failed_fetch(topic_partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not unread:
+            return requested, []
+        return [row for row in requested if row.topic_partition not in unread], list(unread.values())
 
     def _answer(
         self,

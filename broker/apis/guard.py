@@ -15,7 +15,7 @@ replicas on those of Fetch; Metadata creates topics; AddPartitionsToTxn adds all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from minibroker.protocol.api_rights import RIGHTS
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.resources import CLUSTER_NAME, NameField, ResourceType, name_fields
-from minibroker.protocol.rights import Right
+from minibroker.protocol.rights import Operation, Right
 from minibroker.protocol.schema import Array, contains
 
 EVERY_TYPE = frozenset(ResourceType)
@@ -63,17 +63,26 @@ May = Callable[[str], bool]  # whether a client has a right on the resource of t
 Hidden = Sequence[tuple[NameField, May]]  # fields of an answer, with the resources that may be named there
 
 
+class Ask(NamedTuple):
+    """A right in the form in which it is asked for: `elsewhere` are rights on the cluster that are enough instead."""
+
+    right: Right
+    elsewhere: Sequence[Right]
+    operation: Operation
+    subject: ResourceType
+
+
 class Plan(NamedTuple):
     """What one version of an API is asked for.
 
-    `whole`: rights for the whole request, None for the cluster. `rows`: rights on the resources in an array of the
-    request, with the fields of the answer that name such resources if the array is null. `listed`: rights on resources
-    that only the answer names.
+    `whole`: rights for the whole request, with the field of the resource, None for the cluster. `rows`: rights on the
+    resources in an array of the request, with the fields of the answer that name such resources if the array is null.
+    `listed`: rights on resources that only the answer names.
     """
 
-    whole: list[tuple[Right, NameField | None]]
-    rows: list[tuple[Right, NameField, Sequence[NameField]]]
-    listed: list[tuple[Right, NameField]]
+    whole: list[tuple[Ask, NameField | None]]
+    rows: list[tuple[Ask, NameField, Sequence[NameField]]]
+    listed: list[tuple[Ask, NameField]]
 
 
 class Guard:
@@ -89,19 +98,25 @@ class Guard:
         asked_by_handler = BY_HANDLERS.get(key, frozenset())
         if all(right.subject in asked_by_handler for right in RIGHTS[key]):
             return handler
-        return partial(self._answer, handler)
+        first, last = API_TABLE[key].versions
+        plans = {version: plan_of(key, version) for version in range(first, last + 1)}
+        return partial(self._answer, handler, plans)
 
-    def _answer(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
-        key, body = request.api_key, request.body
-        plan = plan_of(key, request.api_version)
-        for right, field in plan.whole:
-            name = CLUSTER_NAME if field is None else name_for(field, right, body, body)
-            if name is not None and not self._may(client, right)(name):
-                return refusal(request, right)
-        hidden = [(field, self._may(client, right)) for right, field in plan.listed]
+    def _answer(
+        self, handler: Handler, plans: Mapping[int, Plan], request: Request, client: Client
+    ) -> Body | Pending[Body]:
+        body = request.body
+        whole, rows, listed = plans[request.api_version]
+        for ask, field in whole:
+            name = CLUSTER_NAME if field is None else name_for(field, ask.subject, body, body)
+            if name is not None and not self._may(client, ask)(name):
+                return refusal(request, ask.right)
+        if not rows and not listed:
+            return handler(request, client)
+        hidden = [(field, self._may(client, ask)) for ask, field in listed]
         denials = []
-        for right, field, in_answer in plan.rows:
-            may = self._may(client, right)
+        for ask, field, in_answer in rows:
+            may = self._may(client, ask)
             place = array_place(field)
             if body[place] is None:
                 hidden += [(each, may) for each in in_answer]
@@ -109,25 +124,24 @@ class Guard:
             served: list[Any] = []
             denied: list[Any] = []
             for row in body[place]:
-                name = name_for(field, right, body, row)
+                name = name_for(field, ask.subject, body, row)
                 (served if name is None or may(name) else denied).append(row)
             if denied:
-                denials.append(refusal_of_rows(request, place, denied, right))
+                denials.append(refusal_of_rows(request, place, denied, ask.right))
                 body = replaced(body, place, served)
         if denials:
             request = with_body(request, body)
         answer = handler(request, client)
         if not denials and not hidden:
             return answer
-        return then(answer, partial(completed, key, denials, hidden))
+        return then(answer, partial(completed, request.api_key, denials, hidden))
 
-    def _may(self, client: Client, right: Right) -> May:
-        """Return on which resources a client has a right, or the one that is enough in its place."""
-        *others, last = right.alternatives
-        for each in others:
+    def _may(self, client: Client, ask: Ask) -> May:
+        """Return on which resources a client has a right, or one that is enough in its place."""
+        for each in ask.elsewhere:
             if self._authorizer.decisions(client, each.operation, each.resource_type)[CLUSTER_NAME]:
                 return every_name
-        return self._authorizer.decisions(client, last.operation, last.resource_type).__getitem__
+        return self._authorizer.decisions(client, ask.operation, ask.subject).__getitem__
 
 
 def every_name(name: str) -> bool:
@@ -137,24 +151,25 @@ def every_name(name: str) -> bool:
 # -- plans ----------------------------------------------------------------------------------------------------
 
 
-@cache
-def plan_of(api_key: int, version: int) -> Plan:
-    api = API_TABLE[api_key]
+def plan_of(key: ApiKey, version: int) -> Plan:
+    api = API_TABLE[key]
     in_request, in_answer = name_fields(api.request, version), name_fields(api.response, version)
-    asked_by_handler = BY_HANDLERS.get(ApiKey(api_key), frozenset())
+    asked_by_handler = BY_HANDLERS.get(key, frozenset())
     plan = Plan([], [], [])
-    for right in RIGHTS[api_key]:
+    for right in RIGHTS[key]:
         if not right.is_in(version) or right.subject in asked_by_handler:
             continue
-        named = [field for field in in_request if right.subject in field.types.values()]
-        answered = [field for field in in_answer if right.subject in field.types.values()]
+        *elsewhere, last = right.alternatives
+        ask = Ask(right, tuple(elsewhere), last.operation, last.resource_type)
+        named = [field for field in in_request if ask.subject in field.types.values()]
+        answered = [field for field in in_answer if ask.subject in field.types.values()]
         in_rows = [field for field in named if field.rows or field.is_array]
         if in_rows:
-            plan.rows.append((right, in_rows[0], answered))
-        elif named or right.subject is ResourceType.CLUSTER:
-            plan.whole.append((right, named[0] if named else None))
+            plan.rows.append((ask, in_rows[0], answered))
+        elif named or ask.subject is ResourceType.CLUSTER:
+            plan.whole.append((ask, named[0] if named else None))
         else:
-            plan.listed.extend((right, field) for field in answered)
+            plan.listed.extend((ask, field) for field in answered)
     return plan
 
 
@@ -163,13 +178,12 @@ def array_place(field: NameField) -> int:
     return field.rows[0] if field.rows else field.place
 
 
-def name_for(field: NameField, right: Right, body: Body, row: Any) -> str | None:
-    """Return the resource of a row that a right is on, None for no resource of its type."""
-    beside = body if field.is_array else row
-    resource_type = field.types.get(None if field.type_place is None else beside[field.type_place])
-    if resource_type is not right.subject:
+def name_for(field: NameField, subject: ResourceType, body: Body, row: Any) -> str | None:
+    """Return the resource of type `subject` that a row names, None for none."""
+    type_place = field.type_place
+    if type_place is not None and field.types.get((body if field.is_array else row)[type_place]) is not subject:
         return None
-    if resource_type is ResourceType.CLUSTER:
+    if subject is ResourceType.CLUSTER:
         return CLUSTER_NAME
     name: str | None = row if field.is_array else row[field.place]
     return name

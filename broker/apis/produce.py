@@ -22,8 +22,8 @@ from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, App
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import ApiKey, Request
-from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, scan_batches
-from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, kinds_of_producers
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
@@ -58,8 +58,9 @@ class ProduceApis:
             entries = {}
         if self._authorizer is not None:
             denied = refusals(self._authorizer, client, body)
-            entries = {each: records for each, records in entries.items() if each not in denied}
-            refused = refused | denied
+            if denied:
+                entries = {each: records for each, records in entries.items() if each not in denied}
+                refused = refused | denied
         results = self._replica_manager.append(
             entries,
             required_acks=body.acks,
@@ -106,36 +107,36 @@ def refusals(authorizer: Authorizer, client: Client, body: Body) -> AppendResult
 
     Each batch counts, not only the last one, as in kafka 2.0.1 (CVE-2018-17196).
     """
-    kinds = [kind_of(records) for _, partitions in body.topics for _, records in partitions]
-    error = ErrorCode.NONE
-    if any(is_transactional for is_transactional, _ in kinds) and (
-        body.transactional_id is None
-        or not authorizer.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-    ):
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif any(is_idempotent for _, is_idempotent in kinds) and not authorizer.allows(
-        client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     may_write = authorizer.decisions(client, Operation.WRITE, ResourceType.TOPIC)
+    has_transaction = has_idempotent = False
+    error = ErrorCode.NONE
+    for topic, partitions in body.topics:
+        if not may_write[topic]:
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        for _, records in partitions:
+            is_transactional, is_idempotent = kinds_of_producers(records)
+            has_transaction |= is_transactional
+            has_idempotent |= is_idempotent
+    id_of_transaction = body.transactional_id
+    if has_transaction and (
+        id_of_transaction is None
+        or not authorizer.allows(client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, id_of_transaction)
+    ):
+        return refused_for_all(body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if has_idempotent and not authorizer.allows(client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refused_for_all(body, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not error:
+        return {}
+    refused = refused_for_all(body, error)
+    return {each: result for each, result in refused.items() if not may_write[each.topic]}
+
+
+def refused_for_all(body: Body, error: ErrorCode) -> AppendResults:
     return {
-        TopicPartition(topic, partition): failed_append(error or ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        TopicPartition(topic, partition): failed_append(error)
         for topic, partitions in body.topics
-        if error or not may_write[topic]
         for partition, _ in partitions
     }
-
-
-def kind_of(records: memoryview) -> tuple[bool, bool]:
-    """Whether some batch is of a transaction, and whether some is of an idempotent producer without one."""
-    is_transactional = is_idempotent = False
-    try:
-        for batch in scan_batches(records, 0, len(records)):
-            is_transactional |= batch.is_transactional
-            is_idempotent |= batch.has_producer_id and not batch.is_transactional
-    except KafkaError:
-        pass  # what is no batch is not written either
-    return is_transactional, is_idempotent
 
 
 def answer(request: Request, refused: AppendResults, results: AppendResults) -> Body | None:

@@ -420,6 +420,19 @@ async def test_offsets_are_deleted_for_topics_that_may_be_read(secured: Secured)
     assert {topic.name: topic.partitions[0].error_code for topic in answer.topics} == {"t": NONE, "u": DENIED}
 
 
+async def test_the_offsets_of_all_topics_are_those_of_topics_that_may_be_described(secured: Secured) -> None:
+    await secured.create_topics("t", "u")
+    await secured.ask(ApiKey.FIND_COORDINATOR, 1, ADMIN, key="g")
+    commit = {"generation_id": -1, "member_id": "", "topics": [(name, [(0, 1, -1, -1, "")]) for name in ("t", "u")]}
+    await secured.ask(ApiKey.OFFSET_COMMIT, 2, ADMIN, group_id="g", **commit)
+    await secured.allow(Operation.READ.on(GROUP), "g")
+    await secured.allow(DESCRIBE_TOPIC, "t")
+
+    answer = await secured.ask(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=None)
+
+    assert (answer.error_code, [topic.name for topic in answer.topics]) == (NONE, ["t"])
+
+
 # -- the three APIs of ACLs ---------------------------------------------------------------------------------------
 
 

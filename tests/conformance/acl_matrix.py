@@ -28,7 +28,7 @@ from tests.conformance.steps import KEYS, Batch, Script, call
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-acls.json.gz"
 PREFIX = "a000001-"
-AUTHORIZER = {
+AUTHORIZER: dict[str, str | int] = {
     "authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer",
     "allow.everyone.if.no.acl.found": "true",  # until the first step gives all rights to ADMIN
     "transaction.state.log.num.partitions": 1,
@@ -203,6 +203,47 @@ REQUESTS = [
 ]
 
 
+# The three APIs of ACLs, by one that may use them: rules that are refused, and why first; filters; removal.
+FRANK = (2, "@foo-bar", 3, "User:frank", "*", 3, 3)
+WRONG = {0: 99, 1: "", 2: 0, 3: "frank", 5: 99, 6: 4}  # by the place in a rule
+FOO = [("@foo-bar", 3), ("@foo-baz", 3), ("@foo", 4), ("@foo-bar-long", 4), ("@f", 4)]
+
+
+def rule(**changes: Any) -> tuple[Any, ...]:
+    return tuple(changes.get(f"at_{place}", value) for place, value in enumerate(FRANK))
+
+
+def conversation() -> Script:
+    wrong = [{f"at_{place}": WRONG[place]} for place in WRONG]
+    pairs = [{**one, **other} for one in wrong for other in wrong]
+    refused = [*(rule(**each) for each in pairs), rule(at_0=4), rule(at_0=4, at_1="*", at_2=4), rule(at_0=7)]
+    odd = [rule(at_1="@a b"), rule(at_3="User:"), rule(at_3=":x"), rule(at_4=""), rule(at_0=3, at_5=4), rule(at_2=4)]
+    filters: list[tuple[Any, ...]]
+    filters = [(2, name, pattern, "User:frank", None, 1, 1) for name, _ in FOO for pattern in (1, 2, 3, 4)]
+    filters += [(1, None, pattern, "User:frank", None, 1, 1) for pattern in (1, 2, 3, 4, 0, 99)]
+    filters += [(2, "@foo-bar", 3, "User:frank", "1.2.3.4", 1, 1), (2, "@foo-bar", 3, "User:frank", None, 2, 1)]
+    filters += [(2, "", 1, "User:frank", None, 1, 1), (2, "@foo-bar", 1, "User:frank", None, 1, 2)]
+    filters += [(3, "@foo-bar", 1, "User:frank", None, 1, 1), (2, "@foo-bar", 1, "User:frank", None, 99, 1)]
+    names = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
+             "operation", "permission_type")  # fmt: skip
+    described: list[dict[str, Any]] = [dict(zip(names, each, strict=True)) for each in filters]
+    closing = [rule(at_0=1), rule(at_5=1), rule(at_6=1), rule(at_2=1), rule(at_2=2)]
+    return [
+        call("CreateAcls", 1, creations=[rule(at_1=name, at_2=pattern) for name, pattern in FOO]),
+        call("CreateAcls", 1, creations=[*refused, *odd]),
+        call("CreateAcls", 0, creations=[rule(at_0=3)]),
+        call("CreateAcls", 1, creations=[]),
+        *(call("CreateAcls", 1, connection="127.0.0.1", creations=[FRANK, each]) for each in closing),
+        *(call("DescribeAcls", version, **each) for each in described for version in (0, 1)),
+        call("DeleteAcls", 1, filters=[]),
+        call("DeleteAcls", 1, filters=[*filters[6:9], filters[-1]]),
+        call("DescribeAcls", 1, **described[20]),
+        call("DeleteAcls", 0, filters=[(1, None, 3, "User:frank", None, 1, 1)]),
+        call("DeleteAcls", 1, filters=[filters[20], filters[21]]),
+        call("DeleteAcls", 1, filters=[(1, None, 1, each, None, 1, 1) for each in ("User:", ":x")]),
+    ]
+
+
 def granted(right: Right, grants: Grants) -> bool:
     """Whether these rules give one of a right's alternatives."""
     return any(is_allowed(each.operation, each.resource_type, grants) for each in right.alternatives)
@@ -296,6 +337,7 @@ def script(matrix: Sequence[Case]) -> Script:
         retried("OffsetFetch", 2, group_id="@g-a", topics=[]),
         retried("InitProducerId", 0, transactional_id="@x-z", transaction_timeout_ms=1000),
         *(retried("Produce", 3, **produce_to(name)) for name in ("@t-read", "@hidden")),
+        *conversation(),
         *(call("CreateAcls", 1, creations=rows[start : start + 100]) for start in range(0, len(rows), 100)),
         *(
             call(case.request.api, case.version, connection=case.host, **case.request.body(case.number))
@@ -314,28 +356,47 @@ def produce_to(topic: str) -> dict[str, Any]:
     return {"acks": -1, "timeout_ms": 30_000, "topics": [(topic, [(0, Batch(rows=(ROW,)))])]}
 
 
-def answers_of_cases(answers: Sequence[Plain], matrix: Sequence[Case]) -> list[Plain]:
-    return list(answers[-len(matrix) :])
+def titles(matrix: Sequence[Case]) -> list[str]:
+    """Of each answer that is kept: those of the conversation, then those of the cases."""
+    return [*(f"step {number}: {step!r}" for number, step in enumerate(conversation())), *map(str, matrix)]
 
 
-def record() -> None:
-    matrix = cases()
+def kept_of(answers: Sequence[Plain], matrix: Sequence[Case]) -> list[Plain]:
+    """The answers to the conversation and of the cases; between them are those that set the stage."""
+    begin = next(number for number, step in enumerate(script(matrix)) if step == conversation()[0])
+    return [*answers[begin : begin + len(conversation())], *answers[-len(matrix) :]]
+
+
+def answers_of_apache_kafka() -> list[Plain]:
+    """What is kept. Raises KafkaUnavailable."""
     with tempfile.TemporaryDirectory() as directory:
         settings = {**SETTINGS, **KAFKA_SETTINGS, **AUTHORIZER}
         kafka = ApacheKafka(kafka_jars(), Path(directory), settings=settings)
         try:
             kafka.start()
-            peer = SocketPeer(kafka.host, kafka.port)
-            answers = answers_of_cases(peer.hold(script(matrix), PREFIX), matrix)
+            return answers_at(kafka.host, kafka.port)
         finally:
             kafka.kill()
-    kept = [[str(case), answer] for case, answer in zip(matrix, answers, strict=True)]
+
+
+def answers_at(host: str, port: int) -> list[Plain]:
+    """What is kept of the answers of a broker that has just begun, with the settings of `AUTHORIZER`."""
+    matrix = cases()
+    peer = SocketPeer(host, port)
+    try:
+        return kept_of(peer.hold(script(matrix), PREFIX), matrix)
+    finally:
+        peer.close()
+
+
+def record() -> None:
+    kept = [list(each) for each in zip(titles(cases()), answers_of_apache_kafka(), strict=True)]
     RECORDED.write_bytes(gzip.compress(json.dumps(kept, separators=(",", ":")).encode(), 9, mtime=0))
     print(f"{len(kept)} answers, {RECORDED.stat().st_size} bytes")
 
 
 def recorded() -> list[tuple[str, Plain]]:
-    """Each case with its answer."""
+    """Each kept answer with its title."""
     kept: list[tuple[str, Plain]] = json.loads(gzip.decompress(RECORDED.read_bytes()))
     return kept
 

@@ -247,6 +247,18 @@ def mask_describe_log_dirs(answer: Plain) -> None:
         sort_topics(directory)
 
 
+def mask_described_acls(answer: Plain) -> None:
+    """The order of Kafka's hash maps."""
+    for resource in answer["resources"]:
+        resource["acls"].sort(key=str)
+    answer["resources"].sort(key=str)
+
+
+def mask_deleted_acls(answer: Plain) -> None:
+    for result in answer["filter_results"]:
+        result["matching_acls"].sort(key=str)
+
+
 def sorted_by(rows: str, field: str) -> Callable[[Plain], None]:
     """A mask of an answer whose rows come in the order of Kafka's hash maps."""
     return lambda answer: answer[rows].sort(key=lambda row: (row[field], str(row)))
@@ -287,6 +299,8 @@ MASKS: dict[str, Callable[[Plain], None]] = dict.fromkeys(APIS_OF_TOPICS, sort_t
     "WriteTxnMarkers": mask_markers,
     "DescribeConfigs": mask_describe_configs,
     "AlterConfigs": mask_alter_configs,
+    "DescribeAcls": mask_described_acls,
+    "DeleteAcls": mask_deleted_acls,
     "CreatePartitions": sorted_by("results", "name"),
     "DescribeLogDirs": mask_describe_log_dirs,
 }

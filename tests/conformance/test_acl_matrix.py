@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from trio.testing import MockClock
 
+from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.api_rights import RIGHTS
 from tests.broker.conftest import InMemoryBroker, MakeBroker
@@ -21,17 +23,21 @@ from tests.conformance.acl_matrix import (
     PREFIX,
     REQUESTS,
     Case,
-    answers_of_cases,
+    answers_at,
+    answers_of_apache_kafka,
     cases,
     granted,
+    kept_of,
     recorded,
     script,
+    titles,
 )
 from tests.conformance.answers import Plain, differences
 from tests.conformance.in_memory import InMemoryPeer
 from tests.conformance.kafka_versions import LAST_VERSIONS_OF_KAFKA_2_0
 from tests.conformance.pair import SETTINGS
 from tests.conformance.steps import KEYS
+from tests.integration.brokers import Minibroker
 
 CASES = cases()
 
@@ -41,11 +47,11 @@ async def ours(make_broker: MakeBroker, autojump_clock: MockClock) -> list[Plain
     given = {**SETTINGS, **AUTHORIZER}
     broker: InMemoryBroker = make_broker(**{name.replace(".", "_"): value for name, value in given.items()})
     broker.clock.wall_now_ms = time.time_ns() // 1_000_000  # another time than that of the records
-    return answers_of_cases(await InMemoryPeer(broker, broker.nursery).hold(script(CASES), PREFIX), CASES)
+    return kept_of(await InMemoryPeer(broker, broker.nursery).hold(script(CASES), PREFIX), CASES)
 
 
 def test_the_recording_has_every_case() -> None:
-    assert [text for text, _ in recorded()] == [str(case) for case in CASES]
+    assert [title for title, _ in recorded()] == titles(CASES)
 
 
 def test_the_requests_ask_for_every_right_of_the_table() -> None:
@@ -60,17 +66,43 @@ def test_every_api_has_its_rights_declared() -> None:
 
 
 async def test_answers_are_those_of_apache_kafka(ours: list[Plain]) -> None:
-    wrong = []
-    for case, (_, theirs), mine in zip(CASES, recorded(), ours, strict=True):
-        found = differences(theirs, mine)
-        if found:
-            wrong.append(f"{case}: {found[:3]}")
+    check_recorded(ours)
 
-    assert wrong == [], f"{len(wrong)} of {len(CASES)}\n" + "\n".join(wrong[:20])
+
+def check_recorded(answers: list[Plain]) -> None:
+    wrong = []
+    for (title, theirs), answer in zip(recorded(), answers, strict=True):
+        found = differences(theirs, answer)
+        if found:
+            wrong.append(f"{title}: {found[:3]}")
+    assert wrong == [], f"{len(wrong)} of {len(answers)}\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_broker_in_a_process_knows_clients_by_their_addresses(tmp_path: Path) -> None:
+    broker = Minibroker(tmp_path, "--set", "broker.id=0", settings={**SETTINGS, **AUTHORIZER})
+    try:
+        broker.wait_until_ready()
+        check_recorded(answers_at(broker.host, broker.port))
+    finally:
+        broker.kill()
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_recording_is_what_apache_kafka_answers() -> None:
+    try:
+        answers = answers_of_apache_kafka()
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
+
+    check_recorded(answers)
 
 
 def test_a_request_that_lacks_a_right_gets_its_error_and_others_get_none() -> None:
-    for case, (_, answer) in zip(CASES, recorded(), strict=True):
+    for case, (_, answer) in zip(CASES, recorded()[-len(CASES) :], strict=True):
         codes = set(codes_of_granted(answer)) & DENIALS
         if case.missing is None:
             assert not codes, (str(case), codes)

@@ -35,6 +35,7 @@ def test_alone_it_shows_help_with_every_command_and_the_exit_statuses(capsys: py
         ("topics", ["list", "create", "grow", "describe", "delete"]),
         ("groups", ["list", "describe", "reset", "delete"]),
         ("configs", ["describe", "set", "unset"]),
+        ("acls", ["list", "add", "remove"]),
         ("config", ["lint"]),
     ],
 )

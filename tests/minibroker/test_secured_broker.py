@@ -105,6 +105,33 @@ def test_a_command_logs_in_with_the_settings_of_java(tmp_path: Path) -> None:
         assert (listed.status, listed.err, "orders" in listed.out) == (0, "", True)
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ((), "CLUSTER_AUTHORIZATION_FAILED; an idempotent producer needs IdempotentWrite"),
+        (("--acks", "1"), "TOPIC_AUTHORIZATION_FAILED; the cluster's ACLs deny this client"),
+    ],
+)
+@pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
+def test_a_producer_without_rights_is_refused_in_a_line(
+    client: str, options: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    if client == "kafka-python":
+        (tmp_path / "confluent_kafka.py").write_text("raise ModuleNotFoundError")
+    (lines := tmp_path / "lines").write_text("one\n")
+    acls = [Acl("alice", "describe", "describe_configs", topic="orders")]
+    with Broker(security="SASL_PLAINTEXT", users=["alice"], acls=acls) as broker:
+        broker.create_topic("orders")
+        (file := tmp_path / "client.properties").write_text(
+            "".join(f"{name}={value}\n" for name, value in broker.client_settings("java", user="alice").items())
+        )
+
+        command = ("produce", "orders", "--file", lines, *options, "--command-config", file)
+        refused = minibroker(*command, PYTHONPATH=str(tmp_path))
+
+    assert reason in refused.complaint
+
+
 def test_a_wrong_password_is_refused_at_once() -> None:
     refused: list[KafkaError] = []
     with Broker(security="SASL_PLAINTEXT", users={"alice": "secret"}) as broker:

@@ -13,9 +13,10 @@ import pytest
 
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, decode_response, encode_request, encode_response
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-frames.jsonl.gz"
+GOLDEN = Path(__file__).parent.parent / "golden"
+FILES = ("kafka-2.0.1-frames.jsonl.gz", "kafka-2.0.1-acl-frames.jsonl.gz")  # the second of a broker with ACLs
 FRAME_SIZE_BYTES = 4
-RECORDED = 416
+RECORDED = 416 + 166
 
 Recording = dict[str, Any]
 
@@ -24,10 +25,11 @@ Recording = dict[str, Any]
 def recordings() -> dict[tuple[str, int], list[Recording]]:
     """By API and version, in the order of sending."""
     by_version = defaultdict(list)
-    with gzip.open(GOLDEN, "rt") as lines:
-        for line in lines:
-            recording = json.loads(line)
-            by_version[recording["api"], recording["version"]].append(recording)
+    for file in FILES:
+        with gzip.open(GOLDEN / file, "rt") as lines:
+            for line in lines:
+                recording = json.loads(line)
+                by_version[recording["api"], recording["version"]].append(recording)
     return by_version
 
 

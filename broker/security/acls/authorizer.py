@@ -34,10 +34,8 @@ Resource = tuple[ResourceType, str]
 class Client(Protocol):
     """What an authorizer knows of a client; `host` is its IP address."""
 
-    @property
-    def principal(self) -> Principal: ...
-    @property
-    def host(self) -> str: ...
+    principal: Principal
+    host: str
 
 
 class RuleIndex:

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 
 import minibroker
 from minibroker.cli import (
+    acls,
     cluster_commands,
     config_lint,
     configs,
@@ -80,6 +81,7 @@ app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.add_typer(acls.app, name="acls")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)

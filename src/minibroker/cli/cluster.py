@@ -29,25 +29,40 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition, codec, errors
     from kafka.admin import (
+        ACL,
         AbortTransactionSpec,
+        ACLFilter,
+        ACLOperation,
+        ACLPermissionType,
+        ACLResourcePatternType,
         ConfigResource,
         ConfigResourceType,
         KafkaAdminClient,
         OffsetSpec,
+        ResourcePattern,
+        ResourcePatternFilter,
         UserScramCredentialDeletion,
         UserScramCredentialUpsertion,
     )
+    from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
+    "ACL",
+    "ACLFilter",
+    "ACLOperation",
+    "ACLPermissionType",
+    "ACLResourcePatternType",
     "AbortTransactionSpec",
+    "AclResourceType",
     "ConfigResource",
     "ConfigResourceType",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
 ]
+__all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
 
 CONNECT_SECONDS = 3.0
