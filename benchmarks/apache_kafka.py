@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class KafkaUnavailable(RuntimeError):
     """Apache Kafka is not available on this machine; the message is the reason, in one line."""
 
 
-def kafka_jars(folder: Path | None = None, *, release: str = RELEASE) -> Path:
+def kafka_jars(folder: Path | None = None, *, release: str = RELEASE, coordinates: Sequence[str] = COORDINATES) -> Path:
     """Return the folder of Apache Kafka's jars, fetching them if it is missing. Raises KafkaUnavailable."""
     if shutil.which("java") is None:
         raise KafkaUnavailable("no `java` here (Debian: apt install default-jre-headless)")
@@ -76,18 +76,17 @@ def kafka_jars(folder: Path | None = None, *, release: str = RELEASE) -> Path:
         with (jars.parent / f"kafka-{release}.lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             if not jars.is_dir():
-                _fetch(jars, release)
+                _fetch(jars, [coordinate.format(release=release) for coordinate in coordinates])
     return jars
 
 
-def _fetch(jars: Path, release: str) -> None:
+def _fetch(jars: Path, coordinates: Sequence[str]) -> None:
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("no `mvn` here to fetch it with (Debian: apt install maven)")
     arriving = jars.with_name(jars.name + ".partial")
     shutil.rmtree(arriving, ignore_errors=True)
     arriving.mkdir()
-    coordinates = (coordinate.format(release=release).split(":") for coordinate in COORDINATES)
-    dependencies = "\n".join(DEPENDENCY.format(*coordinate) for coordinate in coordinates)
+    dependencies = "\n".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in coordinates)
     (arriving / "pom.xml").write_text(POM.format(dependencies=dependencies))
     command = ["mvn", "-q", "-B", "-f", str(arriving / "pom.xml"), "dependency:copy-dependencies"]
     command.append(f"-DoutputDirectory={arriving}")

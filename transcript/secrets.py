@@ -1,4 +1,4 @@
-"""Hides secrets from a transcript: the values of fields that are declared as such, and tokens without a header.
+"""Hides secrets from a transcript: fields that are declared as such, secret settings, and tokens without a header.
 
 The rest of a message, and its size, stay as they were on the wire. Before a client has authenticated, a request that is
 not understood may be a token in the wrong place: then only its size is kept.
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from minibroker.protocol.api import (
     API_TABLE,
     HEADER,
+    ApiKey,
     decode_request,
     decode_response,
     encode_request,
@@ -25,6 +26,16 @@ from minibroker.protocol.schema import Array, Field, contains
 from minibroker.transcript.file import Frame
 
 HIDING = b"*"
+# The ends of settings whose values are secret, of brokers and of clients (kafka's type PASSWORD).
+SECRET_SETTINGS = (
+    "password",
+    "sasl.jaas.config",
+    "password.encoder.secret",
+    "password.encoder.old.secret",
+    "ssl.keystore.key",
+    "delegation.token.master.key",
+)
+SETTINGS_OF = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
 SIZE_BYTES = 4
 
 
@@ -49,7 +60,8 @@ def secret_apis() -> frozenset[int]:
 def asked_by(frame: bytearray) -> Asked | None:
     """The API of a request, if it has secrets."""
     key = int.from_bytes(frame[:2], "big", signed=True)
-    return Asked(key, int.from_bytes(frame[2:4], "big", signed=True)) if key in secret_apis() else None
+    is_secret = key in secret_apis() or (key in SETTINGS_OF and any(name.encode() in frame for name in SECRET_SETTINGS))
+    return Asked(key, int.from_bytes(frame[2:4], "big", signed=True)) if is_secret else None
 
 
 def is_understood(frame: bytearray) -> bool:
@@ -92,12 +104,16 @@ def only_size(size_bytes: int) -> Frame:
 def hidden(fields: Sequence[Field], body: Any) -> Any:
     """The body with as many asterisks as each secret has bytes."""
     values = list(body)
+    names = [field.name for field in fields]
+    if "value" in names and "name" in names and str(values[names.index("name")]).endswith(SECRET_SETTINGS):
+        place = names.index("value")
+        values[place] = None if values[place] is None else HIDING.decode() * len(values[place])
     for place, field in enumerate(fields):
         value = values[place]
         if value is None:
             continue
         if field.meaning is Meaning.SECRET:
             values[place] = HIDING * len(value)
-        elif isinstance(field.kind, Array) and contains(field.kind.fields, Meaning.SECRET):
+        elif isinstance(field.kind, Array) and field.kind.element is None:
             values[place] = [hidden(field.kind.fields, row) for row in value]
     return type(body)(*values)

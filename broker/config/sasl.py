@@ -8,6 +8,7 @@ reason, and never shows the value. Imported only where a listener has SASL.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -110,6 +111,8 @@ def keys_file(url: str) -> Path:
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
         raise SaslError(f"{name} is not a file: URL, such as file:///etc/keys.json; this broker fetches no keys")
+    if find_spec("cryptography") is None:
+        raise SaslError(f"{name} needs the package cryptography; install it with `pip install 'minibroker[tls]'`")
     path = Path(unquote(parts.path))
     if not path.is_file():
         raise SaslError(f"{name} names {path}, which is not a file")

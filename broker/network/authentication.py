@@ -21,6 +21,7 @@ from enum import Enum
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
+from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.connection import Connection, Dispatch, Encoded
 from minibroker.broker.pending import Pending
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 # What the length of a request allocates before its bytes are there: ten thousand clients may send only lengths.
 FIRST_ALLOCATION_BYTES = 1024
 MIN_REAUTHENTICATION_INTERVAL_MS = 1000
+# How long a client may take to close the connection after it was refused.
+LINGER_MS = 200
 SASL_HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
 
 Wrap = Callable[[Dispatch, Callable[[], bool]], Dispatch]
@@ -50,6 +53,7 @@ class State(Enum):
     TOKENS = "tokens"
     AUTHENTICATE = "authenticate"
     DONE = "done"
+    FAILED = "failed"
 
 
 class Authenticator:
@@ -57,6 +61,7 @@ class Authenticator:
 
     `dispatch` answers their ApiVersions before; `served_by` all requests after. `recorded` wraps what answers in
     between, for a transcript: it gets a function that returns whether the next request is a token without a header.
+    `max_session_ms` is by mechanism, 0 for ever.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class Authenticator:
         served_by: Dispatch,
         timers: TimerLoop,
         failure_delay_ms: int,
-        max_session_ms: int,
+        max_session_ms: Mapping[str, int],
         max_token_bytes: int,
         max_request_bytes: int,
         recorded: Wrap | None = None,
@@ -117,6 +122,8 @@ class Authentication:
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Answer one request. Raises, or the Pending fails with, KafkaProtocolError and CloseConnectionError."""
+        if self._state is State.FAILED:
+            raise CloseConnectionError("a request after its authentication failed")
         if self._state is State.TOKENS:
             return self._token(bytes(frame), client)
         self._refuse_unexpected(frame)
@@ -207,10 +214,10 @@ class Authentication:
             raise AuthenticationFailedError(f"Cannot change principals during re-authentication from {before}: {after}")
         self._state = State.DONE
         client.principal = principal
-        if authenticator.max_session_ms <= 0:
+        lifetime_ms = authenticator.max_session_ms[self._mechanism]
+        if lifetime_ms <= 0:
             self._connection.serve_by(authenticator.served_by, max_request_bytes=authenticator.max_request_bytes)
             return 0
-        lifetime_ms = authenticator.max_session_ms
         if server.expires_ms is not None:
             lifetime_ms = min(lifetime_ms, max(0, server.expires_ms - authenticator.timers.clock.wall_ms()))
         session = Session(authenticator, self._connection, self._mechanism, lifetime_ms, self._earlier)
@@ -231,12 +238,14 @@ class Authentication:
         return self._failed(text, answer)
 
     def _failed(self, reason: str, answer: bytes = b"") -> Pending[Encoded]:
-        """Answer and close, after the delay. Raises CloseConnectionError if there is none."""
-        closing = CloseConnectionError(f"authentication failed: {reason}", answer)
+        """Answer and close, after the delay. Raises CloseConnectionError without both."""
+        self._state = State.FAILED
         authenticator = self._authenticator
-        if authenticator.failure_delay_ms <= 0:
-            raise closing
-        return DelayedFailure(closing, authenticator.timers, authenticator.failure_delay_ms).pending
+        if not answer and authenticator.failure_delay_ms <= 0:
+            raise CloseConnectionError(f"authentication failed: {reason}")
+        failure = Failure(self._connection, f"authentication failed: {reason}", answer, authenticator.timers)
+        failure.begin(authenticator.failure_delay_ms)
+        return failure.pending
 
 
 class Session:
@@ -294,7 +303,10 @@ def authenticators(
             served_by=served_by,
             timers=timers,
             failure_delay_ms=config.connection_failed_authentication_delay_ms,
-            max_session_ms=config.for_listener(listener, "connections.max.reauth.ms"),
+            max_session_ms={
+                mechanism: max_session_ms(config, listener, mechanism)
+                for mechanism in config.sasl_listeners[listener].mechanisms
+            },
             max_token_bytes=config.sasl_server_max_receive_size,
             max_request_bytes=config.socket_request_max_bytes,
             recorded=recorded,
@@ -303,18 +315,50 @@ def authenticators(
     }
 
 
-class DelayedFailure(TimerTask):
-    """Fails `pending` with `closing` after a delay."""
+def max_session_ms(config: KafkaConfig, listener: str, mechanism: str) -> int:
+    """The setting of the listener's mechanism, else of the listener, else of the broker."""
+    from minibroker.broker.config.sasl import setting_of
 
-    def __init__(self, closing: CloseConnectionError, timers: TimerLoop, delay_ms: int) -> None:
+    name = "connections.max.reauth.ms"
+    text = config.given.get(setting_of(listener, mechanism, name))
+    found: int = config.for_listener(listener, name) if text is None else SETTINGS[name].read(text)
+    return found
+
+
+class Failure(TimerTask):
+    """Answers a failed authentication after a delay, and then closes the connection.
+
+    Some clients (kafka-python 3) overlook an answer if the end of the connection comes with it: after an answer, the
+    client has LINGER_MS to close the connection first.
+    """
+
+    def __init__(self, connection: Connection, reason: str, answer: bytes, timers: TimerLoop) -> None:
         super().__init__()
         self.pending: Pending[Encoded] = Pending(self)
-        self._closing = closing
-        self._timer = timers.timer
-        self._timer.add(self, timers.clock.monotonic_ms() + delay_ms)
+        self._connection = connection
+        self._reason = reason
+        self._answer = answer
+        self._timers = timers
+
+    def begin(self, delay_ms: int) -> None:
+        """Wait for the delay, if there is one."""
+        if delay_ms > 0:
+            self._wait(delay_ms)
+        else:
+            self.on_timeout()
 
     def on_timeout(self) -> None:
-        self.pending.fail(self._closing)
+        if self.pending.is_known:
+            self._connection.end(self._reason)
+        elif self._answer:
+            logger.info("%s: %s", self._connection.client, self._reason)
+            self._wait(LINGER_MS)
+            self.pending.resolve([self._answer])
+        else:
+            self.pending.fail(CloseConnectionError(self._reason))
 
     def abandon(self) -> None:
-        self._timer.cancel(self)
+        self._timers.timer.cancel(self)
+
+    def _wait(self, delay_ms: int) -> None:
+        self._timers.timer.add(self, self._timers.clock.monotonic_ms() + delay_ms)

@@ -196,6 +196,11 @@ class Connection(TimerTask):
         logger.info("closing %s: %s", self.client, self.ended_by)
         self.cancel_scope.cancel()
 
+    def end(self, reason: str) -> None:
+        """End at once, unless it has ended."""
+        self.ended_by = self.ended_by or reason
+        self.cancel_scope.cancel()
+
     def stop(self) -> None:
         """End after the request in hand, at once if there is none."""
         self.is_stopping = True

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.network.authentication import FIRST_ALLOCATION_BYTES, Authenticator
+from minibroker.broker.network.authentication import FIRST_ALLOCATION_BYTES, LINGER_MS, Authenticator
 from minibroker.broker.security.principal import Principal
 from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer, Token
 from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
@@ -59,7 +59,7 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
     timers = TimerLoop(Clock())
     nursery.start_soon(timers.run)
 
-    def make(**settings: Any) -> Peer:
+    def make(*, max_session_ms: int = 0, **settings: Any) -> Peer:
         authenticator = Authenticator(
             {
                 "PLAIN": lambda: PlainServer(ACCOUNTS),
@@ -70,9 +70,9 @@ def guarded(connect: Connect, nursery: trio.Nursery) -> MakePeer:
             dispatch=lambda frame, client: [framed(b"versions")],
             served_by=served,
             timers=timers,
+            max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), max_session_ms),
             **{
                 "failure_delay_ms": 100,
-                "max_session_ms": 0,
                 "max_token_bytes": 1000,
                 "max_request_bytes": 5000,
                 **settings,
@@ -172,14 +172,30 @@ async def test_a_wrong_token_after_handshake_v0_closes_after_the_delay_without_a
     assert trio.current_time() - before == pytest.approx(0.1, abs=0.002)
 
 
-async def test_without_a_delay_a_failure_closes_at_once(guarded: MakePeer) -> None:
+async def test_without_a_delay_a_failure_is_answered_at_once(guarded: MakePeer) -> None:
     peer = guarded(failure_delay_ms=0)
     before = trio.current_time()
 
     _, failed = await ask(peer, handshake(), authenticate(WRONG))
 
-    assert (failed.error_code, await answer(peer)) == (58, b"")
+    assert failed.error_code == 58
     assert trio.current_time() == before
+    assert await answer(peer) == b""
+
+
+async def test_the_end_comes_some_time_after_the_answer_or_with_the_next_request(guarded: MakePeer) -> None:
+    """A client that gets both together may overlook the answer."""
+    patient, hasty = guarded(failure_delay_ms=0), guarded(failure_delay_ms=0)
+    await ask(patient, handshake(), authenticate(WRONG))
+    await ask(hasty, handshake(), authenticate(WRONG))
+    before = trio.current_time()
+
+    hasty.sock.send(framed(authenticate(CAROL)))
+
+    assert (await answer(hasty), trio.current_time()) == (b"", before)
+    assert await answer(patient) == b""
+    assert trio.current_time() - before == pytest.approx(LINGER_MS / 1000, abs=0.002)
+    assert patient.connection.ended_by.startswith("authentication failed")
 
 
 async def test_a_client_that_leaves_during_the_delay_leaves_nothing(guarded: MakePeer) -> None:

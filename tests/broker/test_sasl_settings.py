@@ -13,6 +13,7 @@ import pytest
 from minibroker.broker.config.jaas import JaasError, parse_jaas
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
+from minibroker.broker.network.authentication import max_session_ms
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -181,6 +182,15 @@ def test_keys_come_from_a_file_only(url: str, message: str) -> None:
         config(**settings, **{"sasl.oauthbearer.jwks.endpoint.url": url})
 
 
+def test_signed_tokens_need_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "keys.json").write_text("{}")
+    settings = {"sasl.enabled.mechanisms": "OAUTHBEARER", "oauthbearer": f"{OAUTHBEARER} required;"}
+    monkeypatch.setattr("minibroker.broker.config.sasl.find_spec", lambda name: None)
+
+    with pytest.raises(ConfigError, match=r"pip install 'minibroker\[tls\]'"):
+        config(**settings, **{"sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri()})
+
+
 def test_keys_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a b.json").write_text("{}")
     url = (tmp_path / "a b.json").as_uri()
@@ -206,6 +216,28 @@ def test_a_login_module_without_a_listener_is_warned_of() -> None:
     (warning,) = made.warnings
     assert warning.startswith("sasl.jaas.config: no effect, a broker reads the one of a listener and mechanism")
     assert SECRET not in warning
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 0),
+        ({"connections.max.reauth.ms": "1"}, 1),
+        ({"connections.max.reauth.ms": "1", "listener.name.sasl_plaintext.connections.max.reauth.ms": "2"}, 2),
+        (
+            {
+                "listener.name.sasl_plaintext.connections.max.reauth.ms": "2",
+                "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "3",
+            },
+            3,
+        ),
+    ],
+)
+def test_the_end_of_sessions_is_set_for_a_mechanism_a_listener_or_all(given: dict[str, str], expected: int) -> None:
+    made = config(**{"sasl.enabled.mechanisms": "PLAIN", "plain": f"{PLAIN} required;", **given})
+
+    assert max_session_ms(made, "SASL_PLAINTEXT", "PLAIN") == expected
+    assert made.warnings == []
 
 
 def test_an_open_broker_reads_nothing_of_it() -> None:

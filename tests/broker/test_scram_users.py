@@ -241,3 +241,16 @@ def test_credentials_show_no_key() -> None:
 
     assert repr(credential) == "ScramCredential(iterations=4096)"
     assert f"{credential!s}" == "ScramCredential(iterations=4096)"
+
+
+# -- without a SASL listener, or after the login --------------------------------------------------------------
+
+
+async def test_there_is_nothing_to_authenticate(broker: InMemoryBroker) -> None:
+    """As frames of Apache Kafka 2.0.1 have it; the connection stays."""
+    shaken = await broker.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    asked = await broker.call(ApiKey.SASL_AUTHENTICATE, 0, auth_bytes=b"\0carol\0carol-secret")
+
+    assert (shaken.error_code, list(shaken.mechanisms)) == (34, [])
+    message = "SaslAuthenticate request received after successful authentication"
+    assert (asked.error_code, asked.error_message, asked.auth_bytes) == (34, message, b"")

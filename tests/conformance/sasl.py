@@ -411,6 +411,8 @@ def plain(frame: bytes, answer: bytes, tokens: list[bytes], before: list[Json]) 
         row["auth_bytes"] = shown(bytes(body.auth_bytes))
     if key == ApiKey.METADATA:
         row = {"error_codes": [topic["error_code"] for topic in row["topics"]], "has_brokers": bool(row["brokers"])}
+    elif key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+        row = {"body": answer[4:].hex()}
     return {"api": API_TABLE[key].name, "version": version, **row}
 
 

@@ -36,6 +36,7 @@ def test_alone_it_shows_help_with_every_command_and_the_exit_statuses(capsys: py
         ("groups", ["list", "describe", "reset", "delete"]),
         ("configs", ["describe", "set", "unset"]),
         ("acls", ["list", "add", "remove"]),
+        ("quotas", ["list", "set", "remove"]),
         ("config", ["lint"]),
     ],
 )

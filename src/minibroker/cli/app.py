@@ -24,6 +24,7 @@ from minibroker.cli import (
     dump_log,
     groups,
     produce,
+    quotas,
     topics,
     transactions,
     transcript,
@@ -82,6 +83,7 @@ app.command("consume", epilog=consume.EPILOG)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(acls.app, name="acls")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)

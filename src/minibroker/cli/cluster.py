@@ -46,6 +46,7 @@ with warnings.catch_warnings():
     )
     from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
@@ -56,8 +57,10 @@ __all__ = [
     "ACLResourcePatternType",
     "AbortTransactionSpec",
     "AclResourceType",
+    "AlterClientQuotasRequest",
     "ConfigResource",
     "ConfigResourceType",
+    "DescribeClientQuotasRequest",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
@@ -129,6 +132,12 @@ def not_connected(address: Address, properties: Properties, error: Exception) ->
         f"no Kafka broker answers in {protocol} at {address} ({message}); correct the properties of -X and "
         f"--command-config, {OR_ANOTHER}"
     )
+
+
+def answer_to(client: Any, request: Any) -> Any:
+    """A broker's answer to a request that the KafkaAdminClient has no method for."""
+    manager = client._manager
+    return manager.run(manager.send, request)
 
 
 def checked(properties: Properties) -> Properties:

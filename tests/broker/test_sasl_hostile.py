@@ -1,0 +1,181 @@
+"""Hostile bytes before authentication: none logs in, none raises but what closes the connection, none takes long.
+
+Drawn from seeds: whole tokens and requests with bytes changed, cut, repeated and inserted, in every state.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import random
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network.authentication import Authenticator
+from minibroker.broker.network.connection import Encoded
+from minibroker.broker.pending import Pending
+from minibroker.broker.security.principal import ANONYMOUS
+from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
+from minibroker.broker.security.sasl.plain import PlainAccounts, PlainServer
+from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.sasl.tokens import UnsecuredTokens
+from minibroker.broker.time.clock import Clock
+from minibroker.broker.time.timers import TimerLoop
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
+
+SEEDS = 300
+MESSAGES = 4  # of each conversation
+MAX_TOKEN_BYTES = 524_288
+SECONDS_EACH = 0.5
+CREDENTIAL = new_credential(SCRAM_SHA_256, "never sent")
+ACCOUNTS = PlainAccounts({"carol": "never sent"})
+EXPIRED = ".".join(
+    base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (b'{"alg":"none"}', b'{"sub":"alice","exp":1}')
+)
+TOKENS = (
+    b"\0carol\0carol-secret",
+    b"n,,n=grace,r=rOprNGfwEbeRWgbNEkqO",
+    b"n,a=grace,n=grace,r=abc,x=y",
+    b"c=biws,r=abc,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    f"n,,\x01auth=Bearer {EXPIRED}.\x01\x01".encode(),
+    b"\x01",
+    b"",
+)
+
+
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "me", API_TABLE[17].request(mechanism=mechanism))[4:]
+
+
+def authenticate(token: bytes, version: int = 0) -> bytes:
+    return encode_request(ApiKey.SASL_AUTHENTICATE, version, 1, "me", API_TABLE[36].request(auth_bytes=token))[4:]
+
+
+class Connection:
+    """Stands for a connection: who serves it, and by which limits."""
+
+    def serve_by(self, dispatch: Any, **limits: int) -> None:
+        self.dispatch = dispatch
+
+
+@pytest.fixture
+async def authenticator() -> Authenticator:
+    def never(frame: bytearray, client: Client) -> Encoded:
+        raise AssertionError("a request has come through")
+
+    return Authenticator(
+        {
+            "PLAIN": lambda: PlainServer(ACCOUNTS),
+            "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda mechanism, user: (CREDENTIAL, True)),
+            "OAUTHBEARER": lambda: OAuthBearerServer(UnsecuredTokens({}, Clock().wall_ms)),
+        },
+        apis=API_TABLE,
+        dispatch=lambda frame, client: [b"versions"],
+        served_by=never,
+        timers=TimerLoop(Clock()),
+        failure_delay_ms=100,
+        max_session_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"), 0),
+        max_token_bytes=MAX_TOKEN_BYTES,
+        max_request_bytes=1 << 20,
+    )
+
+
+def changed(data: bytes, draw: random.Random) -> bytes:
+    """The bytes with a few of them wrong, or as they are."""
+    found = bytearray(data)
+    for _ in range(draw.choice((0, 1, 1, 3))):
+        place = draw.randrange(len(found) + 1)
+        kind = draw.randrange(5)
+        if kind == 0:
+            found[place : place + 1] = bytes([draw.randrange(256)])
+        elif kind == 1:
+            del found[place:]
+        elif kind == 2:
+            found[place:place] = draw.choice((b"\0", b",", b"=", b"\xff\xff\xff\xff", b"\x7f\xff", b"n=" * 50, b"\x01"))
+        elif kind == 3:
+            found[place:place] = found[: draw.randrange(len(found) + 1)]
+        else:
+            del found[place : place + draw.randrange(1, 5)]
+    return bytes(found)
+
+
+def conversation(draw: random.Random) -> Iterator[bytes]:
+    mechanism = draw.choice(("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"))
+    version = draw.randrange(2)
+    begin = handshake(mechanism, version)
+    yield begin if draw.random() < 0.8 else changed(begin, draw)
+    for _ in range(MESSAGES):
+        token = changed(draw.choice(TOKENS), draw)
+        yield token if version == 0 else changed(authenticate(token, draw.randrange(3)), draw)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_no_bytes_log_in_and_every_failure_closes(authenticator: Authenticator, seed: int) -> None:
+    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
+    authenticator.guard(connection)  # type: ignore[arg-type]
+
+    for message in conversation(random.Random(seed)):
+        try:
+            answer = connection.dispatch(bytearray(message), client)
+        except (CloseConnectionError, KafkaProtocolError) as closing:
+            assert len(str(closing)) < 1000
+            break
+        if isinstance(answer, Pending):  # a failure, after which nothing is answered
+            with pytest.raises(CloseConnectionError):
+                connection.dispatch(bytearray(message), client)
+            break
+        assert isinstance(answer, list)
+    assert client.principal is ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token"),
+    [
+        ("SCRAM-SHA-256", b"n,,n=" + b"a" * 500_000),
+        ("SCRAM-SHA-256", b"n,,n=a,r=b" + b",x=y" * 125_000),
+        ("SCRAM-SHA-256", b"n,,n=" + b"=2C" * 170_000 + b"="),
+        ("SCRAM-SHA-256", b"n,,n=a,r=b" + b",x=y" * 125_000 + b",m="),
+        ("OAUTHBEARER", b"n,,\x01" + b"a=b\x01" * 130_000),
+        ("OAUTHBEARER", b"n,,\x01auth=Bearer " + b"a" * 500_000 + b"\x01\x01"),
+        ("OAUTHBEARER", b"n,,\x01auth=Bearer " + b"." * 500_000 + b"\x01\x01"),
+        ("OAUTHBEARER", b"n,,\x01auth=Bearer" + b" " * 500_000 + b"\x01\x01"),
+        ("PLAIN", b"\0" * 500_000),
+        ("PLAIN", b"\0" + b"a" * 250_000 + b"\0" + b"b" * 250_000),
+    ],
+)
+async def test_the_largest_tokens_are_refused_quickly(
+    authenticator: Authenticator, mechanism: str, token: bytes
+) -> None:
+    """A pattern that tries each way to split a token again would take hours."""
+    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
+    authenticator.guard(connection)  # type: ignore[arg-type]
+    connection.dispatch(bytearray(handshake(mechanism)), client)
+    began = time.perf_counter()
+
+    connection.dispatch(bytearray(authenticate(token)), client)
+
+    assert time.perf_counter() - began < SECONDS_EACH
+    assert client.principal is ANONYMOUS
+
+
+@pytest.mark.parametrize("key", [key for key in API_TABLE if key not in (17, 18)])
+@pytest.mark.parametrize("handshakes", [(), (handshake("PLAIN"),)])
+async def test_no_other_api_is_served_before_the_login(
+    authenticator: Authenticator, key: int, handshakes: tuple[bytes, ...]
+) -> None:
+    connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
+    authenticator.guard(connection)  # type: ignore[arg-type]
+    for each in handshakes:
+        connection.dispatch(bytearray(each), client)
+
+    frame = bytearray(struct.pack(">hhih", key, 0, 1, -1) + bytes(200))
+    with contextlib.suppress(KafkaProtocolError):
+        assert isinstance(connection.dispatch(frame, client), Pending)  # it is refused, after a delay
+    assert client.principal is ANONYMOUS

@@ -1,0 +1,293 @@
+"""Real clients log in to a broker with a SASL listener, by each mechanism, and learn why they may not.
+
+Other libraries, and SASL over TLS: tests/integration/test_secured_clients.py.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from minibroker.protocol.api import API_TABLE, ApiKey, encode_request
+from tests.conformance.sasl import FIRST, SETTINGS
+from tests.integration.brokers import Minibroker
+from tests.integration.clients import ClientError
+from tests.integration.conftest import Drivers
+from tests.integration.records import Record
+
+HALF_OPEN = 10_000
+SPARE_DESCRIPTORS = 500
+LISTENERS = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+MECHANISMS = {
+    "PLAIN": ("carol", "carol-secret"),
+    "SCRAM-SHA-256": ("grace", "hopper"),
+    "SCRAM-SHA-512": ("grace", "hopper"),
+}
+JAVA_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def users(*arguments: str, password: str | None = None) -> str:
+    """`minibroker users`, with a password on its standard input."""
+    command = [sys.executable, "-P", "-m", "minibroker", "users", *arguments]
+    done = subprocess.run(command, input=password, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def start(directory: Path, settings: Mapping[str, str] | None = None) -> Minibroker:
+    """A broker with the users, added to its data directory before its first start."""
+    data_dir = directory / "data"
+    users("add", "grace", "--password-file", "-", "--data-dir", str(data_dir), password="hopper\n")
+    return Minibroker(
+        directory,
+        *("--data-dir", str(data_dir), "--transcript", str(directory / "transcript")),
+        settings={"listeners": LISTENERS, **SETTINGS, **(settings or {})},
+        flags=False,
+    ).wait_until_ready()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minibroker]:
+    started = start(tmp_path_factory.mktemp("secured"))
+    yield started
+    started.kill()
+
+
+def address(broker: Minibroker) -> str:
+    return f"127.0.0.1:{broker.ports['SASL_PLAINTEXT']}"
+
+
+def login_of(client: str, mechanism: str, user: str, password: str) -> dict[str, Any]:
+    """The settings of a client's login, by its own names."""
+    if client.startswith("java"):
+        module = f'{JAVA_MODULES[mechanism]} required username="{user}" password="{password}";'
+        return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.jaas.config": module}
+    if client == "confluent-kafka":
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password,
+    }
+
+
+PATIENCE_SECONDS = 30.0
+BYTES_EACH_MAX = 24 * 1024  # of the broker's memory for each half-open login
+SASL_LOGIN = (
+    *("-Xsecurity.protocol=SASL_PLAINTEXT", "-Xsasl.mechanism=PLAIN"),
+    *("-Xsasl.username=carol", "-Xsasl.password=carol-secret"),
+)
+CLIENTS = ("kafka-python-3.0", "kafka-python-2.3", "confluent-kafka", "java-3.9")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_logs_in_writes_and_reads(secured: Minibroker, drivers: Drivers, name: str, mechanism: str) -> None:
+    client = drivers.get(name, address(secured))
+    topic = f"{name}-{mechanism}"
+    login = login_of(name, mechanism, *MECHANISMS[mechanism])
+
+    client.produce(topic, [Record(None, b"hello")], **login)
+
+    assert [record.value for record in client.consume(topic, 1, **login)] == [b"hello"]
+
+
+REFUSED = [("PLAIN", "carol"), ("SCRAM-SHA-512", "grace"), ("SCRAM-SHA-512", "nobody")]
+
+
+@pytest.mark.parametrize(("mechanism", "user"), REFUSED)
+def test_a_wrong_password_is_an_authentication_error_of_the_java_client(
+    secured: Minibroker, drivers: Drivers, mechanism: str, user: str
+) -> None:
+    client = drivers.get("java-3.9", address(secured))
+
+    with pytest.raises(ClientError, match="SaslAuthenticationException"):
+        client.produce("never", [Record(None, b"x")], **login_of("java-3.9", mechanism, user, "wrong"))
+
+
+@pytest.mark.parametrize(("mechanism", "user"), REFUSED)
+def test_a_wrong_password_is_an_authentication_error_of_librdkafka(
+    secured: Minibroker, mechanism: str, user: str
+) -> None:
+    errors: list[KafkaError] = []
+    login = login_of("confluent-kafka", mechanism, user, "wrong")
+    client = Producer({"bootstrap.servers": address(secured), "error_cb": errors.append, **login})
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not errors and time.monotonic() < deadline:
+        client.poll(0.1)
+
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+    assert "Authentication failed" in errors[0].str()
+
+
+def test_a_wrong_password_is_an_authentication_error_in_the_log_of_kafka_python(secured: Minibroker) -> None:
+    """Its version 3 tries again until its time is over, and raises no more than that; 2.3 likewise."""
+    program = (
+        "import logging, sys, kafka; logging.basicConfig(level='ERROR');"
+        "kafka.KafkaAdminClient(bootstrap_servers=sys.argv[1], security_protocol='SASL_PLAINTEXT',"
+        " sasl_mechanism='PLAIN', sasl_plain_username='carol', sasl_plain_password='wrong', bootstrap_timeout_ms=1000)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, address(secured)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode != 0
+    assert "SaslAuthenticationFailedError" in done.stderr
+    assert "Invalid username or password" in done.stderr
+
+
+# -- secrets --------------------------------------------------------------------------------------------------
+
+PLANTED = ("plain-hunter2", "scram-hunter3", "wrong-hunter4", "jaas-hunter5", "changed-hunter6")
+
+
+def test_no_secret_is_in_any_output(tmp_path: Path) -> None:
+    """Passwords of JAAS, of SCRAM, wrong ones, and secrets in refused settings: planted, and looked for everywhere."""
+    module = f'{JAVA_MODULES["PLAIN"]} required username="x" password="{PLANTED[3]}" user_carol="{PLANTED[0]}";'
+    broker = start(tmp_path, {"listener.name.sasl_plaintext.plain.sasl.jaas.config": module})
+    outputs: list[str] = []
+    try:
+        plain, sasl = f"127.0.0.1:{broker.ports['PLAINTEXT']}", address(broker)
+        outputs.append(users("add", "eve", "-b", plain, "--password-file", "-", password=f"{PLANTED[1]}\n"))
+        for mechanism, user, password in (
+            ("PLAIN", "carol", PLANTED[0]),
+            ("PLAIN", "carol", PLANTED[2]),
+            ("SCRAM-SHA-256", "eve", PLANTED[1]),
+            ("SCRAM-SHA-512", "eve", PLANTED[2]),
+        ):
+            login = ["-Xsecurity.protocol=SASL_PLAINTEXT", f"-Xsasl.mechanism={mechanism}", f"-Xsasl.username={user}"]
+            outputs.append(ran("health", "-b", sasl, *login, f"-Xsasl.password={password}"))
+        for version in (0, 1):
+            talk(broker, handshake("PLAIN", version), framed_login(version, f"\0carol\0{PLANTED[2]}".encode()))
+        talk(broker, framed(f"\0carol\0{PLANTED[0]}".encode()))  # a token in the wrong place
+        talk(broker, handshake("PLAIN", 1), framed(f"\0carol\0{PLANTED[0]}".encode()))
+        setting = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+        changed = f'{JAVA_MODULES["PLAIN"]} required user_eve="{PLANTED[4]}"'
+        outputs.append(ran("configs", "set", "-b", plain, "--broker", "0", f"{setting}={changed}"))
+        outputs.append(ran("configs", "set", "-b", plain, "--broker", "0", f"sasl.jaas.config={changed}"))
+        outputs.append(ran("configs", "describe", "-b", plain, "--broker", "0", "--all", "-o", "json"))
+        transcript = str(tmp_path / "transcript")
+        for options in ((), ("--full",), ("-o", "json"), ("-o", "json", "--full"), ("--brief",)):
+            outputs.append(ran("transcript", transcript, *options))
+        assert "SaslAuthenticate" in outputs[-1]
+    finally:
+        broker.terminate()
+    lint = tmp_path / "bad.properties"
+    lint.write_text(f"listeners=SASL_PLAINTEXT://:1\n{setting}={changed}\nsasl.enabled.mechanisms=PLAIN\n")
+    outputs += [ran("config", "lint", str(lint)), broker.log_text]
+    outputs += [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file() and path != lint]
+
+    found = [(secret, number) for number, text in enumerate(outputs) for secret in PLANTED if secret in text]
+    assert found == []
+    salted = stored_keys(tmp_path / "data" / "minibroker.json")
+    assert [key for key in salted if any(key in text for text in outputs[: -len(list(tmp_path.rglob("*")))])] == []
+
+
+def ran(*arguments: str) -> str:
+    """What a command prints, right or wrong."""
+    command = [sys.executable, "-P", "-m", "minibroker", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def stored_keys(path: Path) -> list[str]:
+    credentials = json.loads(path.read_text())["scram_credentials"]
+    return [row[key] for user in credentials.values() for row in user.values() for key in ("stored_key", "server_key")]
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def handshake(mechanism: str, version: int) -> bytes:
+    body = API_TABLE[ApiKey.SASL_HANDSHAKE].request(mechanism=mechanism)
+    return encode_request(ApiKey.SASL_HANDSHAKE, version, 1, "raw", body)
+
+
+def framed_login(version: int, token: bytes) -> bytes:
+    body = API_TABLE[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=token)
+    return framed(token) if version == 0 else encode_request(ApiKey.SASL_AUTHENTICATE, 0, 2, "raw", body)
+
+
+def talk(broker: Minibroker, *messages: bytes) -> bytes:
+    """Send messages in one write, and read until the broker closes."""
+    with socket.create_connection(("127.0.0.1", broker.ports["SASL_PLAINTEXT"]), timeout=PATIENCE_SECONDS) as sock:
+        sock.sendall(b"".join(messages))
+        answered = b""
+        while piece := sock.recv(65536):
+            answered += piece
+        return answered
+
+
+# -- ten thousand half-open logins ----------------------------------------------------------------------------
+
+
+def test_ten_thousand_half_open_logins_leave_others_served(tmp_path: Path) -> None:
+    """Each has stopped at another place: before a byte, in a length, in a large token, between SCRAM's messages."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < HALF_OPEN + SPARE_DESCRIPTORS:
+        pytest.skip(f"{hard} open files are allowed, and this needs {HALF_OPEN + SPARE_DESCRIPTORS}: see ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, HALF_OPEN + SPARE_DESCRIPTORS), hard))
+    broker = start(tmp_path)
+    first = API_TABLE[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=FIRST.encode())
+    places = [
+        b"",
+        b"\0\0",
+        struct.pack(">i", 524_288) + b"x",
+        handshake("PLAIN", 0) + struct.pack(">i", 524_288) + bytes(100),
+        handshake("SCRAM-SHA-256", 1),
+        handshake("SCRAM-SHA-256", 1) + encode_request(ApiKey.SASL_AUTHENTICATE, 0, 2, "raw", first),
+    ]
+    sockets: list[socket.socket] = []
+    try:
+        before_bytes = memory_bytes(broker.pid)
+        for number in range(HALF_OPEN):
+            sock = socket.create_connection(("127.0.0.1", broker.ports["SASL_PLAINTEXT"]), timeout=PATIENCE_SECONDS)
+            sock.sendall(places[number % len(places)])
+            sockets.append(sock)
+        answered_by = [sock for number, sock in enumerate(sockets) if number % len(places) > 3]
+        for sock in answered_by:
+            assert sock.recv(4096)
+
+        began = time.monotonic()
+        served = ran("health", "-b", address(broker), *SASL_LOGIN)
+        taken_seconds = time.monotonic() - began
+
+        assert "carol" not in served
+        assert "1 broker" in served, served
+        assert taken_seconds < PATIENCE_SECONDS
+        assert (memory_bytes(broker.pid) - before_bytes) / HALF_OPEN < BYTES_EACH_MAX
+    finally:
+        for sock in sockets:
+            sock.close()
+        broker.kill()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def memory_bytes(pid: int) -> int:
+    """The resident memory of a process."""
+    (line,) = (each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,167 @@
+"""`minibroker users`: on a broker and in a data directory, passwords from files and terminals, and what goes wrong."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli import users
+from minibroker.cli.app import main
+from minibroker.cli.user_admin import Deletion, one_of_each_user
+from minibroker.protocol import scram
+from tests.integration.brokers import apache_kafka_jars
+from tests.minibroker.conftest import CommandLine
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+needs_minibroker = pytest.mark.skipif(
+    apache_kafka_jars() is not None, reason="Apache Kafka 2.0.1 keeps users in ZooKeeper; unset MINIBROKER_TEST_KAFKA"
+)
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("hunter2\nand another line\n")
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main(list(map(str, arguments)))
+    found = capsys.readouterr()
+    return status, found.out, found.err
+
+
+@needs_minibroker
+def test_users_of_a_broker_are_added_listed_and_removed(cli: CommandLine, password_file: Path) -> None:
+    alice, bob = cli.new("alice"), cli.new("bob")
+
+    assert cli.out("users", "add", alice, "--password-file", password_file) == f"added: {alice}\n"
+    added = cli.out("users", "add", bob, "--generate", "-m", "SCRAM-SHA-512", "--iterations", 8192)
+
+    line, password = added.splitlines()
+    assert line == f"added: {bob}"
+    assert len(password) >= 20
+    rows = [row for row in cli.lines("users", "list") if row[0] in (alice, bob)]
+    assert rows == [[alice, "SCRAM-SHA-256", "4096"], [alice, "SCRAM-SHA-512", "4096"], [bob, "SCRAM-SHA-512", "8192"]]
+    described = {"user": bob, "mechanism": "SCRAM-SHA-512", "iterations": 8192}
+    assert described in cli.document("users", "list")
+
+    assert cli.out("users", "remove", alice, "-m", "SCRAM-SHA-256") == f"removed: {alice}\n"
+    assert cli.out("users", "remove", alice, bob) == f"removed: {alice}\nremoved: {bob}\n"
+    assert cli.out("users", "remove", alice, "--if-exists") == f"absent: {alice}\n"
+    status, _, err = cli.run("users", "remove", alice)
+    assert (status, err) == (1, f"minibroker: there is no user {alice}; `minibroker users list` shows all\n")
+
+
+def test_users_of_a_directory_are_added_listed_and_removed(
+    tmp_path: Path, password_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = ("--data-dir", tmp_path / "new" / "data")
+
+    assert printed(capsys, "users", "list", *there)[2].startswith("minibroker: no users yet")
+    assert printed(capsys, "users", "add", "admin", "--password-file", password_file, *there) == (
+        0,
+        "added: admin\n",
+        "",
+    )
+    assert printed(capsys, "users", "add", "eve", "-m", "SCRAM-SHA-256", "--generate", *there)[0] == 0
+    listed = printed(capsys, "users", "list", *there)[1].splitlines()
+    assert [line.split()[:2] for line in listed[1:]] == [
+        ["admin", "SCRAM-SHA-256"],
+        ["admin", "SCRAM-SHA-512"],
+        ["eve", "SCRAM-SHA-256"],
+    ]
+    assert printed(capsys, "users", "remove", "admin", "eve", *there)[1] == "removed: admin\nremoved: eve\n"
+    assert "hunter2" not in (tmp_path / "new" / "data" / "minibroker.json").read_text()
+
+
+@needs_minibroker
+def test_the_directory_of_a_running_broker_is_left_alone(
+    tmp_path: Path, password_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from minibroker import Broker
+
+    with Broker(data_dir=tmp_path / "data"):
+        status, out, err = printed(
+            capsys, "users", "add", "x", "--password-file", password_file, "--data-dir", tmp_path / "data"
+        )
+
+    assert (status, out) == (1, "")
+    assert "is in use by another broker" in err
+    assert "leave --data-dir out" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("--generate", "--password-file", "x"), 2, "--generate and --password-file exclude each other"),
+        (("--generate", "-m", "PLAIN"), 2, "--mechanism PLAIN is not SCRAM-SHA-256 or SCRAM-SHA-512"),
+        (("--generate", "--iterations", "4095"), 2, "'--iterations': Input should be greater than or equal to 4096"),
+        (("--generate", "--iterations", "16385"), 2, "'--iterations': Input should be less than or equal to 16384"),
+        (("--password-file", "/no/such"), 1, "cannot read /no/such (No such file or directory)"),
+        (("--password-file", "/dev/null"), 1, "the first line of /dev/null is empty"),
+        ((), 1, "there is no terminal to ask for the password; name a file with --password-file, or use --generate"),
+    ],
+)
+def test_mistakes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    found, out, err = printed(capsys, "users", "add", "alice", *arguments, "--data-dir", tmp_path)
+
+    assert (found, out) == (status, "")
+    assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "outcome"),
+    [
+        (["hunter2", "hunter2"], "added: alice"),
+        (["hunter2", "hunter3"], "the passwords differ; try again"),
+        ([""], "a password must not be empty"),
+    ],
+)
+def test_a_password_is_asked_twice_without_an_echo(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: list[str],
+    outcome: str,
+) -> None:
+    asked: list[str] = []
+    answers = iter(typed)
+
+    def getpass(prompt: str) -> str:
+        asked.append(prompt)
+        return next(answers)
+
+    monkeypatch.setattr("getpass.getpass", getpass)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+
+    _, out, err = printed(capsys, "users", "add", "alice", "--data-dir", tmp_path)
+
+    assert outcome in out + err
+    assert "hunter" not in out + err
+    assert asked[0] == "password of alice: "
+
+
+def test_the_options_have_the_mechanisms_and_bounds_of_the_protocol() -> None:
+    assert tuple(scram.BY_NAME) == users.MECHANISMS
+    bounds = (users.MIN_ITERATIONS, users.DEFAULT_ITERATIONS, users.MAX_ITERATIONS)
+    assert bounds == (scram.MIN_ITERATIONS, scram.DEFAULT_ITERATIONS, scram.MAX_ITERATIONS)
+
+
+def test_a_request_changes_a_user_once() -> None:
+    """Apache Kafka without ZooKeeper refuses a user that a request names twice."""
+    changes = [Deletion("a", 1), Deletion("a", 2), Deletion("b", 1)]
+
+    assert one_of_each_user(changes) == [[changes[0], changes[2]], [changes[1]]]
