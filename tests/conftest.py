@@ -23,7 +23,7 @@ NIGHTLY = "nightly"
 # These take their turn one by one: each starts programs of its own.
 TEST_BY_TEST = {"tests/test_recipes.py"}
 # These go to one worker: they share a Spark session, which is a JVM.
-SPARK = {f"tests/spark_jobs/test_{name}.py" for name in ("flight_delays", "kafka_source", "transform")}
+SPARK = {f"tests/spark_jobs/test_{name}.py" for name in ("flight_delays", "kafka_source", "secured_kafka", "transform")}
 # The longest first, so that no worker ends with one of them while the others have nothing left.
 LONGEST_FIRST = ("spark", "integration", "slow")
 

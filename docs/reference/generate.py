@@ -25,7 +25,7 @@ from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 HERE = Path(__file__).parent
 # In the order in which a reader meets them.
 NAMES = (
-    "Broker", "running_broker", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
+    "Broker", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
     "Fault", "ClientConnection", "Transcript", "Exchange", "Event",
 )  # fmt: skip
 # Made by a Broker, not by its users.

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minibroker.acl import Acl
     from minibroker.broker_clock import BrokerClock
     from minibroker.decorator import running_broker
     from minibroker.faults import ClientConnection, Fault, Faults
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from minibroker.waiting import WaitError
 
 __all__ = [
+    "Acl",
     "Broker",
     "BrokerClock",
     "BrokerError",
@@ -40,6 +42,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 MODULES = {
+    "acl": ("Acl",),
     "process": ("Broker", "BrokerError", "SettingWarning"),
     "records": ("Record",),
     "waiting": ("WaitError",),

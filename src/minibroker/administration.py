@@ -8,14 +8,20 @@ refusal is a KafkaError with Kafka's code.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minibroker.cli.address import parse_address
+from minibroker.login import Login, logged_in
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
+from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
+from minibroker.protocol.scram import DEFAULT_ITERATIONS, new_salt, salted_password
+
+if TYPE_CHECKING:
+    from minibroker.acl import Acl
 
 ANSWER_SECONDS = 30.0
 ANSWER_MAX_BYTES = 100 * 1024 * 1024
@@ -25,6 +31,7 @@ VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a n
 TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
 BROKERS_DEFAULT = -1
 FIRST_VERSION_WITH_DEFAULTS = 4
+FIRST_WITH_PATTERNS = 1  # CreateAcls, DeleteAcls
 
 
 class Connection:
@@ -50,10 +57,14 @@ class Connection:
 
 
 @contextmanager
-def connected(bootstrap_servers: str) -> Iterator[Connection]:
-    """Raises OSError when no broker listens there."""
-    with socket.create_connection(parse_address(bootstrap_servers), timeout=ANSWER_SECONDS) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def connected(bootstrap_servers: str, login: Login | None = None) -> Iterator[Connection]:
+    """Raises OSError when no broker listens there, and LoginError."""
+    address = parse_address(bootstrap_servers)
+    connection = socket.create_connection(address, timeout=ANSWER_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if login is not None:
+        connection = logged_in(connection, address.host, login)
+    with connection:
         yield Connection(connection)
 
 
@@ -118,6 +129,59 @@ def delete_groups(connection: Connection) -> None:
             connection.ask(ApiKey.LEAVE_GROUP, group_id=group.group_id, member_id=member.member_id)
     for row in connection.ask(ApiKey.DELETE_GROUPS, group_names=groups).results:
         refuse_unless_done(row.error_code, f"delete group {row.group_id}", gone=ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+def create_scram_users(connection: Connection, users: Mapping[str, str], mechanisms: Sequence[str]) -> None:
+    """Store the users' passwords for these mechanisms, salted and iterated. Raises KafkaError."""
+    row = API_TABLE[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request.row("upsertions")
+    upsertions = []
+    for name in mechanisms:
+        mechanism = SCRAM_MECHANISMS[name]
+        for user, password in users.items():
+            salt = new_salt()
+            upsertions.append(
+                row(
+                    name=user,
+                    mechanism=mechanism.number,
+                    iterations=DEFAULT_ITERATIONS,
+                    salt=salt,
+                    salted_password=salted_password(mechanism, password, salt, DEFAULT_ITERATIONS),
+                )
+            )
+    if upsertions:
+        answer = connection.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=upsertions)
+        for each in answer.results:
+            refuse_unless_done(each.error_code, f"create user {each.user}", each.error_message)
+
+
+def create_acls(connection: Connection, acls: Iterable[Acl]) -> None:
+    """Raises KafkaError."""
+    row = API_TABLE[ApiKey.CREATE_ACLS].request.row("creations")
+    creations = [row(**rule._asdict()) for acl in acls for rule in acl.rules]
+    if creations:
+        for each in connection.ask(ApiKey.CREATE_ACLS, FIRST_WITH_PATTERNS, creations=creations).results:
+            refuse_unless_done(each.error_code, "create an ACL", each.error_message)
+
+
+def delete_acls(connection: Connection, acls: Iterable[Acl]) -> None:
+    """Raises KafkaError."""
+    row = API_TABLE[ApiKey.DELETE_ACLS].request.row("filters")
+    filters = [
+        row(
+            resource_type_filter=rule.resource_type,
+            resource_name_filter=rule.resource_name,
+            pattern_type_filter=rule.resource_pattern_type,
+            principal_filter=rule.principal,
+            host_filter=rule.host,
+            operation=rule.operation,
+            permission_type=rule.permission_type,
+        )
+        for acl in acls
+        for rule in acl.rules
+    ]
+    if filters:
+        for each in connection.ask(ApiKey.DELETE_ACLS, FIRST_WITH_PATTERNS, filters=filters).filter_results:
+            refuse_unless_done(each.error_code, "delete an ACL", each.error_message)
 
 
 def refuse_unless_done(code: int, what: str, message: str | None = None, *, gone: ErrorCode = ErrorCode.NONE) -> None:

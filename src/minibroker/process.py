@@ -16,20 +16,23 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 if TYPE_CHECKING:
+    from minibroker.acl import Acl
     from minibroker.administration import Connection
     from minibroker.broker_clock import BrokerClock
     from minibroker.control import Control
     from minibroker.faults import Faults
     from minibroker.records import Given, Record
+    from minibroker.security import Security
     from minibroker.transcript.exchanges import Transcript
 
 START_TIMEOUT_SECONDS = 30.0
+ADMINISTRATION_ADDRESS = "127.0.0.1:0"
 STOP_TIMEOUT_SECONDS = 30.0
 READY_POLL_SECONDS = 0.005
 DEATH_SECONDS = 0.5
@@ -88,6 +91,13 @@ class Broker:
     `log_file`: where the broker logs; kept if it is given.
     `control`: whether to open the control socket behind `clock` and `faults`.
     `transcript`: True, or a path, to record requests and responses for `transcript`.
+    `security`: "SSL", "SASL_PLAINTEXT" or "SASL_SSL", for a broker with TLS, with users, or both; certificates are made
+    for it (`pip install 'minibroker[secure]'`). None for an open broker.
+    `users`: their passwords by name, or only their names; beside them there is a super user, `admin`. With "SSL" alone
+    each has a certificate.
+    `mechanisms`: of SASL, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"; None for the first three.
+    `acls`: rules, `[Acl("alice", "read", topic="orders")]`; what no rule allows is refused, except to `admin`. None
+    allows everything to everyone.
 
     After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not thread-safe.
     """
@@ -103,6 +113,10 @@ class Broker:
         log_file: str | os.PathLike[str] | None = None,
         control: bool = False,
         transcript: bool | str | os.PathLike[str] = False,
+        security: str | None = None,
+        users: Mapping[str, str] | Iterable[str] = (),
+        mechanisms: Sequence[str] | None = None,
+        acls: Iterable[Acl] | None = None,
     ) -> None:
         self._work_dir = Path(tempfile.mkdtemp(prefix="minibroker-"))
         self._data_dir = self._work_dir / "data" if data_dir is None else Path(data_dir)
@@ -114,6 +128,8 @@ class Broker:
         self._environment = dict(environment or {})
         self._control_path = self._work_dir / "control" if control else None
         self._transcript_path = self._transcript_file(transcript)
+        self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
+        self._administration = ""  # where a secured broker takes our own requests, after `start`
         self._was_ended = False  # by one of our methods
         self._process: subprocess.Popen[bytes] | None = None
         self._owner_pid = os.getpid()
@@ -142,8 +158,11 @@ class Broker:
                 process_group=0,  # Ctrl-C interrupts the caller alone, and the broker ends with it
             )
         try:
-            self._address = self._wait_until_ready(self._process, ready_file, timeout_seconds)
+            first_start = not self._address
+            self._address, self._administration = self._wait_until_ready(self._process, ready_file, timeout_seconds)
             self._warn_of_settings(logged_bytes)
+            if first_start and self._security is not None:
+                self._fill(self._security)
         except BaseException:
             self.kill()
             raise
@@ -281,6 +300,40 @@ class Broker:
                 connection, topic, n=n, timeout=timeout, partition=partition, read_committed=read_committed
             )
 
+    def client_settings(self, library: str, *, user: str | None = None, mechanism: str | None = None) -> Any:
+        """What a client of that library needs to connect, and on a secured broker to log in, in the library's own form.
+
+            Producer(broker.client_settings("confluent-kafka", user="alice"))
+
+        For "confluent-kafka", "java" and "spark" (options) a dict of properties; for "kafka-python" and "aiokafka"
+        keyword arguments; for "kcat" a list of arguments; for "kafkajs" the object of `new Kafka`, and for "franz-go"
+        brokers, files and user, both as JSON has them. Without `user` it is for the super user, without `mechanism` by
+        the broker's first. Raises ValueError for one that the broker does not have, and BrokerError before `start`.
+        """
+        from minibroker.client_settings import Access, client_settings
+
+        if self._security is not None:
+            access = self._security.access(self.bootstrap_servers, user, mechanism)
+        elif user is not None or mechanism is not None:
+            raise ValueError("an open broker has no users; start it with Broker(security=..., users=...)")
+        else:
+            access = Access(self.bootstrap_servers)
+        return client_settings(library, access)
+
+    def add_acls(self, *acls: Acl) -> None:
+        """Allow or deny more to users of a secured broker, from their next request on. Raises BrokerError."""
+        from minibroker.administration import create_acls
+
+        with self._administered() as connection:
+            create_acls(connection, acls)
+
+    def remove_acls(self, *acls: Acl) -> None:
+        """Remove rules, each given as it was added, from the next request on. Raises BrokerError."""
+        from minibroker.administration import delete_acls
+
+        with self._administered() as connection:
+            delete_acls(connection, acls)
+
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic, by name, without internal topics. Raises BrokerError."""
         from minibroker.topic_offsets import topic_partitions
@@ -384,7 +437,8 @@ class Broker:
         if not self.is_running:
             raise BrokerError(self.obituary())
         try:
-            with connected(self.bootstrap_servers) as connection:
+            login = None if self._security is None else self._security.administrator
+            with connected(self._administration, login) as connection:
                 yield connection
         except KafkaError as error:
             raise BrokerError(f"the broker refused: {error.message}") from error
@@ -469,7 +523,11 @@ class Broker:
     def _command(self, ready_file: Path) -> list[str]:
         # -P: a module in the current directory, such as `json.py`, must not shadow ours.
         command = [sys.executable, "-P", "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
-        command += ["--listen", self._listen, "--data-dir", str(self.data_dir), "--ready-file", str(ready_file)]
+        command += ["--listen", self._listeners(), "--data-dir", str(self.data_dir), "--ready-file", str(ready_file)]
+        if self._security is not None:
+            from minibroker.security import written
+
+            command += ["--config", str(written(self._security.settings(), self._work_dir / "security.properties"))]
         if self._act_as is not None:
             command += ["--act-as", self._act_as]
         if self._environment:
@@ -483,8 +541,10 @@ class Broker:
             command += ["--set", f"{name}={text}"]
         return command
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], ready_file: Path, timeout_seconds: float) -> str:
-        """The address. Raises BrokerError."""
+    def _wait_until_ready(
+        self, process: subprocess.Popen[bytes], ready_file: Path, timeout_seconds: float
+    ) -> tuple[str, str]:
+        """The address, and that for administration. Raises BrokerError."""
         deadline = time.monotonic() + timeout_seconds
         while not ready_file.exists():
             if process.poll() is not None:
@@ -492,4 +552,46 @@ class Broker:
             if time.monotonic() > deadline:
                 raise BrokerError(f"the broker was not ready in {timeout_seconds:.0f} s:\n{self.last_log_lines()}")
             time.sleep(READY_POLL_SECONDS)
-        return ready_file.read_text().split()[0]
+        address, *named = ready_file.read_text().splitlines()
+        if self._security is None:
+            return address, address
+        return address, named[-1].split()[0].partition("://")[2]
+
+    def _listeners(self) -> str:
+        """As --listen takes them."""
+        if self._security is None:
+            return self._listen
+        return self._security.listeners(self._listen, self._administration or ADMINISTRATION_ADDRESS)
+
+    def _secured(
+        self,
+        protocol: str | None,
+        *,
+        users: Mapping[str, str] | Iterable[str],
+        mechanisms: Sequence[str] | None,
+        acls: Iterable[Acl] | None,
+    ) -> Security | None:
+        """Raises ValueError, and BrokerError where certificates cannot be made."""
+        if protocol is None:
+            if users or mechanisms or acls is not None:
+                raise ValueError('users, mechanisms and acls are of a secured broker, such as security="SASL_SSL"')
+            return None
+        from minibroker.security import DEFAULT_MECHANISMS, Security
+
+        return Security(
+            protocol,
+            self._work_dir / "certificates",
+            users=users,
+            mechanisms=DEFAULT_MECHANISMS if mechanisms is None else mechanisms,
+            acls=acls,
+            host=self._listen.rpartition(":")[0],
+        )
+
+    def _fill(self, security: Security) -> None:
+        """Give the broker its users and rules. Raises BrokerError."""
+        from minibroker.administration import create_acls, create_scram_users
+
+        with self._administered() as connection:
+            create_scram_users(connection, security.users, security.scram_mechanisms)
+            if security.acls:
+                create_acls(connection, security.acls)

@@ -11,13 +11,14 @@ It imports little, because every pytest run of the installation loads it, with o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from minibroker.acl import Acl
     from minibroker.process import Broker
 
 TOPIC_NAME_MAX = 249
@@ -116,6 +117,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="record the requests and responses of the session's broker: minibroker.transcript",
     )
+    parser.addini(
+        "minibroker_security",
+        type="string",
+        default="",
+        help="the security protocol of the session's broker: SSL, SASL_PLAINTEXT or SASL_SSL; an open broker without",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -165,6 +172,24 @@ def minibroker_transcript(pytestconfig: pytest.Config) -> bool | Path:
     return bool(pytestconfig.getini("minibroker_transcript"))
 
 
+@pytest.fixture(scope="session")
+def minibroker_security(pytestconfig: pytest.Config) -> str | None:
+    """The security protocol of the session's broker: the ini option of this name, None for an open broker."""
+    return pytestconfig.getini("minibroker_security") or None
+
+
+@pytest.fixture(scope="session")
+def minibroker_users() -> Mapping[str, str] | Iterable[str]:
+    """The users of a secured session's broker, as `Broker` takes them: none. Override it to name some."""
+    return ()
+
+
+@pytest.fixture(scope="session")
+def minibroker_acls() -> Iterable[Acl] | None:
+    """The rules of a secured session's broker, as `Broker` takes them: None, which allows everything. Override it."""
+    return None
+
+
 # -- brokers --------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +200,9 @@ def minibroker(
     minibroker_act_as: str | None,
     minibroker_control: bool,
     minibroker_transcript: bool | Path,
+    minibroker_security: str | None,
+    minibroker_users: Mapping[str, str] | Iterable[str],
+    minibroker_acls: Iterable[Acl] | None,
 ) -> Iterator[Broker]:
     """A Kafka broker for the whole session: `minibroker.bootstrap_servers`. Under pytest-xdist each worker has one."""
     brokers = pytestconfig.stash[BROKERS]
@@ -183,6 +211,9 @@ def minibroker(
         act_as=minibroker_act_as,
         control=minibroker_control,
         transcript=minibroker_transcript,
+        security=minibroker_security,
+        users=minibroker_users,
+        acls=minibroker_acls,
     ) as broker:
         brokers.of_session = broker
         yield broker

@@ -192,9 +192,19 @@ def test_scram_refuses_a_first_message(first: bytes, expected: str) -> None:
     assert outcome(scram(), first) == expected
 
 
+def test_scram_takes_the_nonce_of_librdkafka_before_2_6_1() -> None:
+    server = scram()
+
+    outcome(server, FIRST, final(FIRST, nonce=b"abcabc" + NONCE))
+
+    assert server.user == "grace"
+
+
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
+        ({"nonce": b"abcabcabc" + NONCE}, "the client's nonce three times"),
+        ({"nonce": b"xyzabc" + NONCE}, "another client's nonce before what was sent"),
         ({"password": "wrong"}, "wrong password"),
         ({"proof": bytes(32)}, "a proof of zeros"),
         ({"nonce": b"abcother"}, "unlike kafka (CVE-2024-56128): another nonce"),

@@ -18,6 +18,7 @@ from tests.integration.brokers import BrokerProcess, Minibroker, apache_kafka_ja
 from tests.integration.clients import KINDS, Client, UnavailableError
 from tests.integration.members import GroupMember
 from tests.integration.records import Record
+from tests.integration.secured import SecuredBroker, secured_broker
 
 SESSION_SETTINGS: dict[str, str | int] = {
     "log.retention.ms": -1,  # records of the tests carry old timestamps
@@ -74,10 +75,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         started.kill()
 
 
+@pytest.fixture(scope="session", params=["kafka", "minibroker"])
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker that asks for a login: Apache Kafka, which proves the tests right, and minibroker."""
+    of_kafka = request.getfixturevalue("jars") if request.param == "kafka" else None
+    with secured_broker(tmp_path_factory.mktemp("secured"), of_kafka) as broker:
+        yield broker
+
+
 class Drivers:
     """Drivers by client and broker, started on first use. One whose process ended is started again."""
 
     def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
         self._log = log_path.open("ab")
         self._started: dict[tuple[str, str], Client] = {}
 

@@ -4,8 +4,8 @@
     client-final  c=biws,r=NONCE+OURS,p=PROOF  server-final  v=SIGNATURE
 
 Stricter than 2.0.1, as the RFC asks: the final message must repeat the whole nonce and the header of the first, and a
-mandatory extension (`m=`) fails. A user who does not exist gets a salt too: a client learns only at the end of the
-exchange that it failed.
+mandatory extension (`m=`) fails. The client's own nonce may come twice, as librdkafka before 2.6.1 sends it. A user who
+does not exist gets a salt too: a client learns only at the end of the exchange that it failed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ScramServer:
         self._credential: ScramCredential | None = None  # after the first message
         self._is_known = False
         self._name = ""
-        self._header = self._nonce = self._transcript = b""
+        self._header = self._client_nonce = self._nonce = self._transcript = b""
         self.user: str | None = None
 
     def respond(self, token: bytes) -> bytes:
@@ -82,7 +82,8 @@ class ScramServer:
         self._credential, self._is_known = self._credential_of(
             self._mechanism, TOKEN_OWNER_PREFIX + self._name if is_token else self._name
         )
-        self._header, self._nonce = match["header"], match["nonce"] + self._new_nonce()
+        self._header, self._client_nonce = match["header"], match["nonce"]
+        self._nonce = self._client_nonce + self._new_nonce()
         salt = base64.b64encode(self._credential.salt)
         answer = b"r=%b,s=%b,i=%d" % (self._nonce, salt, self._credential.iterations)
         self._transcript = match["bare"] + b"," + answer
@@ -96,7 +97,9 @@ class ScramServer:
             raise invalid_credentials(mechanism.name)
         proof = base64.b64decode(match["proof"])
         is_right = hmac.compare_digest(match["channel"], base64.b64encode(self._header))
-        is_right &= hmac.compare_digest(match["nonce"], self._nonce)
+        is_right &= hmac.compare_digest(match["nonce"], self._nonce) | hmac.compare_digest(
+            match["nonce"], self._client_nonce + self._nonce
+        )
         is_right &= len(proof) == mechanism.hash_bytes
         transcript = self._transcript + b"," + match["bare"]
         client_signature = mechanism.hmac(credential.stored_key, transcript)

@@ -37,24 +37,36 @@ KAFKA_PYTHON_NAMES = {
 # Which classes Java loads, and what has no meaning for a command.
 WITHOUT_MEANING = re.compile(
     r"(key|value)\.(de)?serializer|interceptor\.classes|metric\.reporters|partitioner\.class|group\.id"
-    r"|enable\.auto\.commit|ssl\.(truststore|keystore)\.(type|password)"
+    r"|enable\.auto\.commit|ssl\.(truststore|keystore)\.type|ssl\.protocol|sasl\.(client|login)\.callback\.handler\.class"
 )
-JAAS_OPTION = re.compile(r"(username|password)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))")
-JAVA_KEYSTORE = (".jks", ".p12", ".pkcs12", ".pfx")
+JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
+JAAS_ESCAPE = re.compile(r"\\(.)")
+UNSECURED_SUBJECT = "unsecuredLoginStringClaim_sub"
+# What `logins` alone reads; the others are properties of a client library too.
+OF_LOGINS = {
+    "ssl.truststore.password",
+    "ssl.keystore.password",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.key.pem",
+    "ssl.enabled.protocols",
+    "sasl.oauthbearer.config",
+    "enable.sasl.oauthbearer.unsecure.jwt",
+    "sasl.oauthbearer.token.endpoint.url",
+}
 BOOLEANS = {"true": True, "false": False}
 
 
 def normalized(properties: Properties) -> dict[str, str]:
-    """The properties under one name each. Raises typer.BadParameter for a file in a format only Java reads."""
+    """The properties under one name each. Raises typer.BadParameter for a key store that only Java reads."""
     found: dict[str, str] = {}
     for name, value in properties.items():
         if name == "sasl.jaas.config":
-            options = {option: a or b or c for option, a, b, c in JAAS_OPTION.findall(value)}
-            found |= {f"sasl.{option}": text for option, text in options.items()}
+            found |= in_jaas(value)
         elif name == "ssl.keystore.location":
-            found |= {"ssl.certificate.location": in_pem(value), "ssl.key.location": value}
+            found |= {"ssl.certificate.location": not_jks(value), "ssl.key.location": value}
         elif name == "ssl.truststore.location":
-            found["ssl.ca.location"] = in_pem(value)
+            found["ssl.ca.location"] = not_jks(value)
         elif name == HOST_CHECK:
             found[name] = value or "none"
         elif not WITHOUT_MEANING.fullmatch(name):
@@ -62,13 +74,29 @@ def normalized(properties: Properties) -> dict[str, str]:
     return found
 
 
-def in_pem(path: str) -> str:
-    if path.endswith(JAVA_KEYSTORE):
-        raise typer.BadParameter(
-            f"{path} is a Java keystore, which only Java reads; convert it to PEM "
-            "(`keytool -importkeystore -deststoretype pkcs12`, then `openssl pkcs12 -nodes`)"
-        )
+def in_jaas(config: str) -> dict[str, str]:
+    """The user, the password, and the subject of an unsecured token."""
+    options = {name: JAAS_ESCAPE.sub(r"\1", a) or b or c for name, a, b, c in JAAS_OPTION.findall(config)}
+    found = {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+    if UNSECURED_SUBJECT in options:
+        subject = f"principal={options[UNSECURED_SUBJECT]}"
+        found |= {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": subject}
+    return found
+
+
+def not_jks(path: str) -> str:
+    """Raises typer.BadParameter for the name of a key store that only Java reads."""
+    if path.endswith(".jks"):
+        raise jks(path)
     return path
+
+
+def jks(path: str) -> typer.BadParameter:
+    target = f"{path.removesuffix('.jks')}.p12"
+    return typer.BadParameter(
+        f"{path} is a JKS key store, which only Java reads; make PKCS#12 of it: "
+        f"`keytool -importkeystore -srckeystore {path} -destkeystore {target} -deststoretype pkcs12`"
+    )
 
 
 def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +115,11 @@ def for_kafka_python(properties: Properties, known: Mapping[str, Any]) -> dict[s
 def unknown_of(properties: Properties, known: Iterable[Mapping[str, Any]]) -> list[str]:
     """Those of normalized properties that no client of kafka-python knows."""
     names = {setting for defaults in known for setting in defaults}
-    return [name for name in properties if KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")) not in names]
+    return [
+        name
+        for name in properties
+        if name not in OF_LOGINS and KAFKA_PYTHON_NAMES.get(name, name.replace(".", "_")) not in names
+    ]
 
 
 def typed(name: str, value: str, default: Any) -> Any:

@@ -20,7 +20,9 @@ from minibroker.cli import codecs
 from minibroker.cli.address import Address
 from minibroker.cli.client_properties import for_kafka_python, normalized, unknown_of
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.logins import login_of, protocol_of, refusal
 from minibroker.cli.options import Cluster, Properties
+from minibroker.login import Login, LoginError, logged_in
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with a deprecated function of the standard library.
@@ -43,6 +45,7 @@ with warnings.catch_warnings():
         UserScramCredentialUpsertion,
     )
     from kafka.admin import ResourceType as AclResourceType
+    from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
     from kafka.structs import OffsetAndMetadata
 
@@ -69,6 +72,7 @@ CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = "minibroker-cli"
+NO_PROPERTIES: Properties = {}
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
 codecs.complete(codec)
@@ -79,12 +83,12 @@ logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[Any]:
     """A KafkaAdminClient of the cluster behind the first address that can be reached. Raises CommandFailed."""
-    address = first_reachable(cluster.addresses)
     properties = checked(cluster.properties)
+    address = first_reachable(cluster.addresses, properties)
     settings = {
         "client_id": CLIENT_ID,
         "request_timeout_ms": ANSWER_SECONDS * 1000,
-        **for_kafka_python(properties, KafkaAdminClient.DEFAULT_CONFIG),
+        **settings_of(properties, KafkaAdminClient),
         "bootstrap_servers": str(address),
         "bootstrap_timeout_ms": CONNECT_SECONDS * 1000,
     }
@@ -117,7 +121,7 @@ def brokers_of(client: Any) -> list[Address]:
 
 def not_connected(address: Address, properties: Properties, error: Exception) -> str:
     """Why a broker that accepts connections does not answer, as far as that is known."""
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+    protocol = protocol_of(properties)
     if protocol == "PLAINTEXT" and not isinstance(error, OSError):
         return (
             f"no Kafka broker answers in PLAINTEXT at {address}; wait until it has started, correct the port, "
@@ -145,9 +149,31 @@ def checked(properties: Properties) -> Properties:
     return given
 
 
+def settings_of(properties: Properties, kind: Any) -> dict[str, Any]:
+    """Those of normalized properties that a client of this kind takes. Raises typer.BadParameter."""
+    settings = for_kafka_python(properties, kind.DEFAULT_CONFIG)
+    login = login_of(properties)
+    if login is not None and login.tls is not None:
+        settings["ssl_context"] = login.tls
+    if login is not None and login.token is not None:
+        settings["sasl_oauth_token_provider"] = TokenProvider(login.token)
+    return settings
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """Tokens for kafka-python."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        super().__init__()
+        self._make = make
+
+    def token(self) -> str:
+        return self._make()
+
+
 def producer(addresses: str, settings: Properties) -> Any:
     """A KafkaProducer with those normalized properties."""
-    typed = for_kafka_python(settings, KafkaProducer.DEFAULT_CONFIG)
+    typed = settings_of(settings, KafkaProducer)
     return KafkaProducer(**typed, bootstrap_servers=addresses.split(","))
 
 
@@ -162,7 +188,7 @@ def close(producer: Any) -> None:
 
 def consumer(addresses: str, settings: Properties) -> Any:
     """A KafkaConsumer with those normalized properties; it never commits by itself."""
-    typed = for_kafka_python(settings, KafkaConsumer.DEFAULT_CONFIG)
+    typed = settings_of(settings, KafkaConsumer)
     return KafkaConsumer(**typed, bootstrap_servers=addresses.split(","), enable_auto_commit=False)
 
 
@@ -189,21 +215,29 @@ def failures_explained(address: Address) -> Iterator[None]:
         raise CommandFailed(explained(error, address)) from error
 
 
-def first_reachable(addresses: Sequence[Address]) -> Address:
-    """The first address that accepts a connection; all are tried within CONNECT_SECONDS. Raises CommandFailed."""
+def first_reachable(addresses: Sequence[Address], properties: Properties = NO_PROPERTIES) -> Address:
+    """The first address that accepts a connection; all are tried within CONNECT_SECONDS, with the login of properties.
+
+    Raises CommandFailed, and typer.BadParameter for properties without a login.
+    """
+    login = login_of(properties)
     deadline = time.monotonic() + CONNECT_SECONDS
     for left in range(len(addresses), 1, -1):
         try:
-            return reached(addresses[-left], seconds=(deadline - time.monotonic()) / left)
+            return reached(addresses[-left], properties, login, seconds=(deadline - time.monotonic()) / left)
         except CommandFailed:
             continue
-    return reached(addresses[-1], seconds=deadline - time.monotonic())
+    return reached(addresses[-1], properties, login, seconds=deadline - time.monotonic())
 
 
-def reached(address: Address, *, seconds: float) -> Address:
-    """The address, once it accepts a connection. Raises CommandFailed."""
+def reached(address: Address, properties: Properties, login: Login | None, *, seconds: float) -> Address:
+    """The address, once it accepts a connection and the login. Raises CommandFailed."""
     try:
-        socket.create_connection(address, timeout=seconds).close()
+        with socket.create_connection(address, timeout=seconds) as connection:
+            if login is not None:
+                logged_in(connection, address.host, login).close()
+    except LoginError as error:
+        raise CommandFailed(refusal(error, address, properties)) from error
     except ConnectionRefusedError as error:
         raise CommandFailed(f"no broker at {address}; start one with `minibroker serve`, {OR_ANOTHER}") from error
     except socket.gaierror as error:

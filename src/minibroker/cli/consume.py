@@ -87,6 +87,7 @@ def consume(
         raise typer.BadParameter("--follow and --to exclude each other: --follow has no end")
     check_patterns(topics if regex else [])
     from minibroker.cli.liveness import gone_brokers_reported
+    from minibroker.cli.logins import login_to
     from minibroker.cli.record_reader import GroupReader, Reader, Selection
 
     wanted = Selection(topics, regex, partition, start, end, read_committed)
@@ -94,7 +95,7 @@ def consume(
     with (
         interruption() as signals,
         reader.opened(),
-        gone_brokers_reported(reader.brokers),
+        gone_brokers_reported(reader.brokers, login_to(cluster)),
         printing(reader.expected(count), wanted=not follow) as show,
         signals.deferred(),
     ):

@@ -6,8 +6,10 @@ notice which of the two it has.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
@@ -21,6 +23,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Partition
 
 from minibroker.cli.cluster import TopicPartition, error_of, errors
+from minibroker.cli.logins import for_librdkafka
 from minibroker.cli.record_lines import NewRecord
 from minibroker.cli.record_text import Access
 
@@ -34,6 +37,9 @@ FATAL = {  # of those that librdkafka would otherwise try again for ever
     KafkaError._AUTHENTICATION,
     KafkaError._FATAL,
 }
+# Errors that end a client are logged at every level; we report them in a line of our own.
+SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
 # Java's names of properties that librdkafka names otherwise.
 RENAMED = {
@@ -89,7 +95,8 @@ class LibrdkafkaConsumer:
     def poll(self, seconds: float, *, at_most: int | None) -> list[Any]:
         """Records as soon as there are any, else an empty list. Raises errors of kafka-python."""
         wanted = RECORDS_PER_POLL if at_most is None else min(at_most, RECORDS_PER_POLL)
-        first = self._consumer.poll(seconds)
+        with raised_by_callbacks():
+            first = self._consumer.poll(seconds)
         if first is None:
             return []
         messages = [first, *self._consumer.consume(wanted - 1, 0)] if wanted > 1 else [first]
@@ -175,7 +182,7 @@ class LibrdkafkaProducer:
                 )
                 break
             except BufferError:  # the queue is full
-                self._producer.poll(0.1)
+                self._serve(lambda: self._producer.poll(0.1))
                 if self.refusal is not None:
                     return
             except KafkaException as error:  # such as a record above message.max.bytes
@@ -183,7 +190,7 @@ class LibrdkafkaProducer:
                 return
         self._sent += 1
         if self._sent % RECORDS_BETWEEN_POLLS == 0:
-            self._producer.poll(0)
+            self._serve(lambda: self._producer.poll(0))
 
     def _on_failure(self, error: Any, message: object) -> None:
         self._failed += message is not None
@@ -196,7 +203,20 @@ class LibrdkafkaProducer:
 
     def flush(self, seconds: float) -> bool:
         """Wait for the acknowledgements; return whether all came or failed in time."""
-        return not self._producer.flush(seconds)
+        self._serve(lambda: self._producer.flush(seconds))
+        self._serve(lambda: self._producer.poll(0))  # the reason may come behind the records that are given up for it
+        return not len(self._producer)
+
+    def _serve(self, callbacks: Callable[[], object]) -> None:
+        """Run callbacks; what makes the producer unusable is a refusal. Raises errors of kafka-python."""
+        try:
+            with raised_by_callbacks():
+                callbacks()
+        except KafkaException as error:  # the reason of failures that were reported before
+            self.refusal = error_of(error.args[0].code(), error.args[0].str())
+        except SystemError:
+            if self.refusal is None:
+                raise
 
     def close(self) -> None:
         """Abandon what has not been sent."""
@@ -236,11 +256,31 @@ def within(seconds: float, ask: Callable[[], None]) -> None:
 
 def created(kind: Any, settings: Mapping[str, Any]) -> Any:
     """Raises ValueError for a property that librdkafka does not take."""
-    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    named = {RENAMED.get(name, name): value for name, value in for_librdkafka(settings).items()}
     try:
-        return kind({"log_level": 0, **named})
+        return kind({"log_level": 0, "logger": SILENT, "error_cb": on_error, **named})
     except KafkaException as error:
         raise ValueError(error.args[0].str()) from error
+
+
+@contextmanager
+def raised_by_callbacks() -> Iterator[None]:
+    """Raise what a callback raised.
+
+    Where another callback follows, librdkafka's binding raises a SystemError from it, or only a SystemError.
+    """
+    try:
+        yield
+    except SystemError as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+
+
+def on_error(error: Any) -> None:
+    """Raise a refused login out of the call that reports it; librdkafka would try again for ever."""
+    if error.code() in REFUSED_LOGINS:
+        raise error_of(error.code(), error.str())
 
 
 def with_errors(ask: Callable[[], Any]) -> Any:

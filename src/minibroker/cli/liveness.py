@@ -10,18 +10,20 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from ssl import SSLSocket, SSLWantReadError
 
 from minibroker.cli.address import Address
+from minibroker.login import Login, LoginError, logged_in
 
 LOOK_SECONDS = 0.25  # how long a broker may be back, or the command over, unnoticed
 CONNECT_SECONDS = 1.0
 
 
 @contextmanager
-def gone_brokers_reported(addresses: Sequence[Address]) -> Iterator[None]:
+def gone_brokers_reported(addresses: Sequence[Address], login: Login | None = None) -> Iterator[None]:
     """Report on standard error, while the command runs inside."""
-    watch = Watch(addresses)
+    watch = Watch(addresses, login)
     watch.start()
     try:
         yield
@@ -32,10 +34,11 @@ def gone_brokers_reported(addresses: Sequence[Address]) -> Iterator[None]:
 class Watch(threading.Thread):
     """The thread, with a connection to each broker that is there."""
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
+    def __init__(self, addresses: Sequence[Address], login: Login | None) -> None:
         super().__init__(name="watches brokers", daemon=True)
         self._selector = selectors.DefaultSelector()
         self._is_over = threading.Event()
+        self._login = login
         self._unreached = set(addresses)
         self._gone: set[Address] = set()
 
@@ -58,6 +61,12 @@ class Watch(threading.Thread):
     def _connect(self, address: Address) -> None:
         try:
             connection = socket.create_connection(address, timeout=CONNECT_SECONDS)
+            if self._login is not None:  # a broker counts a client that never logs in as an attack
+                connection = logged_in(connection, address.host, self._login)
+            connection.setblocking(False)
+        except LoginError:  # the client library reports it
+            self._unreached.discard(address)
+            return
         except OSError:
             if address not in self._gone:
                 self._gone.add(address)
@@ -70,8 +79,11 @@ class Watch(threading.Thread):
             self._report(f"the broker at {address} is back")
 
     def _on_readable(self, key: selectors.SelectorKey) -> None:
-        """The broker has closed the connection; it never sends anything that was not asked for."""
+        """The broker has closed the connection: it sends nothing but what was asked for, and TLS its own messages."""
         assert isinstance(key.fileobj, socket.socket)
+        with suppress(OSError):
+            if isinstance(key.fileobj, SSLSocket) and needs_more(key.fileobj):
+                return
         self._selector.unregister(key.fileobj)
         key.fileobj.close()
         self._unreached.add(key.data)
@@ -81,3 +93,11 @@ class Watch(threading.Thread):
 
         if not self._is_over.is_set():
             complain(line)
+
+
+def needs_more(connection: SSLSocket) -> bool:
+    """Whether what has come were only messages of TLS, such as the tickets behind a handshake of TLS 1.3."""
+    try:
+        return bool(connection.recv(1))
+    except SSLWantReadError:
+        return True

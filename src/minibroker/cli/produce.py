@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from minibroker.cli.record_lines import NewRecord
 
 DELIVERY_TIMEOUT_MS = 30_000
+NOT_IDEMPOTENT = (
+    "an idempotent producer needs IdempotentWrite on the cluster; set -X enable.idempotence=false, or ask for the right"
+)
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
 LINE_END = b"\n"
 
@@ -234,11 +237,12 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
     """Send all records, wait for their acknowledgements, return how many. Raises CommandFailed if one fails."""
     from minibroker.cli.cluster import errors
     from minibroker.cli.liveness import gone_brokers_reported
+    from minibroker.cli.logins import login_to
     from minibroker.cli.record_clients import producing
 
     with (
         producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
-        gone_brokers_reported(target.brokers),
+        gone_brokers_reported(target.brokers, login_to(cluster)),
     ):
         try:
             send_all(records, target, producer)
@@ -290,10 +294,13 @@ def refusal(topic: str, error: BaseException, acked: int) -> str:
     if isinstance(error, errors.KafkaTimeoutError):
         return unanswered(topic, acked)
     code = getattr(error, "errno", None)
+    if errors.ClusterAuthorizationFailedError.__name__ in str(error):  # kafka-python has the error in a text
+        error, code = errors.ClusterAuthorizationFailedError(), errors.ClusterAuthorizationFailedError.errno
     reason = error_name(code) if isinstance(error, errors.BrokerResponseError) and code else str(error)
     advice = {
         errors.MessageSizeTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
         errors.RecordListTooLargeError.errno: "see max.message.bytes in `minibroker configs describe --help`",
+        errors.ClusterAuthorizationFailedError.errno: NOT_IDEMPOTENT,
         errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
     }.get(code, "see the broker's log")
     return f"topic {topic} refuses a record: {reason}; {advice}; {acknowledged_before(acked)}"

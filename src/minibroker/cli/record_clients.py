@@ -64,9 +64,10 @@ class RecordProducer(Protocol):
 @contextmanager
 def consuming(cluster: Cluster, **settings: str) -> Iterator[RecordConsumer]:
     """A consumer with these settings under Kafka's names. Raises CommandFailed, also for failures inside."""
-    address = kafka_python.first_reachable(cluster.addresses)
+    properties = normalized(cluster.properties)
+    address = kafka_python.first_reachable(cluster.addresses, properties)
     with failures_explained(address):
-        given = {"client.id": CLIENT_ID, **normalized(cluster.properties), **settings}
+        given = {"client.id": CLIENT_ID, **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
         with closing(consumer_of(str(cluster), given)) as consumer:
             yield consumer
@@ -88,9 +89,10 @@ def producing(cluster: Cluster, topic: str, *, batch_bytes: int, **settings: str
 
     `batch_bytes` is what the topic takes at once.
     """
-    address = kafka_python.first_reachable(cluster.addresses)
+    properties = normalized(cluster.properties)
+    address = kafka_python.first_reachable(cluster.addresses, properties)
     with failures_explained(address):
-        given = {"client.id": CLIENT_ID, "linger.ms": "5", **normalized(cluster.properties), **settings}
+        given = {"client.id": CLIENT_ID, "linger.ms": "5", **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
         with closing(producer_of(str(cluster), topic, given, batch_bytes)) as producer:
             yield producer

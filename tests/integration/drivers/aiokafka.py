@@ -9,7 +9,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from tests.integration.drivers.library import KafkaPythonLike, Settings
+from tests.integration.drivers.library import KafkaPythonLike, Settings, with_access
 from tests.integration.drivers.line_protocol import serve_driver
 from tests.integration.drivers.stepped import Stepped, new_loop
 
@@ -36,11 +36,12 @@ class AiokafkaDriver(KafkaPythonLike):
         self._loop = new_loop()
 
     def _new_producer(self, codec: str, settings: Settings) -> Any:
-        chosen = {"compression_type": None if codec == "none" else codec, "linger_ms": 5} | encrypted(settings)
+        given = encrypted(with_access("aiokafka", settings))
+        chosen = {"compression_type": None if codec == "none" else codec, "linger_ms": 5} | given
         return Stepped(self._loop, AIOKafkaProducer, bootstrap_servers=self._bootstrap, **chosen)
 
     def _new_consumer(self, settings: Settings) -> Any:
-        chosen = {"auto_offset_reset": "none", "group_id": None} | encrypted(settings)
+        chosen = {"auto_offset_reset": "none", "group_id": None} | encrypted(with_access("aiokafka", settings))
         return Stepped(self._loop, AIOKafkaConsumer, bootstrap_servers=self._bootstrap, **chosen)
 
     def _acked(self, producer: Any, futures: list[Any]) -> list[Any]:

@@ -7,7 +7,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -39,6 +48,12 @@ CONFIG_SOURCES = {
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
 }
+
+
+def raise_refusals(error: Any) -> None:
+    """Raise a refused login out of the call that reports it; the client tries again, and other errors pass."""
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+        raise KafkaException(error)
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
@@ -79,7 +94,7 @@ class ConfluentDriver(LibraryDriver):
 
     def _new_producer(self, codec: str, settings: Settings) -> Producer:
         ours = {"bootstrap.servers": self._bootstrap, "compression.type": codec, "message.timeout.ms": 25_000}
-        return Producer(ours | translate(settings))
+        return Producer(ours | {"error_cb": raise_refusals} | translate(settings))
 
     def consume_in_group(self, topic: str, group: str, count: int, seconds: float, settings: Settings) -> Records:
         """Read on from where the group is, or from the beginning, and commit what was read."""
@@ -137,6 +152,7 @@ class ConfluentDriver(LibraryDriver):
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "error_cb": raise_refusals,
         }
         return Consumer(ours | translate(settings) | (config or {}))
 

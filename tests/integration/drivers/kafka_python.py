@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from tests.integration.drivers.library import KafkaPythonLike, Records, Settings
+from tests.integration.drivers.library import KafkaPythonLike, Records, Settings, with_access
 from tests.integration.drivers.line_protocol import serve_driver
 
 REQUEST_TIMEOUT_MS = 40_000
@@ -16,6 +17,7 @@ REQUEST_TIMEOUT_MS = 40_000
 
 def typed(settings: Settings) -> Settings:
     """The settings; JSON has no tuple for `api_version`."""
+    settings = with_access("kafka-python", settings)
     if "api_version" not in settings:
         return settings
     return settings | {"api_version": tuple(map(int, settings["api_version"].split(".")))}
@@ -125,4 +127,5 @@ class KafkaPythonDriver(KafkaPythonLike):
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)
     serve_driver(KafkaPythonDriver(sys.argv[1]))

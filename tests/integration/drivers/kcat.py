@@ -28,10 +28,8 @@ QUERIED = re.compile(r"\[\d+\] offset (-?\d+)")
 
 
 def options(settings: Settings) -> list[str]:
-    texts = {
-        name: str(value).lower() if value in (True, False) else value for name, value in translate(settings).items()
-    }
-    pairs = [f"{name}={text}" for name, text in texts.items()]
+    given = translate(settings).items()
+    pairs = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given]
     return [word for pair in pairs for word in ("-X", pair)]
 
 

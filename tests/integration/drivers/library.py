@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -11,6 +12,18 @@ Records = list[JsonRecord]
 Settings = dict[str, Any]
 Start = int | str  # an offset, "beginning" or "end"
 Acks = list[list[Any]]  # partition, offset and timestamp of each record
+
+
+def with_access(library: str, settings: Settings) -> Settings:
+    """The settings, with those of the library in place of `access`: what it shows a secured broker, as JSON."""
+    if "access" not in settings:
+        return settings
+    from minibroker.client_settings import Access, client_settings  # other environments have no minibroker
+
+    given = dict(settings)
+    own: Settings = client_settings(library, Access(**json.loads(given.pop("access"))))
+    del own["bootstrap_servers"]
+    return given | own
 
 
 class LibraryDriver:
