@@ -26,6 +26,7 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "start": start.measure,
     "consume": throughput.measure_consume,
     "produce": throughput.measure_produce,
+    "tls": throughput.measure_tls,
     "latency": latency.measure,
     "requests": requests.measure,
     "consumers": consumers.measure,

@@ -129,11 +129,11 @@ class Lab:
         folder = self.new_folder("minibroker")
         return Minibroker(self.builds[build], folder, name=build, settings=SETTINGS, options=options)
 
-    def new_kafka(self) -> ApacheKafka:
-        """A new Apache Kafka with its ZooKeeper, not started; its user closes it."""
+    def new_kafka(self, settings: Mapping[str, object] | None = None) -> ApacheKafka:
+        """A new Apache Kafka with its ZooKeeper, with these settings too; not started, its user closes it."""
         if self._kafka_jars is None:
             raise ProcessError(f"no Apache Kafka: {self.kafka_reason}")
-        return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings=KAFKA_SETTINGS)
+        return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings={**KAFKA_SETTINGS, **(settings or {})})
 
     def brokers(self) -> list[Broker]:
         """minibroker; the one of another checkout where there is one; Apache Kafka where it can be had."""

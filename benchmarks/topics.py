@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -67,15 +68,25 @@ def delete_topic(broker: Broker, name: str) -> None:
 
 
 def fill_topic(
-    broker: Broker, topic: str, *, count: int, size_bytes: int, partitions: int = 1, backed_bytes: int = 0
+    broker: Broker,
+    topic: str,
+    *,
+    count: int,
+    size_bytes: int,
+    partitions: int = 1,
+    backed_bytes: int = 0,
+    bootstrap: str | None = None,
+    options: Sequence[str] = (),
 ) -> dict[str, float]:
     """Produce `count` values of `size_bytes` from a process of its own; return its measurements.
 
+    Through another listener, if `bootstrap` is given, with `options` of the load.
+
     `backed_bytes` of memory are touched and freed just before (see `benchmarks.load.confluent.back_memory`).
     """
-    command = module_command("benchmarks.load.confluent", "produce", broker.bootstrap, topic)
+    command = module_command("benchmarks.load.confluent", "produce", bootstrap or broker.bootstrap, topic)
     command += ["--count", str(count), "--size-bytes", str(size_bytes), "--partitions", str(partitions)]
-    command += ["--backed-bytes", str(backed_bytes)]
+    command += ["--backed-bytes", str(backed_bytes), *options]
     return run_json(command, seconds=FILL_SECONDS)
 
 

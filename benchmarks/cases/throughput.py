@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from benchmarks.lab import Lab
 from benchmarks.measurements import Measurement, Run, Samples
 from benchmarks.processes import module_command, run_json
+from benchmarks.tls_brokers import tls_brokers
 from benchmarks.topics import Broker, create_topic, delete_topic, fill_topic, settle_disk
 
 LOAD_SECONDS = 300.0
@@ -66,13 +68,45 @@ def measure_produce(lab: Lab) -> list[Measurement]:
     return measurements
 
 
-def _consume_run(broker: Broker, topic: str, size: Size, count: int) -> Run:
-    command = module_command("benchmarks.load.confluent", "consume", broker.bootstrap, topic)
-    command += ["--count", str(count), "--size-bytes", str(size.value_bytes)]
+def measure_tls(lab: Lab) -> list[Measurement]:
+    """Consume and produce 1 KiB through a listener with TLS 1.2, of brokers of their own.
+
+    The server's CPU is the comparison: the client decrypts too, and on two cores it is often the slower one.
+    """
+    lab.close_brokers()
+    size = SIZES[0]
+    count = lab.plan.amount(size.consumed)
+    with tls_brokers(lab) as brokers:
+        consuming: dict[str, Run] = {}
+        producing: dict[str, Run] = {}
+        for each in brokers:
+            topic = create_topic(each.broker, "tls")
+            fill_topic(each.broker, topic, count=count, size_bytes=size.value_bytes)
+            through: Any = {"bootstrap": each.bootstrap, "options": ("--ca", str(each.authority))}
+            consuming[each.broker.name] = _consume_run(each.broker, topic, size, count, **through)
+            producing[each.broker.name] = _produce_run(lab, each.broker, size, **through)
+        settle_disk()
+        consumed = lab.interleave(f"consume {size.text} over TLS", consuming)
+        produced = lab.interleave(f"produce {size.text} over TLS", producing)
+    in_tls = size._replace(text=f"{size.text} over TLS")
+    return [
+        replace(each, case="tls", metric=f"{what}_{each.metric}")
+        for what, samples in (("consume", consumed), ("produce", produced))
+        for each in _measurements(what, in_tls, samples)
+    ]
+
+
+def _consume_run(
+    broker: Broker, topic: str, size: Size, count: int, *, bootstrap: str | None = None, options: Sequence[str] = ()
+) -> Run:
+    command = module_command("benchmarks.load.confluent", "consume", bootstrap or broker.bootstrap, topic)
+    command += ["--count", str(count), "--size-bytes", str(size.value_bytes), *options]
     return lambda: _with_cpu(broker, lambda: run_json(command, seconds=LOAD_SECONDS))
 
 
-def _produce_run(lab: Lab, broker: Broker, size: Size) -> Run:
+def _produce_run(
+    lab: Lab, broker: Broker, size: Size, *, bootstrap: str | None = None, options: Sequence[str] = ()
+) -> Run:
     count = lab.plan.amount(size.produced)
     backed_bytes = MEMORY_FOR_BYTES * count * size.value_bytes
     amount = {"count": count, "size_bytes": size.value_bytes, "backed_bytes": backed_bytes}
@@ -81,7 +115,7 @@ def _produce_run(lab: Lab, broker: Broker, size: Size) -> Run:
         topic = create_topic(broker, "produce")
         try:
             settle_disk()
-            return _with_cpu(broker, lambda: fill_topic(broker, topic, **amount))
+            return _with_cpu(broker, lambda: fill_topic(broker, topic, **amount, bootstrap=bootstrap, options=options))
         finally:
             delete_topic(broker, topic)
             time.sleep(REMOVAL_SECONDS)

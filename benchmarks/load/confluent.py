@@ -25,6 +25,7 @@ TUNED_PRODUCER = {
     "queue.buffering.max.kbytes": 1_000_000,
     "delivery.report.only.error": True,  # a call of Python for every message would measure Python
 }
+SECURITY: dict[str, str] = {}  # of every client; filled by `--ca`
 POLL_EVERY_MESSAGES = 5_000
 BATCH_MESSAGES = 10_000
 ANSWER_SECONDS = 10.0
@@ -45,7 +46,7 @@ def produce(
         if error is not None:
             refused.append(str(error))
 
-    producer = Producer({"bootstrap.servers": bootstrap, **TUNED_PRODUCER, "on_delivery": on_delivery})
+    producer = Producer({"bootstrap.servers": bootstrap, **TUNED_PRODUCER, **SECURITY, "on_delivery": on_delivery})
     wait_for_topic(producer, topic)
     value = incompressible(size_bytes)
     if backed_bytes:
@@ -114,7 +115,7 @@ def next_batch(consumer: Consumer, size_bytes: int) -> list[Message]:
 
 
 def consumer_settings(bootstrap: str) -> dict[str, str | int | bool]:
-    return {"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False}
+    return {"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False, **SECURITY}
 
 
 def follow(bootstrap: str, topic: str, *, count: int, gap_seconds: float) -> dict[str, float]:
@@ -171,7 +172,10 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--backed-bytes", type=int, default=0, help="of memory, touched before the clock starts")
     parser.add_argument("--gap-ms", type=float, default=2.0)
+    parser.add_argument("--ca", help="connect by TLS, and trust this certificate")
     options = parser.parse_args()
+    if options.ca is not None:
+        SECURITY.update({"security.protocol": "ssl", "ssl.ca.location": options.ca})
     where = (options.bootstrap, options.topic)
     size_bytes, partitions = options.size_bytes, options.partitions
     try:

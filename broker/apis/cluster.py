@@ -51,7 +51,7 @@ class ClusterApis:
         metadata_cache: MetadataCache,
         controller: Controller,
         replica_manager: ReplicaManager,
-        address_for: Callable[[Client], tuple[str, int]],
+        address_for: Callable[[Client], tuple[str, int] | None],
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
@@ -74,15 +74,15 @@ class ClusterApis:
 
     def describe_cluster(self, request: Request, client: Client) -> Body:
         self._check_endpoint_type(request.body.endpoint_type)
-        host, port = self._address_for(client)
+        address = self._address_for(client)
         operations = NOT_REQUESTED
         if request.body.include_cluster_authorized_operations:
             operations = on_cluster(self._authorizer, client)
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_BROKERS,
             cluster_id=self._metadata_cache.cluster_id,
-            controller_id=self._config.broker_id,
-            brokers=[(self._config.broker_id, host, port, self._config.broker_rack)],
+            controller_id=self._config.broker_id if address else -1,
+            brokers=[(self._config.broker_id, *address, self._config.broker_rack)] if address else [],
             cluster_authorized_operations=operations,
         )
 

@@ -59,7 +59,7 @@ class GroupApis:
         coordinator: GroupCoordinator,
         *,
         ensure_topics: Mapping[int, Callable[[], object]],
-        address_for: Callable[[Client], tuple[str, int]],
+        address_for: Callable[[Client], tuple[str, int] | None],
         broker_id: int,
         profile: Profile = EVERYTHING,
         authorizer: Authorizer | None = None,
@@ -89,7 +89,10 @@ class GroupApis:
     def find_coordinator(self, request: Request, client: Client) -> Body:
         """Answer this broker, once the coordinator's topic exists."""
         error = self._ensure_topic(request.body.key_type)
-        node_id, (host, port) = (-1, ("", -1)) if error else (self._broker_id, self._address_for(client))
+        address = None if error else self._address_for(client)
+        if address is None:
+            error = error or ErrorCode.COORDINATOR_NOT_AVAILABLE
+        node_id, (host, port) = (-1, ("", -1)) if address is None else (self._broker_id, address)
         rows = [(key, node_id, host, port, error, None) for key in request.body.coordinator_keys]
         return FindCoordinatorResponse(error_code=error, node_id=node_id, host=host, port=port, coordinators=rows)
 

@@ -34,6 +34,8 @@ SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 FIRST_VERSION_WITH_NULL_TOPICS = 1
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
+FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
+NO_BROKER = -1
 
 Body = Any
 
@@ -81,14 +83,17 @@ class MetadataApis:
             topics = [self._with_operations(topic, client) for topic in topics]
         if request.api_version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
             topics = [without_absent_replicas(topic, self._metadata_cache.is_broker_alive) for topic in topics]
-        host, port = self.address_for(client)
-        broker = MetadataResponse.row("brokers")(
-            node_id=self._config.broker_id, host=host, port=port, rack=self._config.broker_rack
-        )
+        address = self.address_for(client)
+        brokers = []
+        if address is None:
+            topics = [without_address(topic, request.api_version) for topic in topics]
+        else:
+            make_broker, (host, port) = MetadataResponse.row("brokers"), address
+            brokers = [make_broker(node_id=self._config.broker_id, host=host, port=port, rack=self._config.broker_rack)]
         return MetadataResponse(
-            brokers=[broker],
+            brokers=brokers,
             cluster_id=self._metadata_cache.cluster_id,
-            controller_id=self._config.broker_id,
+            controller_id=self._config.broker_id if brokers else NO_BROKER,
             topics=topics,
             cluster_authorized_operations=(
                 authorized_operations.on_cluster(self._authorizer, client)
@@ -97,12 +102,14 @@ class MetadataApis:
             ),
         )
 
-    def address_for(self, client: Client) -> tuple[str, int]:
-        """Return the address for a client: its listener in advertised.listeners, else the one that it has used.
+    def address_for(self, client: Client) -> tuple[str, int] | None:
+        """Return the address for a client: that of its listener in advertised.listeners, None if it is not there.
 
-        Kafka advertises the listener's own host, or no broker at all; the address that the client has used works for
-        it.
+        Without advertised.listeners Kafka advertises the listener's own host, and this broker the address that the
+        client has used, since that works for it.
         """
+        if not self._config.is_advertised(client.listener):
+            return None
         host, port = self._config.advertised_address(client.listener) or (client.local_host, client.local_port)
         return host, port or client.local_port
 
@@ -218,6 +225,16 @@ def topic_row(
         partitions=partitions,
         topic_authorized_operations=authorized_operations.NOT_REQUESTED,
     )
+
+
+def without_address(topic: Body, version: int) -> Body:
+    """The topic for a client whose listener is not advertised: partitions without a leader (as kafka 2.0.1)."""
+    known = version >= FIRST_VERSION_WITH_LISTENER_NOT_FOUND
+    error = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+    nodes = {"leader_id": NO_BROKER, "isr_nodes": []}
+    if version < FIRST_VERSION_WITH_ABSENT_REPLICAS:
+        nodes["replica_nodes"] = []
+    return topic._replace(partitions=[row._replace(error_code=error, **nodes) for row in topic.partitions])
 
 
 def denied_row(name: str) -> Body:

@@ -125,6 +125,10 @@ class KafkaConfig(KafkaSettings):
         """
         return self._advertised.get(listener)
 
+    def is_advertised(self, listener: str) -> bool:
+        """Whether clients of a listener get an address of this broker."""
+        return not self._advertised or listener in self._advertised
+
     def for_listener(self, listener: str, name: str) -> Any:
         """The value of a setting for one listener: `listener.name.<listener>.<name>` if it is set, else `<name>`."""
         text = self.given.get(listener_prefix(listener) + name)

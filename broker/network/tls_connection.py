@@ -73,8 +73,6 @@ class TlsConnection(Connection):
                 self._decrypt(self._tls, buffer)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError:
-            self.has_ended = True
         except ssl.SSLError as error:
             self._refuse(problem_of(error, was_established), b"" if was_established else ALERT)
         if was_established and self._outgoing.pending and self._tls.version() == RENEGOTIATING:
@@ -108,8 +106,10 @@ class TlsConnection(Connection):
             filled = 0
             try:
                 while filled < len(target) and not is_all:
-                    filled += read(len(target) - filled, target[filled:])
-                    is_all = not (incoming.pending or tls.pending())
+                    count = read(len(target) - filled, target[filled:])
+                    filled += count
+                    self.has_ended = count == 0  # TLS's own end of the stream; what follows is ignored
+                    is_all = self.has_ended or not (incoming.pending or tls.pending())
             except ssl.SSLWantReadError:  # a record that has not arrived whole
                 is_all = True
             finally:

@@ -35,9 +35,14 @@ def _translated(name: str) -> str:
     if match is None:
         return ""
     exchange = match["exchange"].replace("_", "-")
-    cipher = re.sub(r"^AES_(128|256)", r"AES\1", match["cipher"]).replace("_CBC", "").replace("_", "-")
+    cipher = (
+        re.sub(r"^AES_(128|256)", r"AES\1", match["cipher"])
+        .replace("_CBC", "")
+        .replace("_CCM_8", "_CCM8")
+        .replace("_", "-")
+    )
     digest = (match["hash"] or "").replace("_", "-")
-    if cipher == "CHACHA20-POLY1305" or cipher.endswith(("-CCM", "-CCM-8")):
+    if cipher == "CHACHA20-POLY1305" or cipher.endswith(("-CCM", "-CCM8")):
         digest = ""
     return f"{cipher}{digest}" if exchange == "RSA" else f"{exchange}-{cipher}{digest}"
 

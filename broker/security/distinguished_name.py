@@ -20,8 +20,8 @@ KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-# UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString
-STRING_TAGS = {0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E}
+# UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString; Java reads all of them as UTF-8
+STRING_TAGS = {0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E}
 EXPLICIT_VERSION_TAG = 0xA0
 SUBJECT_INDEX = 4  # behind the serial number: algorithm, issuer, validity, subject
 LONG_LENGTH = 0x80

@@ -15,6 +15,7 @@ PEM = "PEM"
 JAVA_TYPES = ("JKS", "PKCS12")  # a store of one of these types may be of the other
 JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, and JCEKS
 PEM_BEGIN = b"-----BEGIN "
+WRONG_PASSWORD = "a wrong password, or not a PKCS#12 file"
 CERTIFICATE_BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 
@@ -142,7 +143,7 @@ def _key_of_pkcs12(store: Store, content: bytes, key_password: str | None) -> Ke
     try:
         key, certificate, others = load_key_and_certificates(content, (store.password or "").encode())
     except ValueError:
-        store.refuse("a wrong password, or not a PKCS#12 file")
+        store.refuse(WRONG_PASSWORD)
     if key is None or certificate is None:
         store.refuse("it has no private key with a certificate")
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -158,7 +159,7 @@ def _certificates_of_pkcs12(store: Store, content: bytes) -> str:
     try:
         loaded = load_pkcs12(content, None if store.password is None else store.password.encode())
     except ValueError:
-        store.refuse("a wrong password, or not a PKCS#12 file")
+        store.refuse(WRONG_PASSWORD if store.password is not None else f"set ssl.{store.kind}.password")
     found = [each.certificate for each in (loaded.cert, *loaded.additional_certs) if each is not None]
     if not found:
         store.refuse("it has no certificate")

@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 RULE = r"(DEFAULT)|RULE:((\\.|[^\\/])*)\/((\\.|[^\\/])*)\/([LU]?).*?|(.*?)"
 RULE_PARSER = re.compile(RULE)
+JAVA_GROUP = re.compile(r"\(\?<(?=[A-Za-z])")
+GROUP_NAME = re.compile(r"\{([A-Za-z]\w*)\}")
+NO_GROUP = re.compile(r"\$(?![0-9]|\{[A-Za-z]\w*\})")
+ESCAPED = re.compile(r"\\.")
 RULE_SPLITTER = re.compile(rf"\s*({RULE})\s*(,\s*|$)")
 
 
@@ -42,9 +46,9 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> list[Rule]:
-    """Parse the setting; empty text is DEFAULT. Raises InvalidRules."""
+    """Parse the setting. Raises InvalidRules."""
     texts = [match[1] for match in RULE_SPLITTER.finditer(text.strip())]
-    return [rule for each in texts if (rule := _parse(each)) is not None] if text.strip() else [Rule(None)]
+    return [rule for each in texts if (rule := _parse(each)) is not None]
 
 
 def user_of(name: str, rules: list[Rule]) -> str:
@@ -57,7 +61,10 @@ def user_of(name: str, rules: list[Rule]) -> str:
 
 
 def expanded(replacement: str, match: re.Match[str]) -> str:
-    """Fill a replacement as java.util.regex does: `$1` is a group, a backslash takes the next character as it is."""
+    """Fill a replacement as java.util.regex does: `$1` or `${name}` is a group, a backslash takes the next character.
+
+    As Kafka's mapper, it keeps the number of a group that the pattern does not have.
+    """
     parts = []
     position = 0
     while position < len(replacement):
@@ -66,6 +73,9 @@ def expanded(replacement: str, match: re.Match[str]) -> str:
         if char == "\\" and position < len(replacement):
             parts.append(replacement[position])
             position += 1
+        elif char == "$" and (name := GROUP_NAME.match(replacement, position)):
+            parts.append(match[name[1]] or "")
+            position = name.end()
         elif char == "$" and (number := _group_number(replacement, position, match)):
             parts.append(match[int(number)] or "")
             position += len(number)
@@ -95,6 +105,12 @@ def _parse(text: str) -> Rule | None:
     if match[2] is None:
         return None
     try:
-        return Rule(re.compile(match[2]), match[4], match[6])
+        pattern = re.compile(JAVA_GROUP.sub("(?P<", match[2]))
     except re.error as error:
         raise InvalidRules(f"Invalid rule: `{text}`: {error}") from error
+    unescaped = ESCAPED.sub("", match[4])
+    if NO_GROUP.search(unescaped) or not {name[1] for name in GROUP_NAME.finditer(unescaped)} <= {*pattern.groupindex}:
+        raise InvalidRules(
+            f"Invalid rule: `{text}`: a $ of the replacement names no group; write \\$ for the character"
+        )
+    return Rule(pattern, match[4], match[6])

@@ -76,6 +76,7 @@ class TlsSettings(NamedTuple):
         def get(name: str) -> Any:
             return config.for_listener(listener, name)
 
+        has_sasl = any(each.name == listener and each.protocol == "SASL_SSL" for each in config.endpoints)
         return cls(
             listener,
             key_store=Store(
@@ -89,7 +90,7 @@ class TlsSettings(NamedTuple):
             key=get("ssl.keystore.key"),
             certificate_chain=get("ssl.keystore.certificate.chain"),
             certificates=get("ssl.truststore.certificates"),
-            client_auth=get("ssl.client.auth"),
+            client_auth="none" if has_sasl else get("ssl.client.auth"),  # as kafka 2.0.1 SaslChannelBuilder
             enabled_protocols=get("ssl.enabled.protocols"),
             cipher_suites=get("ssl.cipher.suites"),
             mapping_rules=get("ssl.principal.mapping.rules"),

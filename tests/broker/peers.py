@@ -29,19 +29,20 @@ class Peer:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Callable[[bytearray, Client], Any],
         *,
         client: Client | None = None,
         timers: TimerLoop | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_idle_ms: int = 0,
+        make: Callable[..., Any] = Connection,
     ) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)
         self.sock.setblocking(False)
         self.timers = timers or TimerLoop(Clock())
         self.poller = Poller()
-        self.connection = Connection(
+        self.connection = make(
             ours,
             client or Client("peer", "127.0.0.1", 9092),
             dispatch=dispatch,

@@ -74,12 +74,16 @@ TWO_LISTENERS = {
     ("settings", "address"),
     [
         ({"advertised_listeners": "PLAINTEXT://kafka.example:1234"}, ("kafka.example", 1234)),
-        (TWO_LISTENERS, ("127.0.0.1", 9092)),
+        (TWO_LISTENERS, ("kafka.example", 1234)),
+        ({"listeners": "PLAINTEXT://localhost:9092"}, ("127.0.0.1", 9092)),
     ],
-    ids=["advertised", "the address they came to, where Kafka tells of no broker at all"],
+    ids=["advertised", "advertised for their listener", "the address they came to"],
 )
 async def test_advertised_address(make_broker: MakeBroker, settings: dict[str, str], address: tuple[str, int]) -> None:
-    answer = await make_broker(**settings).call(ApiKey.METADATA, 1, topics=[])
+    broker = make_broker(**settings)
+    broker.client.listener = settings.get("inter_broker_listener_name", "PLAINTEXT")
+
+    answer = await broker.call(ApiKey.METADATA, 1, topics=[])
 
     assert [(row.host, row.port) for row in answer.brokers] == [address]
 

@@ -1,20 +1,23 @@
 """python -m tests.conformance.settings: properties files drawn from seeds, started by Apache Kafka 2.0.1 and read here.
 
 `--record` keeps the files and Kafka's verdicts in tests/golden/, which a fast test compares. A verdict is `started`, or
-the error with which the broker did not start.
+the error with which the broker did not start. With `--encrypted` the files are about listeners with TLS.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import gzip
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,11 +26,15 @@ from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER
 from minibroker.broker.config.settings import Setting
+from minibroker.broker.security.tls import problems_of
+from tests.certificates import PASSWORD, Certificates
 from tests.conformance.kafka_versions import is_later
 from tests.jvm import QUICK_JVM
 from tests.setup_clients import compiled_for_kafka
 
 RECORDED = Path(__file__).parent.parent / "golden" / "kafka-2.0.1-settings.json.gz"
+RECORDED_ENCRYPTED = RECORDED.with_name("kafka-2.0.1-encrypted-settings.json.gz")
+STORES = "{stores}"  # stands for the folder of the key stores
 FILES = 200
 STARTED = "started"
 VERDICTS_SECONDS = 1800.0
@@ -110,6 +117,25 @@ class Draw:
             settings["inter.broker.listener.name"] = self._of((*names, "IN", "", "in", "SSL"))
         if self._random.random() < 0.2:
             settings["security.inter.broker.protocol"] = self._of(("PLAINTEXT", "plaintext", "SSL", "IN", ""))
+        return settings
+
+    def encrypted(self) -> Settings:
+        """A file with listeners that encrypt, right but for some of its settings."""
+        names = self._of((("SSL",), ("PLAINTEXT", "SSL"), ("PLAINTEXT", "IN", "OUT")))
+        settings = {"listeners": ",".join(f"{name}://127.0.0.1:0" for name in names)} | TLS
+        if "IN" in names:
+            settings["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,IN:SSL,OUT:ssl"
+        if self._random.random() < 0.9 and names == ("SSL",):
+            settings["security.inter.broker.protocol"] = "SSL"
+        elif self._random.random() < 0.3:
+            settings["inter.broker.listener.name"] = self._of(names)
+        for name in self._random.sample(sorted(TLS_TEXTS), self._random.randint(0, 3)):
+            text = self._of(TLS_TEXTS[name])
+            prefix = self._of(("", "", f"listener.name.{names[-1].lower()}.", f"listener.name.{names[-1]}."))
+            if text is None:
+                settings.pop(name, None)
+            else:
+                settings[prefix + name] = text
         return settings
 
 
@@ -213,10 +239,45 @@ TOGETHER: list[dict[str, tuple[str, ...]]] = [
 ]
 
 
+TLS = {
+    "ssl.keystore.location": f"{STORES}/trusted-server.p12",
+    "ssl.keystore.password": PASSWORD,
+    "ssl.truststore.location": f"{STORES}/authority.p12",
+    "ssl.truststore.password": PASSWORD,
+}
+STORE_FILES = tuple(f"{STORES}/{name}" for name in ("trusted-server.p12", "none", "empty", "garbage", "authority.p12"))
+PASSWORDS = (PASSWORD, "wrong", "", None)
+STORE_TYPES = ("PKCS12", "pkcs12", "JKS", "x", "", "PEM")
+# Of each setting, texts that are in order and texts that are not; None takes it away.
+TLS_TEXTS: dict[str, tuple[str | None, ...]] = {
+    "ssl.keystore.location": (*STORE_FILES, f"{STORES}/trusted-server.pem", None),
+    "ssl.keystore.password": PASSWORDS,
+    "ssl.keystore.type": STORE_TYPES,
+    "ssl.key.password": PASSWORDS,
+    "ssl.truststore.location": (*STORE_FILES, f"{STORES}/authority.pem", None),
+    "ssl.truststore.password": PASSWORDS,
+    "ssl.truststore.type": STORE_TYPES,
+    "ssl.client.auth": ("none", "required", "requested", "Required", ""),
+    "ssl.protocol": ("TLS", "TLSv1.1", "TLSv1.2", "TLSv1.3", "SSL", "SSLv2", "SSLv3", "tls", "x", "", "DTLS"),
+    "ssl.enabled.protocols": ("TLSv1.2", "TLSv1.1", "TLSv1.2,TLSv1.3", "x", "", "TLSv1.2,x", "SSLv2Hello,TLSv1.2"),
+    "ssl.cipher.suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "x", "", "TLS_AES_128_GCM_SHA256"),
+    "ssl.keymanager.algorithm": ("SunX509", "NewSunX509", "PKIX", "pkix", "x", ""),
+    "ssl.trustmanager.algorithm": ("PKIX", "SunX509", "X509", "X.509", "x", ""),
+    "ssl.provider": ("SunJSSE", "x", ""),
+    "ssl.secure.random.implementation": ("SHA1PRNG", "DRBG", "NativePRNG", "x", ""),
+    "ssl.endpoint.identification.algorithm": ("", "https", "x"),
+    "security.inter.broker.protocol": ("SSL", "ssl", "PLAINTEXT", "x"),
+    "connections.max.idle.ms": ("1000", "x"),
+}
+
+
 # Settings that are judged otherwise on purpose (docs/differences.md), by what the side that refuses them answers.
 REFUSED_BY_KAFKA_ALONE = re.compile("could not be found|is not an instance of|ClassNotFoundException")
 REFUSED_HERE_ALONE = re.compile(
-    r"cannot use the nonroutable|^Unable to parse .* \(advertised\.listeners=", re.MULTILINE
+    r"cannot use the nonroutable|^Unable to parse .* \(advertised\.listeners="
+    r"|set ssl\.keystore\.location|it has no private key|is unknown; use TLS|leave no protocol|has no suite"
+    r"|set ssl\.truststore\.password",
+    re.MULTILINE,
 )
 
 
@@ -232,10 +293,26 @@ def differs(verdict: Verdict) -> bool:
 def our_error(settings: Settings) -> str | None:
     """Why this broker does not start with the settings; None if it does."""
     try:
-        KafkaConfig({"log.dirs": "data", **settings})
+        problems = problems_of(KafkaConfig({"log.dirs": "data", **in_folder(settings, stores())}))
     except ConfigError as error:
         return str(error)
-    return None
+    return "\n".join(problems) or None
+
+
+@cache
+def stores() -> Path:
+    """The folder of the key stores that the files name, for as long as this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="stores-"))
+    atexit.register(shutil.rmtree, folder)
+    certificates = Certificates(folder, rsa=True)
+    certificates.key_store, certificates.trust_store, certificates.authority  # noqa: B018
+    (folder / "empty").touch()
+    (folder / "garbage").write_bytes(b"garbage" * 20)
+    return folder
+
+
+def in_folder(settings: Settings, folder: Path) -> Settings:
+    return {name: value.replace(STORES, str(folder)) for name, value in settings.items()}
 
 
 def kafka_verdicts(files: list[Settings]) -> list[Verdict]:
@@ -254,7 +331,7 @@ def kafka_verdicts(files: list[Settings]) -> list[Verdict]:
                     "log.dirs": str(directory / f"data{number}"),
                 }
                 path = folder / f"{number:05d}.properties"
-                path.write_text(properties_text(of_its_own | settings), encoding="ascii")
+                path.write_text(properties_text(of_its_own | in_folder(settings, stores())), encoding="ascii")
             command = ["java", *QUICK_JVM, "-Xmx1g", f"-Dlog4j.configuration=file:{directory}/log4j.properties"]
             command += ["-cp", f"{classes}:{class_path(jars)}", "KafkaVerdicts", str(folder)]
             done = subprocess.run(
@@ -279,17 +356,23 @@ def properties_text(settings: Settings) -> str:
     return "".join(f"{name}={escaped(value)}\n" for name, value in settings.items())
 
 
-def recorded() -> list[Verdict]:
-    return [Verdict(*each) for each in json.loads(gzip.decompress(RECORDED.read_bytes()))]
+def recorded(path: Path = RECORDED) -> list[Verdict]:
+    return [Verdict(*each) for each in json.loads(gzip.decompress(path.read_bytes()))]
+
+
+def draw(seed: int, *, encrypted: bool = False) -> Settings:
+    return Draw(seed).encrypted() if encrypted else Draw(seed).file()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.settings", description=__doc__)
     parser.add_argument("--files", type=int, default=FILES, help="how many files")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first")
+    parser.add_argument("--encrypted", action="store_true", help="files with listeners that encrypt")
     parser.add_argument("--record", action="store_true", help="keep the verdicts in tests/golden/")
     options = parser.parse_args()
-    files = [Draw(seed).file() for seed in range(options.seed, options.seed + options.files)]
+    seeds = range(options.seed, options.seed + options.files)
+    files = [draw(seed, encrypted=options.encrypted) for seed in seeds]
     try:
         verdicts = kafka_verdicts(files)
     except KafkaUnavailable as reason:
@@ -302,7 +385,8 @@ def main() -> int:
         print(f"{verdict.settings}\n    Apache Kafka: {verdict.outcome}\n    minibroker: {ours or STARTED}", flush=True)
     print(f"{len(files)} files, {differing} differences")
     if options.record:
-        RECORDED.write_bytes(gzip.compress(json.dumps(verdicts, separators=(",", ":")).encode(), 9, mtime=0))
+        path = RECORDED_ENCRYPTED if options.encrypted else RECORDED
+        path.write_bytes(gzip.compress(json.dumps(verdicts, separators=(",", ":")).encode(), 9, mtime=0))
     return 1 if differing else 0
 
 

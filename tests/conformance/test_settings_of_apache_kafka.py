@@ -1,6 +1,7 @@
 """Which settings a broker starts with: the verdicts of Apache Kafka 2.0.1 on 200 drawn files, recorded and live.
 
-To record anew: python -m tests.conformance.settings --record
+And on 200 files with listeners that encrypt. To record anew: python -m tests.conformance.settings --record, and again
+with --encrypted.
 """
 
 from __future__ import annotations
@@ -8,20 +9,30 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
-from tests.conformance.settings import FILES, Draw, differs, kafka_verdicts, recorded
+from tests.conformance.settings import (
+    FILES,
+    RECORDED_ENCRYPTED,
+    Verdict,
+    differs,
+    draw,
+    kafka_verdicts,
+    recorded,
+)
 
-RECORDED = recorded()
+RECORDED = {False: recorded(), True: recorded(RECORDED_ENCRYPTED)}  # by whether the files encrypt
 LIVE_FILES = 40
 
 
-def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts() -> None:
-    assert [each.settings for each in RECORDED] == [Draw(seed).file() for seed in range(1, FILES + 1)]
-    assert min(sum(each.starts for each in RECORDED), sum(not each.starts for each in RECORDED)) > FILES // 5
+@pytest.mark.parametrize("encrypted", RECORDED)
+def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts(encrypted: bool) -> None:
+    verdicts = RECORDED[encrypted]
+    assert [each.settings for each in verdicts] == [draw(seed, encrypted=encrypted) for seed in range(1, FILES + 1)]
+    assert min(sum(each.starts for each in verdicts), sum(not each.starts for each in verdicts)) > FILES // 5
 
 
-@pytest.mark.parametrize("number", range(FILES))
-def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(number: int) -> None:
-    assert not differs(RECORDED[number]), RECORDED[number]
+@pytest.mark.parametrize("verdict", [each for verdicts in RECORDED.values() for each in verdicts])
+def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(verdict: Verdict) -> None:
+    assert not differs(verdict)
 
 
 @pytest.mark.integration
@@ -29,7 +40,8 @@ def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(number:
 @pytest.mark.nightly
 def test_settings_are_judged_as_by_a_live_apache_kafka() -> None:
     try:
-        verdicts = kafka_verdicts([Draw(seed).file() for seed in range(1000, 1000 + LIVE_FILES)])
+        files = [draw(seed, encrypted=seed % 2 == 0) for seed in range(1000, 1000 + LIVE_FILES)]
+        verdicts = kafka_verdicts(files)
     except KafkaUnavailable as reason:
         pytest.skip(f"Apache Kafka 2.0.1 cannot be had: {reason}")
 

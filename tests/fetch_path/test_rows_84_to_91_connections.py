@@ -36,7 +36,7 @@ class Wire(Peer):
     def __init__(self, broker: InMemoryBroker, **limits: int) -> None:
         self.dispatched: list[bytes] = []
         self.broker = broker
-        options = {"max_request_bytes": 1 << 20, **limits}
+        options: dict[str, Any] = {"max_request_bytes": 1 << 20, **limits}
         super().__init__(self._dispatch, client=broker.client, timers=broker.timers, **options)
 
     def _dispatch(self, frame: bytearray, client: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows 92, 94 and 95 of kafka 2.0.1's fetch path: what else a client of FETCH meets. Time is jumped."""
+"""Rows 92 to 95 of kafka 2.0.1's fetch path: what else a client of FETCH meets. Time is jumped."""
 
 from __future__ import annotations
 
@@ -32,6 +32,39 @@ async def test_row_92_a_topic_created_by_asking_has_no_leader_at_first(make_brok
     asked = [await topics_of(broker, version, by_name("t")) for _ in range(2)]
 
     assert asked == [{"t": (ErrorCode.LEADER_NOT_AVAILABLE, 0)}, {"t": (ErrorCode.NONE, 2)}]
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "replicas"),
+    [
+        (0, ErrorCode.LEADER_NOT_AVAILABLE, []),
+        (1, ErrorCode.LEADER_NOT_AVAILABLE, [0]),
+        (5, ErrorCode.LEADER_NOT_AVAILABLE, [0]),
+        (6, ErrorCode.LISTENER_NOT_FOUND, [0]),
+        (12, ErrorCode.LISTENER_NOT_FOUND, [0]),
+    ],
+)
+async def test_row_93_a_client_of_a_listener_that_is_not_advertised_finds_no_broker(
+    make_broker: MakeBroker, version: int, error: ErrorCode, replicas: list[int]
+) -> None:
+    broker = make_broker(
+        listeners="PLAINTEXT://:9092,OUT://:9093",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OUT:PLAINTEXT",
+        advertised_listeners="PLAINTEXT://here:9092",
+    )
+    await broker.create_topic("t")
+    broker.client.listener = "OUT"
+
+    answer = await broker.call(ApiKey.METADATA, version, topics=by_name("t"))
+    coordinator = await broker.call(ApiKey.FIND_COORDINATOR, 2, key="g", key_type=0)
+
+    (partition,) = answer.topics[0].partitions
+    assert (answer.brokers, answer.controller_id, answer.topics[0].error_code) == ([], -1, ErrorCode.NONE)
+    assert (partition.error_code, partition.leader_id) == (error, -1)
+    assert (list(partition.replica_nodes), list(partition.isr_nodes)) == (replicas, [])
+    assert (coordinator.error_code, coordinator.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    broker.client.listener = "PLAINTEXT"
+    assert [row.host for row in (await broker.call(ApiKey.METADATA, version, topics=[])).brokers] == ["here"]
 
 
 @pytest.mark.parametrize(

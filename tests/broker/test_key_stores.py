@@ -1,0 +1,256 @@
+"""Which settings of TLS a broker refuses, and what it then prints. tests/conformance compares with Apache Kafka."""
+
+from __future__ import annotations
+
+import builtins
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from minibroker.broker.config.dynamic_config import DynamicConfig
+from minibroker.broker.config.dynamic_settings import InvalidDynamicConfig
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.security.cipher_suites import openssl_names
+from minibroker.broker.security.tls import TlsListener, TlsSettings, make_context, problems_of
+from tests.certificates import PASSWORD, Certificates
+
+SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
+WRONG = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    made = Certificates(tmp_path_factory.mktemp("certificates"))
+    (made.folder / "server.jks").write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    (made.folder / "garbage").write_bytes(b"garbage")
+    content = made.issued().read_bytes()
+    key = load_pem_private_key(content, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode())
+    )
+    (made.folder / "encrypted.pem").write_bytes(key + content[content.index(b"-----BEGIN CERT") :])
+    (made.folder / "key.pem").write_bytes(key)
+    made.key_store, made.trust_store, made.authority  # noqa: B018
+    return made
+
+
+def problem_with(certificates: Certificates, **settings: str) -> str:
+    """Why a broker does not start with these settings; `{}` stands for the folder of the stores."""
+    given = {name.replace("_", "."): value.replace("{}", str(certificates.folder)) for name, value in settings.items()}
+    return "\n".join(problems_of(KafkaConfig(SSL | given)))
+
+
+KEY_STORE = {"ssl_keystore_location": "{}/trusted-server.p12", "ssl_keystore_password": PASSWORD}
+PEM = {"ssl_keystore_location": "{}/trusted-server.pem", "ssl_keystore_type": "PEM"}
+ENCRYPTED = {"ssl_keystore_location": "{}/encrypted.pem", "ssl_keystore_type": "PEM"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        KEY_STORE,
+        KEY_STORE | {"ssl_keystore_type": "PKCS12"},
+        KEY_STORE | {"ssl_key_password": PASSWORD},
+        KEY_STORE | {"ssl_truststore_location": "{}/authority.p12", "ssl_truststore_password": PASSWORD},
+        KEY_STORE | {"ssl_truststore_location": "{}/trusted-server.p12", "ssl_truststore_password": PASSWORD},
+        KEY_STORE | {"ssl_client_auth": "required"},
+        PEM,
+        PEM | {"ssl_truststore_location": "{}/authority.pem", "ssl_truststore_type": "pem"},
+        ENCRYPTED | {"ssl_key_password": PASSWORD},
+        KEY_STORE | {"ssl_protocol": "tlsv1.2", "ssl_keymanager_algorithm": "PKIX", "ssl_provider": "SunJSSE"},
+        KEY_STORE | {"ssl_enabled_protocols": "SSLv2Hello,TLSv1.2"},
+        KEY_STORE | {"ssl_cipher_suites": "TLS_RSA_WITH_AES_128_CBC_SHA,TLS_DHE_RSA_WITH_AES_256_GCM_SHA384"},
+    ],
+)
+def test_settings_in_order_make_a_context(certificates: Certificates, settings: dict[str, str]) -> None:
+    assert problem_with(certificates, **settings) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, "listener SSL: it has no certificate; set ssl.keystore.location"),
+        (KEY_STORE | {"ssl_keystore_password": WRONG}, "trusted-server.p12 of type JKS: a wrong password, or not a"),
+        (KEY_STORE | {"ssl_keystore_location": "{}/garbage"}, "a wrong password, or not a PKCS#12 file"),
+        (KEY_STORE | {"ssl_keystore_location": "{}/none"}, "No such file or directory"),
+        (KEY_STORE | {"ssl_keystore_location": "{}/authority.p12"}, "it has no private key with a certificate"),
+        (KEY_STORE | {"ssl_keystore_type": "x"}, "of type x: the type is unknown; ssl.keystore.type may be PKCS12 or"),
+        (KEY_STORE | {"ssl_key_password": "other"}, "ssl.key.password differs from ssl.keystore.password"),
+        ({"ssl_keystore_location": "{}/trusted-server.p12"}, "is specified, but key store password is not specified"),
+        ({"ssl_keystore_password": "x"}, "SSL key store is not specified, but key store password is specified."),
+        (
+            KEY_STORE | {"ssl_keystore_location": "{}/server.jks"},
+            "the file is JKS, which only Java reads; convert it with `keytool -importkeystore -srckeystore"
+            " {}/server.jks -destkeystore {}/server.p12 -deststoretype PKCS12`",
+        ),
+        (KEY_STORE | {"ssl_keystore_location": "{}/trusted-server.pem"}, "the file is PEM; set ssl.keystore.type=PEM"),
+        (PEM | {"ssl_keystore_location": "{}/trusted-server.p12"}, "of type PEM: the file is not PEM"),
+        (PEM | {"ssl_keystore_password": "x"}, "password cannot be specified for PEM format"),
+        (PEM | {"ssl_keystore_location": "{}/authority.pem"}, "has no usable private key and certificate"),
+        (ENCRYPTED, "has no usable private key and certificate"),
+        (ENCRYPTED | {"ssl_key_password": WRONG}, "check ssl.key.password"),
+        (PEM | {"ssl_keystore_key": "x", "ssl_keystore_certificate_chain": "x"}, "Both SSL key store location and"),
+        ({"ssl_keystore_type": "PEM", "ssl_keystore_key": "x"}, "private key is specified, but certificate chain is"),
+        ({"ssl_keystore_type": "PEM", "ssl_keystore_certificate_chain": "x"}, "but private key is not specified"),
+        ({"ssl_keystore_key": "x", "ssl_keystore_certificate_chain": "x"}, "only for PEM, but key store type is JKS"),
+        (KEY_STORE | {"ssl_truststore_location": "{}/none"}, "SSL trust store"),
+        (KEY_STORE | {"ssl_truststore_location": "{}/authority.p12"}, "set ssl.truststore.password"),
+        (KEY_STORE | {"ssl_truststore_password": "x"}, "SSL trust store is not specified, but trust store password"),
+        (KEY_STORE | {"ssl_truststore_certificates": "x"}, "only for PEM, but trust store type is JKS"),
+        (PEM | {"ssl_truststore_certificates": "x", "ssl_truststore_type": "PEM"}, "it has no certificate"),
+        (
+            PEM
+            | {"ssl_truststore_certificates": "-----BEGIN CERTIFICATE-----\n", "ssl_truststore_type": "PEM"}
+            | {"ssl_client_auth": "required"},
+            "the certificates of the trust store are not usable",
+        ),
+        (KEY_STORE | {"ssl_enabled_protocols": "TLSv1.1"}, "leave no protocol; enable TLSv1.2 or TLSv1.3"),
+        (KEY_STORE | {"ssl_enabled_protocols": "TLSv1.2,x"}, "ssl.enabled.protocols: x is unknown"),
+        (KEY_STORE | {"ssl_cipher_suites": "x"}, "ssl.cipher.suites: this broker has no suite x"),
+        (KEY_STORE | {"ssl_cipher_suites": "TLS_RSA_WITH_NULL_SHA256"}, "this broker has no suite TLS_RSA_WITH_NULL"),
+        (KEY_STORE | {"ssl_cipher_suites": "ECDHE-RSA-AES128-GCM-SHA256"}, "this broker has no suite ECDHE-RSA-AES128"),
+        (KEY_STORE | {"ssl_cipher_suites": "TLS_AES_128_GCM_SHA256"}, "leave no protocol"),
+        (KEY_STORE | {"ssl_protocol": "SSLv2"}, "Invalid value SSLv2 for configuration ssl.protocol (allowed: TLS, "),
+        (KEY_STORE | {"ssl_principal_mapping_rules": "RULE:x"}, "Invalid rule: `RULE:x`"),
+    ],
+)
+def test_settings_with_which_no_client_could_connect_are_refused(
+    certificates: Certificates, settings: dict[str, str], problem: str
+) -> None:
+    found = problem_with(certificates, **settings)
+
+    assert problem.replace("{}", str(certificates.folder)) in found
+    assert found.startswith("listener SSL: ")
+    assert PASSWORD not in found and WRONG not in found
+
+
+def test_keys_and_certificates_may_stand_in_the_settings(certificates: Certificates) -> None:
+    pem = certificates.issued().read_text()
+    begin = pem.index("-----BEGIN CERTIFICATE")
+
+    assert not problem_with(
+        certificates,
+        ssl_keystore_type="PEM",
+        ssl_keystore_key=pem[:begin],
+        ssl_keystore_certificate_chain=pem[begin:],
+        ssl_truststore_type="PEM",
+        ssl_truststore_certificates=certificates.authority.read_text(),
+        ssl_client_auth="required",
+    )
+
+
+def test_each_listener_has_its_own_settings(certificates: Certificates) -> None:
+    def stores(listener: str) -> dict[str, str]:
+        return {
+            f"listener.name.{listener}.ssl.keystore.location": str(certificates.key_store),
+            f"listener.name.{listener}.ssl.keystore.password": PASSWORD,
+        }
+
+    listeners = {
+        "listeners": "PLAINTEXT://:0,IN://:0,OUT://:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:SSL,OUT:ssl",
+    }
+
+    assert not problems_of(KafkaConfig(listeners | stores("in") | stores("out")))
+    assert problems_of(KafkaConfig(listeners | stores("in") | stores("OUT"))) == [
+        "listener OUT: it has no certificate; set ssl.keystore.location"
+    ]
+
+
+def test_a_broker_without_cryptography_reads_pem_and_names_the_ways_out(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., Any] = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "cryptography":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+
+    assert problem_with(certificates, **PEM) == ""
+    found = problem_with(certificates, **KEY_STORE)
+    assert "needs the package cryptography: pip install 'minibroker[tls]'" in found
+    assert f"`openssl pkcs12 -in {certificates.key_store} -nodes -out" in found
+
+
+@pytest.mark.parametrize(
+    ("java", "openssl"),
+    [
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "ECDHE-ECDSA-AES128-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_RSA_WITH_AES_128_CBC_SHA", "AES128-SHA"),
+        ("TLS_DHE_RSA_WITH_AES_128_CCM_8", "DHE-RSA-AES128-CCM8"),
+    ],
+)
+def test_suites_are_named_as_in_java(java: str, openssl: str) -> None:
+    assert openssl_names([java]) == ([openssl], False)
+
+
+@pytest.mark.parametrize(("protocol", "mode"), [("SSL", ssl.CERT_REQUIRED), ("SASL_SSL", ssl.CERT_NONE)])
+def test_a_client_that_logs_in_by_sasl_is_asked_for_no_certificate(
+    certificates: Certificates, protocol: str, mode: ssl.VerifyMode
+) -> None:
+    given = {"listeners": f"PLAINTEXT://:0,{protocol}://:0", "ssl.client.auth": "required"}
+
+    context = make_context(
+        TlsSettings.of(encrypted_config(given | certificates.settings(trusts_clients=True)), protocol)
+    )
+
+    assert context.verify_mode is mode
+
+
+def encrypted_config(given: dict[str, str]) -> KafkaConfig:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+    return KafkaConfig(
+        given | {"sasl.enabled.mechanisms": "PLAIN", "listener.name.sasl_ssl.plain.sasl.jaas.config": login}
+    )
+
+
+# -- While the broker runs
+
+
+def test_a_listener_takes_another_key_store_by_a_change_of_settings(certificates: Certificates) -> None:
+    config = KafkaConfig(SSL | certificates.settings())
+    listener = TlsListener(config, "SSL")
+    dynamic = DynamicConfig(config)
+    dynamic.checks.append(problems_of)
+    before = listener.context()
+    assert listener.context() is before
+
+    dynamic.apply(dynamic.changed("0", {"listener.name.ssl.ssl.keystore.type": "pkcs12"}))
+
+    assert listener.context() is not before
+
+
+def test_a_change_to_a_key_store_that_cannot_be_read_is_refused(certificates: Certificates) -> None:
+    dynamic = DynamicConfig(KafkaConfig(SSL | certificates.settings()))
+    dynamic.checks.append(problems_of)
+
+    with pytest.raises(InvalidDynamicConfig, match="No such file or directory"):
+        dynamic.changed("0", {"listener.name.ssl.ssl.keystore.location": "/none"})
+
+
+def test_config_lint_reads_the_key_stores(certificates: Certificates, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    lines = [f"{name}={value}" for name, value in (SSL | certificates.settings()).items()]
+    verdicts = []
+    for password in (PASSWORD, "wrong"):
+        file.write_text("\n".join([*lines, f"ssl.keystore.password={password}"]))
+        command = [sys.executable, "-m", "minibroker", "serve", "--check", "--config", str(file)]
+        verdicts.append(subprocess.run(command, capture_output=True, text=True, check=False))
+
+    assert [each.returncode for each in verdicts] == [0, 1]
+    assert "a wrong password, or not a PKCS#12 file" in verdicts[1].stderr

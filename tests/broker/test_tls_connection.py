@@ -1,0 +1,558 @@
+"""A connection with TLS, over a real socket pair with a real client of OpenSSL: frames, records, handshakes, ends.
+
+Time is jumped.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trio
+import trio.testing
+
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.network import tls_connection
+from minibroker.broker.network.response import ThrottledResponse
+from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, TlsConnection, pieces_of
+from minibroker.broker.pending import Pending
+from minibroker.broker.security.tls import TlsListener
+from minibroker.storage.files.records_file import FileSlice, RecordsFile
+from tests.broker.peers import Connect, Peer, echo, framed
+from tests.broker.peers import connect as connect
+from tests.certificates import Certificates
+
+pytestmark = pytest.mark.time_jumps
+
+SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
+ANONYMOUS = "User:ANONYMOUS"
+ALICE = "User:CN=alice,OU=dev,O=Acme\\, Inc."
+REFUSED = "refused"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+class TlsClient:
+    """The client's end of TLS, on a peer's socket."""
+
+    def __init__(self, peer: Peer, context: ssl.SSLContext) -> None:
+        self.sock = peer.sock
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    async def shake_hands(self) -> None:
+        """Raises SSLError, or EOFError if the broker closes."""
+        await self._until(self.tls.do_handshake)
+
+    async def send(self, *payloads: bytes) -> None:
+        self.tls.write(b"".join(map(framed, payloads)))
+        await self.pass_on()
+
+    async def pass_on(self, piece_bytes: int = 1 << 20) -> None:
+        """Put what OpenSSL has made on the socket, piece by piece."""
+        data = memoryview(self.outgoing.read())
+        for position in range(0, len(data), piece_bytes):
+            rest = data[position : position + piece_bytes]
+            while rest:
+                await trio.lowlevel.wait_writable(self.sock)
+                rest = rest[self.sock.send(rest) :]
+            if len(data) > piece_bytes:
+                await trio.testing.wait_all_tasks_blocked()
+
+    async def receive(self, size: int) -> bytes:
+        """So many bytes, fewer if the broker ends the stream in order. Raises EOFError if it only closes."""
+        received = b""
+        while len(received) < size:
+            try:
+                piece = await self._until(partial(self.tls.read, size - len(received)))
+            except ssl.SSLZeroReturnError:  # both sides have ended
+                break
+            if not piece:
+                break
+            received += piece
+        return received
+
+    async def _until(self, step: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                result = step()
+            except ssl.SSLWantReadError:
+                await self.pass_on()
+                await trio.lowlevel.wait_readable(self.sock)
+                data = self.sock.recv(65536)
+                if not data:
+                    raise EOFError("the broker has closed the connection") from None
+                self.incoming.write(data)
+            else:
+                await self.pass_on()
+                return result
+
+
+class Side(NamedTuple):
+    """The broker's end of a test's connections, and the context of its clients."""
+
+    connect: Connect
+    listener: TlsListener
+    context: ssl.SSLContext
+
+    def peer(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> Peer:
+        return self.connect(dispatch, make=partial(TlsConnection, tls=self.listener), **options)
+
+    async def client(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> TlsClient:
+        """A client after the handshake."""
+        client = TlsClient(self.peer(dispatch, **options), self.context)
+        await client.shake_hands()
+        return client
+
+
+MakeSide = Callable[..., Side]
+
+
+@pytest.fixture
+def make_side(connect: Connect, certificates: Certificates) -> MakeSide:
+    """A side with settings of the broker's; `trusts_clients` gives it the authority."""
+
+    def make(*, trusts_clients: bool = False, **settings: str) -> Side:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        config = KafkaConfig(SSL | certificates.settings(trusts_clients=trusts_clients) | given)
+        return Side(connect, TlsListener(config, "SSL"), ssl.create_default_context(cafile=str(certificates.authority)))
+
+    return make
+
+
+@pytest.fixture
+def side(make_side: MakeSide) -> Side:
+    return make_side()
+
+
+def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Why connections were closed, by the log."""
+    return [text for record in caplog.records if (text := record.getMessage()).startswith("closing")]
+
+
+# -- Frames
+
+
+async def test_requests_are_answered_in_order(side: Side) -> None:
+    client = await side.client()
+    payloads = [b"%03d" % number for number in range(50)]
+
+    await client.send(*payloads)
+
+    assert await client.receive(50 * 7) == b"".join(map(framed, payloads))
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 4095, 4096, 4097])
+async def test_a_stream_in_pieces_is_answered(side: Side, piece_bytes: int) -> None:
+    client = TlsClient(side.peer(), side.context)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    await client.pass_on(piece_bytes)
+    await client.shake_hands()
+    client.tls.write(framed(b"a" * 100) + framed(b"b" * 900))
+
+    await client.pass_on(piece_bytes)
+
+    assert await client.receive(1008) == framed(b"a" * 100) + framed(b"b" * 900)
+
+
+@pytest.mark.parametrize("size", [1, 500, 4096, 16_384, 16_385, 300_000])
+async def test_requests_longer_than_a_read_or_a_record_are_answered(
+    side: Side, nursery: trio.Nursery, size: int
+) -> None:
+    client = await side.client(max_request_bytes=1 << 20)
+    frames = framed(b"x" * size) * 3
+    client.tls.write(frames)
+
+    nursery.start_soon(client.pass_on)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert await client.receive(len(frames)) == frames
+
+
+async def test_many_records_in_one_read_are_all_answered(side: Side) -> None:
+    client = await side.client()
+    for number in range(200):  # together longer than the receive buffer, and each a record
+        client.tls.write(framed(b"%03d" % number))
+
+    await client.pass_on()
+
+    assert await client.receive(200 * 7) == b"".join(framed(b"%03d" % number) for number in range(200))
+
+
+async def test_a_request_that_waited_is_answered(side: Side) -> None:
+    pending: Pending[list[bytes]] = Pending()
+    client = await side.client(lambda frame, client: pending)
+    await client.send(b"waits")
+    await trio.testing.wait_all_tasks_blocked()
+
+    pending.resolve([framed(b"late")])
+
+    assert await client.receive(8) == framed(b"late")
+
+
+# -- Records of a file
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[RecordsFile]:
+    path = tmp_path / "00.log"
+    path.write_bytes(bytes(range(256)) * 4096)
+    yield RecordsFile(path)
+
+
+@pytest.mark.parametrize("size", [1, 8192, 8193, PIECE_BYTES, PIECE_BYTES + 1, (1 << 20) - 3])
+async def test_records_leave_whole_between_other_bytes(side: Side, records: RecordsFile, size: int) -> None:
+    client = await side.client(lambda frame, client: [b"head", FileSlice(records, 3, size), b"tail"])
+    content = records.path.read_bytes()[3 : 3 + size]
+
+    await client.send(b"fetch", b"fetch")
+
+    assert await client.receive(2 * (len(content) + 8)) == (b"head" + content + b"tail") * 2
+
+
+async def test_a_slow_client_makes_the_broker_read_ahead_a_few_pieces_only(
+    side: Side, records: RecordsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def counted(chunks: Any) -> Iterator[bytes | memoryview]:
+        for piece in pieces_of(chunks):
+            read.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(tls_connection, "pieces_of", counted)
+    client = await side.client(lambda frame, client: [FileSlice(records, 0, 1 << 20)] * 10)
+
+    await client.send(b"fetch")
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert 0 < sum(read) < 1 << 20
+    assert max(read) <= PIECE_BYTES
+    assert await client.receive(10 << 20) == records.path.read_bytes() * 10
+
+
+async def test_a_log_file_that_was_cut_off_ends_the_connection_only(
+    side: Side, records: RecordsFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await side.client(lambda frame, client: [FileSlice(records, 0, 2 << 20)])
+
+    await client.send(b"fetch")
+
+    assert len(await client.receive(2 << 20)) <= 1 << 20
+    assert "read 0 of" in caplog.text
+
+
+async def test_a_response_without_records_leaves_in_pieces(side: Side) -> None:
+    answer = bytes(range(256)) * 4096
+    client = await side.client(lambda frame, client: [answer])
+
+    await client.send(b"describe")
+
+    assert await client.receive(len(answer)) == answer
+    assert max(map(len, pieces_of([answer]))) == PIECE_BYTES
+
+
+async def test_a_throttled_response_arrives_whole_and_late(side: Side) -> None:
+    pending: Pending[Any] = Pending()
+    client = await side.client(lambda frame, client: pending)
+    began = trio.current_time()
+
+    await client.send(b"slowly")
+    await trio.testing.wait_all_tasks_blocked()
+    pending.resolve(ThrottledResponse([b"x" * 1000], 100, trio.Event()))
+
+    assert await client.receive(1000) == b"x" * 1000
+    assert 9 <= trio.current_time() - began <= 11
+
+
+# -- Ends
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+async def test_requests_before_a_client_closed_its_side_are_answered(side: Side, in_order: bool) -> None:
+    client = await side.client()
+    client.tls.write(framed(b"last"))
+    if in_order:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.unwrap()
+
+    await client.pass_on()
+    client.sock.shutdown(socket.SHUT_WR)
+
+    assert await client.receive(100) == framed(b"last")
+
+
+async def test_what_follows_the_end_of_the_stream_is_ignored(side: Side) -> None:
+    client = await side.client(max_request_bytes=1 << 20)
+    client.tls.write(framed(b"last"))
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    await client.pass_on()
+
+    client.sock.send(b"\x17\x03\x03\x00\x40" + bytes(64))
+
+    assert await client.receive(100) == framed(b"last")
+
+
+async def test_stopping_ends_the_stream_in_order(side: Side) -> None:
+    peer = side.peer()
+    client = TlsClient(peer, side.context)
+    await client.shake_hands()
+    await trio.testing.wait_all_tasks_blocked()
+
+    peer.connection.stop()
+
+    assert await client.receive(1) == b""  # else EOFError
+
+
+async def test_a_connection_is_closed_after_its_last_bytes(side: Side) -> None:
+    def refuse(frame: bytearray, client: Client) -> Any:
+        raise CloseConnectionError("enough", b"bye")
+
+    client = await side.client(refuse)
+
+    await client.send(b"x")
+
+    assert await client.receive(10) == b"bye"
+
+
+async def test_a_client_that_is_gone_ends_its_connection(side: Side) -> None:
+    peer = side.peer()
+    client = TlsClient(peer, side.context)
+    await client.shake_hands()
+
+    client.sock.close()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert peer.connection.has_ended
+
+
+# -- What is no TLS
+
+
+@pytest.mark.parametrize(
+    "first", [framed(b"\0\x12\0\0\0\0\0\1\0\1x"), b"GET / HTTP/1.0\r\n\r\n", bytes(range(128, 200))]
+)
+async def test_plaintext_gets_the_alert_of_kafka_and_one_line_in_the_log(
+    side: Side, caplog: pytest.LogCaptureFixture, first: bytes
+) -> None:
+    caplog.set_level(logging.INFO)
+    peer = side.peer()
+
+    peer.sock.send(first)
+
+    assert await peer.receive(100) == ALERT
+    assert closings(caplog) == ["closing connection 1 of peer: the TLS handshake failed: it does not speak TLS"]
+
+
+async def test_two_bytes_wait_for_the_others_until_the_connection_is_idle(
+    side: Side, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery
+) -> None:
+    caplog.set_level(logging.INFO)
+    peer = side.peer(max_idle_ms=600_000)
+    nursery.start_soon(peer.timers.run)
+    peer.sock.send(b"\x16\x03")
+
+    with trio.move_on_after(599):
+        await peer.receive(1)
+        raise AssertionError("closed before it was idle for long enough")
+
+    assert await peer.receive(1) == b""
+    assert closings(caplog) == ["closing connection 1 of peer: idle for 600000 ms"]
+
+
+async def test_a_client_that_leaves_in_the_handshake_is_one_line_in_the_log(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    peer, silent = side.peer(), side.peer()
+    client = TlsClient(peer, side.context)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    await client.pass_on()
+
+    peer.sock.shutdown(socket.SHUT_WR)
+    silent.sock.shutdown(socket.SHUT_WR)  # has sent nothing: a look whether the port is open
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert closings(caplog) == ["closing connection 1 of peer: it left during the TLS handshake"]
+    assert silent.connection.has_ended
+
+
+async def test_broken_records_end_the_connection_with_one_line(side: Side, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    client = await side.client()
+    client.tls.write(framed(b"x" * 100))
+    record = bytearray(client.outgoing.read())
+    record[-1] ^= 1
+
+    client.sock.send(record)
+
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        await client.receive(1)
+    assert closings(caplog) == ["closing connection 1 of peer: broken TLS (DECRYPTION_FAILED_OR_BAD_RECORD_MAC)"]
+
+
+async def test_a_record_that_is_cut_off_is_no_request(side: Side) -> None:
+    client = await side.client(lambda frame, client: pytest.fail("half a request was served"))
+    client.tls.write(framed(b"x" * 100))
+
+    client.sock.send(client.outgoing.read()[:-1])
+    client.sock.shutdown(socket.SHUT_WR)
+
+    assert await client.receive(1) == b""
+
+
+# -- Certificates of clients: the table of Kafka
+
+
+def client_context(certificates: Certificates, kind: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    if kind != "none":
+        context.load_cert_chain(certificates.issued("alice", by_other=kind == "other", is_expired=kind == "expired"))
+    return context
+
+
+@pytest.mark.parametrize(
+    ("client_auth", "of_none", "of_trusted", "of_other", "of_expired"),
+    [
+        ("none", ANONYMOUS, ANONYMOUS, ANONYMOUS, ANONYMOUS),
+        ("requested", ANONYMOUS, ALICE, REFUSED, REFUSED),
+        ("required", REFUSED, ALICE, REFUSED, REFUSED),
+    ],
+)
+async def test_a_certificate_is_asked_for_and_checked_as_in_kafka(
+    make_side: MakeSide, certificates: Certificates, caplog: pytest.LogCaptureFixture, client_auth: str,
+    of_none: str, of_trusted: str, of_other: str, of_expired: str,
+) -> None:  # fmt: skip
+    caplog.set_level(logging.INFO)
+    side = make_side(trusts_clients=True, ssl_client_auth=client_auth)
+    outcomes = {}
+    for kind in ("none", "trusted", "other", "expired"):
+        peer = side.peer()
+        client = TlsClient(peer, client_context(certificates, kind))
+        try:
+            await client.shake_hands()
+            await client.send(b"who")
+            assert await client.receive(7) == framed(b"who")
+        except ssl.SSLError:
+            outcomes[kind] = REFUSED
+        else:
+            outcomes[kind] = str(peer.connection.client.principal)
+
+    await trio.testing.wait_all_tasks_blocked()
+    assert outcomes == {"none": of_none, "trusted": of_trusted, "other": of_other, "expired": of_expired}
+    refusals = [outcome for outcome in outcomes.values() if outcome == REFUSED]
+    assert sum("the TLS handshake failed" in line for line in closings(caplog)) == len(refusals)
+
+
+async def test_a_rule_maps_a_certificate_to_its_user_and_refuses_what_it_does_not_match(
+    make_side: MakeSide, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    side = make_side(
+        trusts_clients=True, ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=(al.*?),.*$/$1/U"
+    )
+    principals = []
+    for name in ("alice", "bob"):
+        context = ssl.create_default_context(cafile=str(certificates.authority))
+        context.load_cert_chain(certificates.issued(name))
+        peer = side.peer()
+        client = TlsClient(peer, context)
+        await client.shake_hands()
+        await trio.testing.wait_all_tasks_blocked()
+        principals.append(str(peer.connection.client.principal))
+
+    assert principals == ["User:ALICE", ANONYMOUS]
+    assert [line for line in closings(caplog) if "no rule of ssl.principal.mapping.rules matches CN=bob" in line]
+
+
+# -- Protocols and suites
+
+
+@pytest.mark.parametrize(
+    ("enabled", "suites", "outcomes"),
+    [
+        ("TLSv1.2,TLSv1.1,TLSv1", "", ["TLSv1.2", REFUSED]),
+        ("TLSv1.2,TLSv1.3", "", ["TLSv1.2", "TLSv1.3"]),
+        ("TLSv1.3", "", [REFUSED, "TLSv1.3"]),
+        ("TLSv1.2,TLSv1.3", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", ["TLSv1.2", REFUSED]),
+        ("TLSv1.2,TLSv1.3", "TLS_AES_128_GCM_SHA256", [REFUSED, "TLSv1.3"]),
+    ],
+)
+async def test_only_the_enabled_protocols_are_spoken(
+    make_side: MakeSide, enabled: str, suites: str, outcomes: list[str]
+) -> None:
+    side = make_side(ssl_enabled_protocols=enabled, ssl_cipher_suites=suites)
+    spoken = []
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        side.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        side.context.maximum_version = side.context.minimum_version = version
+        client = TlsClient(side.peer(), side.context)
+        try:
+            await client.shake_hands()
+        except ssl.SSLError:
+            spoken.append(REFUSED)
+        else:
+            spoken.append(str(client.tls.version()))
+    assert spoken == outcomes
+
+
+async def test_a_cipher_suite_is_chosen_by_its_name_in_java(make_side: MakeSide) -> None:
+    side = make_side(ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256")
+
+    client = await side.client()
+
+    assert (client.tls.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
+
+
+# -- Renewal
+
+
+async def test_a_new_key_store_is_used_from_the_next_connection_on(
+    side: Side, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = await side.client()
+    old_serial = serial_of(old)
+
+    certificates.as_pkcs12(certificates.issued())
+    new = await side.client()
+
+    assert serial_of(new) != old_serial
+    await old.send(b"lives on")
+    assert await old.receive(12) == framed(b"lives on")
+
+
+async def test_a_key_store_that_cannot_be_read_keeps_the_old_one(
+    make_side: MakeSide, tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "server.pem"
+    path.write_bytes(certificates.issued().read_bytes())
+    given = {"ssl_keystore_location": str(path), "ssl_keystore_type": "PEM"}
+    config = KafkaConfig(SSL | {name.replace("_", "."): value for name, value in given.items()})
+    side = make_side()._replace(listener=TlsListener(config, "SSL"))
+    serial = serial_of(await side.client())
+
+    path.write_text("-----BEGIN CERTIFICATE-----\n")
+    serials = [serial_of(await side.client()) for _ in range(3)]
+
+    assert serials == [serial] * 3
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 1 and "listener SSL keeps its certificate: " in errors[0]
+
+
+def serial_of(client: TlsClient) -> str:
+    certificate = client.tls.getpeercert()
+    assert certificate is not None
+    return str(certificate["serialNumber"])
