@@ -48,22 +48,16 @@ def on_cluster(authorizer: Authorizer | None, client: Client) -> int:
         return ON_CLUSTER
     if not authorizer.allows(client, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return NOT_ALLOWED
-    return allowed_bits(authorizer, client, OF_CLUSTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    return bits(authorizer.allowed(client, OF_CLUSTER, (ResourceType.CLUSTER, CLUSTER_NAME)))
 
 
 def on_topic(authorizer: Authorizer | None, client: Client, name: str) -> int:
     if authorizer is None:
         return ON_TOPIC
-    return allowed_bits(authorizer, client, OF_TOPIC, ResourceType.TOPIC, name)
+    return bits(authorizer.allowed(client, OF_TOPIC, (ResourceType.TOPIC, name)))
 
 
 def on_group(authorizer: Authorizer | None, client: Client, name: str) -> int:
     if authorizer is None:
         return ON_GROUP
-    return allowed_bits(authorizer, client, OF_GROUP, ResourceType.GROUP, name)
-
-
-def allowed_bits(
-    authorizer: Authorizer, client: Client, operations: Iterable[Operation], resource_type: ResourceType, name: str
-) -> int:
-    return bits(each for each in operations if authorizer.allows(client, each, resource_type, name))
+    return bits(authorizer.allowed(client, OF_GROUP, (ResourceType.GROUP, name)))

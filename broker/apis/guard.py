@@ -56,6 +56,11 @@ LATER_MESSAGES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
+LATER_MESSAGES_OF: dict[ApiKey, str | None] = {
+    ApiKey.CREATE_TOPICS: "Authorization failed.",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: None,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: None,
+}
 LAST_VERSIONS_OF_2_0 = profile_of("2.0").last_versions or {}
 
 Body = Any
@@ -196,7 +201,7 @@ def error_of(request: Request, right: Right) -> KafkaError:
     key = ApiKey(request.api_key)
     message = MESSAGES.get(key)
     if message is None and request.api_version > LAST_VERSIONS_OF_2_0.get(key, -1):
-        message = LATER_MESSAGES[right.refusal]
+        message = LATER_MESSAGES_OF.get(key, LATER_MESSAGES[right.refusal])
     return KafkaError(right.refusal, message)
 
 

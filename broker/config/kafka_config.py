@@ -289,6 +289,12 @@ class KafkaConfig(KafkaSettings):
                 )
             except SaslError as error:
                 problems.append(str(error))
+                continue
+            if self.sasl_listeners[listener].accepts_unsecured_tokens:
+                self.warnings.append(
+                    f"listener {listener} accepts tokens that are not signed: every client may log in as any user; set"
+                    " sasl.oauthbearer.jwks.endpoint.url"
+                )
         if problems:
             raise ConfigError("\n".join(problems), plain=problems[0])
 

@@ -40,6 +40,10 @@ class SaslListener(NamedTuple):
     mechanisms: Mapping[str, LoginModule]
     keys_file: Path | None
 
+    @property
+    def accepts_unsecured_tokens(self) -> bool:
+        return OAUTHBEARER in self.mechanisms and self.keys_file is None
+
 
 class SaslError(ValueError):
     """A SASL listener cannot work; the message is Kafka's, where it has one."""

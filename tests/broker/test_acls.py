@@ -145,6 +145,23 @@ def test_a_decision_holds_until_the_rules_change() -> None:
     assert not authorizer.allows(client(), READ, TOPIC, "orders")
 
 
+def test_a_denial_is_logged_once_until_the_rules_change(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    authorizer = Authorizer([rule()])
+
+    for _ in range(3):
+        authorizer.allows(client(), READ, TOPIC, "orders")
+        authorizer.allows(client("bob"), READ, TOPIC, "orders\n" + "x" * 500)
+        authorizer.allowed(client("bob"), [READ, WRITE], (TOPIC, "orders"))
+
+    (line,) = caplog.messages
+    assert line.startswith("User:bob at 10.0.0.1 may not Read Topic 'orders\\nxxx")
+    assert len(line) < 300
+    authorizer.set_rules([])
+    authorizer.allows(client("bob"), READ, TOPIC, "orders")
+    assert len(caplog.messages) == 2
+
+
 def test_decisions_on_names_of_clients_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer_module, "REMEMBERED_CHARACTERS_MAX", 10_000)
     authorizer = Authorizer([rule("", pattern=PREFIXED)])

@@ -233,6 +233,20 @@ async def test_internal_topics_are_hidden_too(secured: Secured) -> None:
     assert (row.error_code, row.is_internal, row.partitions) == (DENIED, False, [])
 
 
+async def test_describing_a_topic_does_not_make_it_without_the_right_to(secured: Secured) -> None:
+    for name in ("a", "b"):
+        await secured.allow(DESCRIBE_TOPIC, name)
+    await secured.allow(CREATE_TOPIC, "b")
+    await secured.allow(CREATE_TOPIC, "c")
+
+    rows_given = (await metadata(secured, "a", "b", "c")).topics
+
+    assert {row.name: row.error_code for row in rows_given} == {
+        "a": DENIED, "b": ErrorCode.LEADER_NOT_AVAILABLE, "c": DENIED,
+    }  # fmt: skip
+    assert [row.name for row in (await secured.ask(ApiKey.METADATA, 1, ADMIN, topics=None)).topics] == ["b"]
+
+
 async def test_authorized_operations_are_those_of_the_client(secured: Secured) -> None:
     await secured.create_topics("t", "u")
     await secured.allow(READ_TOPIC, "t")
@@ -391,6 +405,29 @@ DENIED_LATER: dict[str, tuple[ApiKey, int, dict[str, Any], Callable[[Any], Any],
     "DescribeLogDirs v3": (
         ApiKey.DESCRIBE_LOG_DIRS, 3, {"topics": None},
         lambda answer: (answer.error_code, answer.results), (CLUSTER_DENIED, []),
+    ),
+    "CreateTopics v4": (
+        ApiKey.CREATE_TOPICS, 4, {"topics": [("t", 1, 1, [], [])], "timeout_ms": 1},
+        lambda answer: [(row.error_code, row.error_message) for row in answer.topics],
+        [(DENIED, "Authorization failed.")],
+    ),
+    "DescribeClientQuotas": (
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, {"components": [], "strict": False},
+        lambda answer: tuple(answer[1:]), (CLUSTER_DENIED, None, None),
+    ),
+    "AlterClientQuotas": (
+        ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": [([("user", "a")], []), ([("user", None)], [])]},
+        lambda answer: [(row.error_code, row.error_message, row.entity) for row in answer.entries],
+        [(CLUSTER_DENIED, "Cluster authorization failed.", [("user", name)]) for name in ("a", None)],
+    ),
+    "DescribeUserScramCredentials": (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None},
+        lambda answer: (answer.error_code, answer.error_message, answer.results), (CLUSTER_DENIED, None, []),
+    ),
+    "AlterUserScramCredentials": (
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [("a", 1)], "upsertions": [("b", 1, 4096, b"s", b"p")]},
+        lambda answer: [(row.user, row.error_code) for row in answer.results],
+        [("a", CLUSTER_DENIED), ("b", CLUSTER_DENIED)],
     ),
     "DescribeGroups v5": (
         ApiKey.DESCRIBE_GROUPS, 5, {"groups": ["g"], "include_authorized_operations": True},

@@ -18,6 +18,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from tests.broker.asking import BROKER, TOPIC, described
 from tests.broker.conftest import InMemoryBroker, MakeBroker
+from tests.certificates import Certificates
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OK = (ErrorCode.NONE, None)
@@ -371,3 +372,22 @@ async def test_the_loggers_of_a_broker_are_described_as_none(broker: InMemoryBro
 
     assert (own.error_code, own.resource_type, own.configs) == (ErrorCode.NONE, LOGGER, [])
     assert (other.error_code, other.configs) == (ErrorCode.INVALID_REQUEST, [])
+
+
+async def test_a_listener_gets_another_key_store_while_it_serves(make_broker: MakeBroker, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    first, second = (certificates.issued(name) for name in ("first", "second"))
+    broker = make_broker(
+        listeners="SSL://:0",
+        security_inter_broker_protocol="SSL",
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(first),
+    )
+    listener = broker.app._tls["SSL"]
+    before, name = listener.context(), "listener.name.ssl.ssl.keystore.location"
+
+    refused = await alter(broker, BROKER, "0", {name: str(tmp_path / "none")})
+    assert (refused[0], listener.context()) == (ErrorCode.INVALID_REQUEST, before)
+    assert "No such file or directory" in (refused[1] or "")
+    assert await alter(broker, BROKER, "0", {name: str(second)}) == (ErrorCode.NONE, None)
+    assert listener.context() is not before

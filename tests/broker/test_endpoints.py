@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,52 @@ def test_the_argument_replaces_all_listeners_by_one_that_keeps_its_name(
 
     assert config.listen_addresses == [("127.0.0.1", 7)]
     assert config.advertised_address(config.endpoints[0].name) == advertised
+
+
+@pytest.mark.parametrize(
+    ("lines", "listen", "listeners"),
+    [
+        ("listeners=SSL://:9093\nsecurity.inter.broker.protocol=ssl", "127.0.0.1:7", [("SSL", 7, "SSL")]),
+        ("inter.broker.listener.name=B", "127.0.0.1:7", [("B", 7, "PLAINTEXT")]),
+        ("", "PLAINTEXT://:7,OUT://:8", [("PLAINTEXT", 7, "PLAINTEXT"), ("OUT", 8, "SSL")]),
+        (
+            "advertised.listeners=OUT://out:1,B://b:2,PLAINTEXT://p:3",
+            "PLAINTEXT://:7,OUT://:8",
+            [("PLAINTEXT", 7, "PLAINTEXT"), ("OUT", 8, "SSL")],
+        ),
+    ],
+)
+def test_the_argument_may_name_listeners(
+    tmp_path: Path, lines: str, listen: str, listeners: list[tuple[str, int, str]]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"listener.security.protocol.map={TWO_PROTOCOLS},{HERE},SSL:SSL,OUT:ssl\n{lines}\n")
+
+    config = load_config(file, [], listen=listen, data_dir=str(tmp_path))
+
+    assert [(each.name, each.port, each.protocol) for each in config.endpoints] == listeners
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_checked"),
+    [
+        ("listener.name.in.max.connections.per.ip", "x", True),
+        ("listener.name.in.ssl.client.auth", "REQUIRED", True),
+        ("listener.name.in.any.connections.max.idle.ms", "x", True),
+        ("listener.name.IN.ssl.client.auth", "REQUIRED", False),
+        ("listener.name.none.ssl.client.auth", "REQUIRED", False),
+        ("listener.name.in.no.such.setting", "x", False),
+    ],
+)
+def test_settings_of_a_listener_are_checked_as_those_of_all(name: str, value: str, is_checked: bool) -> None:
+    given = {
+        "listeners": "PLAINTEXT://:1,IN://:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,IN:PLAINTEXT",
+        name: value,
+    }
+
+    with pytest.raises(ConfigError, match=f"Invalid value {value} for configuration") if is_checked else nullcontext():
+        KafkaConfig(given)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
+from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.jaas import JaasError, parse_jaas
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig
 from minibroker.broker.config.sasl import accounts
 from minibroker.broker.network.authentication import max_session_ms
+from minibroker.broker.security.sasl.mechanisms import mechanisms_of
+from minibroker.broker.security.sasl.oauthbearer import OAuthBearerServer
+from minibroker.broker.security.sasl.plain import PlainServer
+from minibroker.broker.security.sasl.scram import ScramServer
+from minibroker.broker.security.sasl.tokens import SignedTokens, UnsecuredTokens
+from minibroker.broker.security.sasl.users import ScramUsers
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -210,6 +217,13 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
     assert made.warnings == []
 
 
+def test_tokens_without_a_signature_are_warned_of() -> None:
+    made = config(**{"sasl.enabled.mechanisms": "OAUTHBEARER", "oauthbearer": f"{OAUTHBEARER} required;"})
+
+    (warning,) = made.warnings
+    assert warning.startswith("listener SASL_PLAINTEXT accepts tokens that are not signed")
+
+
 def test_a_login_module_without_a_listener_is_warned_of() -> None:
     made = KafkaConfig({"sasl.jaas.config": f'{PLAIN} required user_a="{SECRET}";'})
 
@@ -259,3 +273,24 @@ def test_all_errors_come_at_once_and_no_secret_with_them() -> None:
     assert "num.partitions" in found
     assert "not terminated by semi-colon" in found
     assert SECRET not in found
+
+
+def test_each_enabled_mechanism_has_its_server_and_signed_tokens_another_check(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text('{"keys": []}')
+    modules = {"plain": PLAIN, "scram-sha-512": SCRAM, "oauthbearer": OAUTHBEARER}
+    settings = {name: f'{module} required user_a="b";' for name, module in modules.items()}
+    enabled = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER"}
+    keys = {"sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri()}
+
+    for more, validator in (({}, UnsecuredTokens), (keys, SignedTokens)):
+        made = config(**enabled, **settings, **more)
+        found = mechanisms_of("SASL_PLAINTEXT", made, ScramUsers(TopicStore(tmp_path, 0)), lambda: 0)
+
+        servers = {name: make() for name, make in found.items()}
+        assert {name: type(server) for name, server in servers.items()} == {
+            "PLAIN": PlainServer,
+            "SCRAM-SHA-512": ScramServer,
+            "OAUTHBEARER": OAuthBearerServer,
+        }
+        assert servers["PLAIN"].respond(b"\0a\0b") == b""
+        assert type(vars(servers["OAUTHBEARER"])["_validator"]) is validator

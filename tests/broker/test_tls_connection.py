@@ -1,4 +1,4 @@
-"""A connection with TLS, over a real socket pair with a real client of OpenSSL: frames, records, handshakes, ends.
+"""A connection with TLS, over a real socket pair with a real client of OpenSSL: frames, records, ends, what is no TLS.
 
 Time is jumped.
 """
@@ -8,136 +8,28 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network import tls_connection
 from minibroker.broker.network.response import ThrottledResponse
-from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, TlsConnection, pieces_of
+from minibroker.broker.network.tls_connection import ALERT, PIECE_BYTES, pieces_of
 from minibroker.broker.pending import Pending
-from minibroker.broker.security.tls import TlsListener
 from minibroker.storage.files.records_file import FileSlice, RecordsFile
-from tests.broker.peers import Connect, Peer, echo, framed
-from tests.broker.peers import connect as connect
-from tests.certificates import Certificates
+from tests.broker.peers import framed
+from tests.broker.tls_peers import Side, TlsClient, closings
+from tests.broker.tls_peers import certificates as certificates
+from tests.broker.tls_peers import connect as connect
+from tests.broker.tls_peers import make_side as make_side
+from tests.broker.tls_peers import side as side
 
 pytestmark = pytest.mark.time_jumps
-
-SSL = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
-ANONYMOUS = "User:ANONYMOUS"
-ALICE = "User:CN=alice,OU=dev,O=Acme\\, Inc."
-REFUSED = "refused"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-class TlsClient:
-    """The client's end of TLS, on a peer's socket."""
-
-    def __init__(self, peer: Peer, context: ssl.SSLContext) -> None:
-        self.sock = peer.sock
-        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
-
-    async def shake_hands(self) -> None:
-        """Raises SSLError, or EOFError if the broker closes."""
-        await self._until(self.tls.do_handshake)
-
-    async def send(self, *payloads: bytes) -> None:
-        self.tls.write(b"".join(map(framed, payloads)))
-        await self.pass_on()
-
-    async def pass_on(self, piece_bytes: int = 1 << 20) -> None:
-        """Put what OpenSSL has made on the socket, piece by piece."""
-        data = memoryview(self.outgoing.read())
-        for position in range(0, len(data), piece_bytes):
-            rest = data[position : position + piece_bytes]
-            while rest:
-                await trio.lowlevel.wait_writable(self.sock)
-                rest = rest[self.sock.send(rest) :]
-            if len(data) > piece_bytes:
-                await trio.testing.wait_all_tasks_blocked()
-
-    async def receive(self, size: int) -> bytes:
-        """So many bytes, fewer if the broker ends the stream in order. Raises EOFError if it only closes."""
-        received = b""
-        while len(received) < size:
-            try:
-                piece = await self._until(partial(self.tls.read, size - len(received)))
-            except ssl.SSLZeroReturnError:  # both sides have ended
-                break
-            if not piece:
-                break
-            received += piece
-        return received
-
-    async def _until(self, step: Callable[[], Any]) -> Any:
-        while True:
-            try:
-                result = step()
-            except ssl.SSLWantReadError:
-                await self.pass_on()
-                await trio.lowlevel.wait_readable(self.sock)
-                data = self.sock.recv(65536)
-                if not data:
-                    raise EOFError("the broker has closed the connection") from None
-                self.incoming.write(data)
-            else:
-                await self.pass_on()
-                return result
-
-
-class Side(NamedTuple):
-    """The broker's end of a test's connections, and the context of its clients."""
-
-    connect: Connect
-    listener: TlsListener
-    context: ssl.SSLContext
-
-    def peer(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> Peer:
-        return self.connect(dispatch, make=partial(TlsConnection, tls=self.listener), **options)
-
-    async def client(self, dispatch: Callable[[bytearray, Client], Any] = echo, **options: Any) -> TlsClient:
-        """A client after the handshake."""
-        client = TlsClient(self.peer(dispatch, **options), self.context)
-        await client.shake_hands()
-        return client
-
-
-MakeSide = Callable[..., Side]
-
-
-@pytest.fixture
-def make_side(connect: Connect, certificates: Certificates) -> MakeSide:
-    """A side with settings of the broker's; `trusts_clients` gives it the authority."""
-
-    def make(*, trusts_clients: bool = False, **settings: str) -> Side:
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        config = KafkaConfig(SSL | certificates.settings(trusts_clients=trusts_clients) | given)
-        return Side(connect, TlsListener(config, "SSL"), ssl.create_default_context(cafile=str(certificates.authority)))
-
-    return make
-
-
-@pytest.fixture
-def side(make_side: MakeSide) -> Side:
-    return make_side()
-
-
-def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Why connections were closed, by the log."""
-    return [text for record in caplog.records if (text := record.getMessage()).startswith("closing")]
 
 
 # -- Frames
@@ -412,147 +304,3 @@ async def test_a_record_that_is_cut_off_is_no_request(side: Side) -> None:
     client.sock.shutdown(socket.SHUT_WR)
 
     assert await client.receive(1) == b""
-
-
-# -- Certificates of clients: the table of Kafka
-
-
-def client_context(certificates: Certificates, kind: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(certificates.authority))
-    if kind != "none":
-        context.load_cert_chain(certificates.issued("alice", by_other=kind == "other", is_expired=kind == "expired"))
-    return context
-
-
-@pytest.mark.parametrize(
-    ("client_auth", "of_none", "of_trusted", "of_other", "of_expired"),
-    [
-        ("none", ANONYMOUS, ANONYMOUS, ANONYMOUS, ANONYMOUS),
-        ("requested", ANONYMOUS, ALICE, REFUSED, REFUSED),
-        ("required", REFUSED, ALICE, REFUSED, REFUSED),
-    ],
-)
-async def test_a_certificate_is_asked_for_and_checked_as_in_kafka(
-    make_side: MakeSide, certificates: Certificates, caplog: pytest.LogCaptureFixture, client_auth: str,
-    of_none: str, of_trusted: str, of_other: str, of_expired: str,
-) -> None:  # fmt: skip
-    caplog.set_level(logging.INFO)
-    side = make_side(trusts_clients=True, ssl_client_auth=client_auth)
-    outcomes = {}
-    for kind in ("none", "trusted", "other", "expired"):
-        peer = side.peer()
-        client = TlsClient(peer, client_context(certificates, kind))
-        try:
-            await client.shake_hands()
-            await client.send(b"who")
-            assert await client.receive(7) == framed(b"who")
-        except ssl.SSLError:
-            outcomes[kind] = REFUSED
-        else:
-            outcomes[kind] = str(peer.connection.client.principal)
-
-    await trio.testing.wait_all_tasks_blocked()
-    assert outcomes == {"none": of_none, "trusted": of_trusted, "other": of_other, "expired": of_expired}
-    refusals = [outcome for outcome in outcomes.values() if outcome == REFUSED]
-    assert sum("the TLS handshake failed" in line for line in closings(caplog)) == len(refusals)
-
-
-async def test_a_rule_maps_a_certificate_to_its_user_and_refuses_what_it_does_not_match(
-    make_side: MakeSide, certificates: Certificates, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    side = make_side(
-        trusts_clients=True, ssl_client_auth="required", ssl_principal_mapping_rules="RULE:^CN=(al.*?),.*$/$1/U"
-    )
-    principals = []
-    for name in ("alice", "bob"):
-        context = ssl.create_default_context(cafile=str(certificates.authority))
-        context.load_cert_chain(certificates.issued(name))
-        peer = side.peer()
-        client = TlsClient(peer, context)
-        await client.shake_hands()
-        await trio.testing.wait_all_tasks_blocked()
-        principals.append(str(peer.connection.client.principal))
-
-    assert principals == ["User:ALICE", ANONYMOUS]
-    assert [line for line in closings(caplog) if "no rule of ssl.principal.mapping.rules matches CN=bob" in line]
-
-
-# -- Protocols and suites
-
-
-@pytest.mark.parametrize(
-    ("enabled", "suites", "outcomes"),
-    [
-        ("TLSv1.2,TLSv1.1,TLSv1", "", ["TLSv1.2", REFUSED]),
-        ("TLSv1.2,TLSv1.3", "", ["TLSv1.2", "TLSv1.3"]),
-        ("TLSv1.3", "", [REFUSED, "TLSv1.3"]),
-        ("TLSv1.2,TLSv1.3", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", ["TLSv1.2", REFUSED]),
-        ("TLSv1.2,TLSv1.3", "TLS_AES_128_GCM_SHA256", [REFUSED, "TLSv1.3"]),
-    ],
-)
-async def test_only_the_enabled_protocols_are_spoken(
-    make_side: MakeSide, enabled: str, suites: str, outcomes: list[str]
-) -> None:
-    side = make_side(ssl_enabled_protocols=enabled, ssl_cipher_suites=suites)
-    spoken = []
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        side.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        side.context.maximum_version = side.context.minimum_version = version
-        client = TlsClient(side.peer(), side.context)
-        try:
-            await client.shake_hands()
-        except ssl.SSLError:
-            spoken.append(REFUSED)
-        else:
-            spoken.append(str(client.tls.version()))
-    assert spoken == outcomes
-
-
-async def test_a_cipher_suite_is_chosen_by_its_name_in_java(make_side: MakeSide) -> None:
-    side = make_side(ssl_cipher_suites="TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256")
-
-    client = await side.client()
-
-    assert (client.tls.cipher() or ("",))[0] == "ECDHE-ECDSA-CHACHA20-POLY1305"
-
-
-# -- Renewal
-
-
-async def test_a_new_key_store_is_used_from_the_next_connection_on(
-    side: Side, certificates: Certificates, caplog: pytest.LogCaptureFixture
-) -> None:
-    old = await side.client()
-    old_serial = serial_of(old)
-
-    certificates.as_pkcs12(certificates.issued())
-    new = await side.client()
-
-    assert serial_of(new) != old_serial
-    await old.send(b"lives on")
-    assert await old.receive(12) == framed(b"lives on")
-
-
-async def test_a_key_store_that_cannot_be_read_keeps_the_old_one(
-    make_side: MakeSide, tmp_path: Path, certificates: Certificates, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "server.pem"
-    path.write_bytes(certificates.issued().read_bytes())
-    given = {"ssl_keystore_location": str(path), "ssl_keystore_type": "PEM"}
-    config = KafkaConfig(SSL | {name.replace("_", "."): value for name, value in given.items()})
-    side = make_side()._replace(listener=TlsListener(config, "SSL"))
-    serial = serial_of(await side.client())
-
-    path.write_text("-----BEGIN CERTIFICATE-----\n")
-    serials = [serial_of(await side.client()) for _ in range(3)]
-
-    assert serials == [serial] * 3
-    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(errors) == 1 and "listener SSL keeps its certificate: " in errors[0]
-
-
-def serial_of(client: TlsClient) -> str:
-    certificate = client.tls.getpeercert()
-    assert certificate is not None
-    return str(certificate["serialNumber"])

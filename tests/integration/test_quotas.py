@@ -23,10 +23,10 @@ from tests.jvm import QUICK_JVM
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-RATE = 500_000  # bytes/s
-RECORD_BYTES = 4000
-RECORDS_OF_A_FETCH = 5  # what is around the records is less than 1 %
-FETCH_BYTES = 20_500
+RATE = 200_000  # bytes/s
+RECORD_BYTES = 5000
+RECORDS_OF_A_FETCH = 10  # few fetches in a window: a slow client needs a second for them
+FETCH_BYTES = 51_000
 TOPIC = "limited"
 START_SECONDS = 90.0
 QUIET_SECONDS = 0.4
@@ -34,12 +34,14 @@ POLL_SECONDS = 0.02
 
 PRODUCERS = {
     "kafka-python": """
+from collections import deque
 from kafka import KafkaProducer
-producer = KafkaProducer(bootstrap_servers={bootstrap!r}, client_id="limited", batch_size=20_000, linger_ms=5,
-                         buffer_memory=200_000, max_block_ms=600_000, request_timeout_ms=600_000,
-                         delivery_timeout_ms=700_000)
+producer = KafkaProducer(bootstrap_servers={bootstrap!r}, client_id="limited", batch_size=20_000, linger_ms=5)
+unanswered = deque()
 while True:
-    producer.send({topic!r}, b"x" * {size}, partition=0)
+    unanswered.append(producer.send({topic!r}, b"x" * {size}, partition=0))
+    if len(unanswered) > 20:
+        unanswered.popleft().get()
 """,
     "confluent-kafka": """
 from confluent_kafka import Producer

@@ -11,6 +11,7 @@ A decision is kept until the rules change, so that a request with many resources
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -29,6 +30,8 @@ REMEMBERED_CHARACTERS_MAX = 10_000_000
 CHARACTERS_A_DECISION = 100
 
 Resource = tuple[ResourceType, str]
+
+logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
@@ -92,6 +95,15 @@ class Decisions(dict[str, bool]):
         decision = self._authorizer.decide(self._principal, self._host, self._operation, self._resource_type, name)
         self._authorizer.note_decision(name)
         self[name] = decision
+        if not decision:
+            logger.info(
+                "%s at %s may not %s %s %.200r (logged once, until the ACLs change)",
+                self._principal,
+                self._host,
+                self._operation.title,
+                self._resource_type.title,
+                name,
+            )
         return decision
 
 
@@ -125,6 +137,10 @@ class Authorizer:
             self.note_decision(who.host)
             self._decisions[key] = found
         return found
+
+    def allowed(self, who: Client, operations: Iterable[Operation], resource: Resource) -> list[Operation]:
+        """Return those of the operations that a client may do, without a log line for the others."""
+        return [each for each in operations if self.decide(who.principal, who.host, each, *resource)]
 
     def allows(self, who: Client, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         return self.decisions(who, operation, resource_type)[name]
