@@ -8,7 +8,7 @@ from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.api_rights import RIGHTS
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.resources import ResourceType
-from minibroker.protocol.rights import Operation, Right
+from minibroker.protocol.rights import Operation, Pattern, Right
 
 CREATE = Operation.CREATE.on(ResourceType.CLUSTER).or_(Operation.CREATE.on(ResourceType.TOPIC))
 
@@ -44,6 +44,14 @@ DOCUMENTED = {
 @pytest.mark.parametrize(("key", "text"), DOCUMENTED.items(), ids=lambda each: getattr(each, "name", ""))
 def test_the_rights_of_an_api_are_those_of_the_documentation(key: ApiKey, text: str) -> None:
     assert ", ".join(map(str, RIGHTS[key])) == text
+
+
+@pytest.mark.parametrize("key", [ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS, ApiKey.CREATE_ACLS])
+def test_before_version_1_the_pattern_of_a_rule_is_literal(key: ApiKey) -> None:
+    request = API_TABLE[key].request
+    patterns = [field for _, field in request.walk() if "pattern_type" in field.name]
+
+    assert [(field.is_in(0), field.is_in(1), field.default) for field in patterns] == [(False, True, Pattern.LITERAL)]
 
 
 def test_a_right_is_an_operation_on_a_type_of_resources() -> None:
