@@ -5,24 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Kafka's numbers
-OPERATIONS = {
-    "all": 2,
-    "read": 3,
-    "write": 4,
-    "create": 5,
-    "delete": 6,
-    "alter": 7,
-    "describe": 8,
-    "cluster_action": 9,
-    "describe_configs": 10,
-    "alter_configs": 11,
-    "idempotent_write": 12,
-}
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
-LITERAL, PREFIXED = 3, 4
-DENY, ALLOW = 2, 3
-CLUSTER_NAME = "kafka-cluster"
+from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
+from minibroker.protocol.rights import Operation, Pattern, Permission
+
+ONLY_OF_FILTERS = (Operation.ANY,)
+OF_TOKENS = (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)
+OPERATIONS = {each.name.lower(): each for each in Operation if each not in (*ONLY_OF_FILTERS, *OF_TOKENS)}
 NO_RESOURCE = "an Acl needs a resource: topic=, group=, transactional_id=, one of these with _prefix, or cluster=True"
 
 
@@ -68,16 +56,17 @@ class Acl:
     ) -> None:
         numbers = [number_of(each) for each in operations or ("",)]
         resources = [
-            (TOPIC, topic, LITERAL),
-            (TOPIC, topic_prefix, PREFIXED),
-            (GROUP, group, LITERAL),
-            (GROUP, group_prefix, PREFIXED),
-            (TRANSACTIONAL_ID, transactional_id, LITERAL),
-            (TRANSACTIONAL_ID, transactional_id_prefix, PREFIXED),
-            (CLUSTER, CLUSTER_NAME if cluster else None, LITERAL),
+            (ResourceType.TOPIC, topic, Pattern.LITERAL),
+            (ResourceType.TOPIC, topic_prefix, Pattern.PREFIXED),
+            (ResourceType.GROUP, group, Pattern.LITERAL),
+            (ResourceType.GROUP, group_prefix, Pattern.PREFIXED),
+            (ResourceType.TRANSACTIONAL_ID, transactional_id, Pattern.LITERAL),
+            (ResourceType.TRANSACTIONAL_ID, transactional_id_prefix, Pattern.PREFIXED),
+            (ResourceType.CLUSTER, CLUSTER_NAME if cluster else None, Pattern.LITERAL),
         ]
+        permission = Permission.DENY if deny else Permission.ALLOW
         rules = tuple(
-            Rule(kind, name, pattern, f"User:{user}", host, number, DENY if deny else ALLOW)
+            Rule(kind, name, pattern, f"User:{user}", host, number, permission)
             for kind, name, pattern in resources
             if name is not None
             for number in numbers

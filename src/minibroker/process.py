@@ -128,7 +128,11 @@ class Broker:
         self._environment = dict(environment or {})
         self._control_path = self._work_dir / "control" if control else None
         self._transcript_path = self._transcript_file(transcript)
-        self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
+        try:
+            self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
+        except BaseException:
+            shutil.rmtree(self._work_dir)
+            raise
         self._administration = ""  # where a secured broker takes our own requests, after `start`
         self._was_ended = False  # by one of our methods
         self._process: subprocess.Popen[bytes] | None = None

@@ -116,6 +116,9 @@ STORY: list[tuple[str, str | None]] = [
     ("log-dirs TOPIC", "TOPIC"),
     ("health", "healthy: 1 broker"),
     ("apis", "SaslHandshake"),
+    ("acls add --allow zoe --consumer --topic TOPIC --group of-TOPIC", "TOPIC"),
+    ("acls list --topic TOPIC", "zoe"),
+    ("acls remove --allow zoe --topic TOPIC", "TOPIC"),
     ("topics delete TOPIC", "deleted: TOPIC"),
 ]
 # What is changed in a login of alice's, and what the command then explains.
@@ -220,7 +223,7 @@ def test_every_command_works(login: str, commands: Commands) -> None:
         assert (expected or "").replace("TOPIC", topic) in out, command
 
 
-@pytest.mark.parametrize("command", ["transactions list", "producers LATER"])
+@pytest.mark.parametrize("command", ["transactions list", "producers LATER", "quotas list", "users list"])
 def test_commands_for_later_brokers_log_in_too(command: str, commands: Commands, secured: SecuredBroker) -> None:
     topic = f"later-{next(NUMBERS)}"
     commands.run(f"topics create {topic}", LOGINS["PLAIN"])

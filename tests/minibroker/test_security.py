@@ -83,9 +83,15 @@ def test_a_user_or_mechanism_that_is_not_there_is_refused(
         ({"acls": [Acl("ann", "read", topic="t")]}, "are of a secured broker"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], reason: str) -> None:
+def test_arguments_that_do_not_fit_are_refused_and_leave_nothing(
+    arguments: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
     with pytest.raises(ValueError, match=reason):
         Broker(**arguments)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_open_broker_has_no_users() -> None:
