@@ -70,7 +70,7 @@ def make_key_stores(folder: Path) -> KeyStores:
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
         from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
     except ImportError as error:
-        raise CaseUnavailableError(f"TLS needs {error.name}: pip install 'minibroker[test]'") from None
+        raise CaseUnavailableError(f"TLS needs {error.name}: pip install {error.name}") from None
     stores = KeyStores(folder / "server.pem", folder / "server.p12", folder / "authority.pem")
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     authority.cert_pem.write_to_path(stores.authority)

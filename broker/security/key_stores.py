@@ -172,7 +172,7 @@ def _need_cryptography(store: Store) -> None:
         import cryptography  # noqa: F401
     except ImportError:
         store.refuse(
-            "reading PKCS#12 needs the package cryptography: pip install 'minibroker[tls]'; or convert the file with"
+            "reading PKCS#12 needs the package cryptography: pip install cryptography; or convert the file with"
             f" `openssl pkcs12 -in {store.location} -nodes -out {Path(store.location or '').with_suffix('.pem')}`,"
             f" and set ssl.{store.kind}.type=PEM"
         )

@@ -92,7 +92,7 @@ class Broker:
     `control`: whether to open the control socket behind `clock` and `faults`.
     `transcript`: True, or a path, to record requests and responses for `transcript`.
     `security`: "SSL", "SASL_PLAINTEXT" or "SASL_SSL", for a broker with TLS, with users, or both; certificates are made
-    for it (`pip install 'minibroker[secure]'`). None for an open broker.
+    for it (the extra `secure`). None for an open broker.
     `users`: their passwords by name, or only their names; beside them there is a super user, `admin`. With "SSL" alone
     each has a certificate.
     `mechanisms`: of SASL, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"; None for the first three.

@@ -181,7 +181,7 @@ def test_a_broker_without_cryptography_reads_pem_and_names_the_ways_out(
 
     assert problem_with(certificates, **PEM) == ""
     found = problem_with(certificates, **KEY_STORE)
-    assert "needs the package cryptography: pip install 'minibroker[tls]'" in found
+    assert "needs the package cryptography: pip install cryptography" in found
     assert f"`openssl pkcs12 -in {certificates.key_store} -nodes -out" in found
 
 
