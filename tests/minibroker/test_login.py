@@ -53,6 +53,7 @@ def test_scram_is_that_of_its_rfc() -> None:
         (CHALLENGE.replace(b"i=4096", b"i=0"), b"", "not for this client"),
         (CHALLENGE.replace(b"i=4096", b"i=many"), b"", "cannot be read"),
         (b"e=other-error", b"", "cannot be read"),
+        (CHALLENGE, b"", "its SCRAM signature is wrong"),
         (CHALLENGE, b"v=", "its SCRAM signature is wrong"),
         (CHALLENGE, VERDICT.replace(b"6", b"7"), "its SCRAM signature is wrong"),
     ],
