@@ -37,6 +37,7 @@ NAMING = {
 OFFSET_FETCH_ERROR = OffsetFetchResponse.field("error_code")
 ERRORS = {Meaning.ERROR_CODE, Meaning.ERROR_MESSAGE}
 NO_ACKS = 0
+LAST_INIT_PRODUCER_ID_OF_2_0 = 1
 
 Body = Any
 # Makes a value of the answer from a row of the request (the whole body outside of repeated rows) and the error.
@@ -94,6 +95,12 @@ def offset_fetch_without_rows(request: Request, answer: Body) -> Body:
     return answer._replace(topics=[]) if OFFSET_FETCH_ERROR.is_in(request.api_version) else answer
 
 
+def init_producer_id_of_2_0(request: Request, answer: Body) -> Body:
+    """The versions of kafka 2.0.1 have epoch 0, later ones -1."""
+    is_later = request.api_version > LAST_INIT_PRODUCER_ID_OF_2_0
+    return answer if is_later else answer._replace(producer_epoch=0)
+
+
 def offset_delete_without_rows(request: Request, answer: Body) -> Body:
     """OffsetDelete has an error code of its own, and then no rows."""
     return answer._replace(topics=[])
@@ -113,6 +120,7 @@ OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.METADATA: metadata_with_names,
     ApiKey.JOIN_GROUP: join_group_of_member,
     ApiKey.OFFSET_FETCH: offset_fetch_without_rows,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id_of_2_0,
     ApiKey.OFFSET_DELETE: offset_delete_without_rows,
     ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
     ApiKey.ALTER_CONFIGS: configs_with_known_types,

@@ -210,16 +210,7 @@ def refusal(request: Request, right: Right) -> Any:
     error = error_of(request, right)
     if request.api_key == ApiKey.JOIN_GROUP:
         return answer_to_all(request, error)  # without the member's id
-    answer = failure_of(request, error)
-    if answer is not None and is_init_producer_id_of_2_0(request):
-        return answer._replace(producer_epoch=0)
-    return answer
-
-
-def is_init_producer_id_of_2_0(request: Request) -> bool:
-    """Whether the request is refused with epoch 0; later versions have -1."""
-    key = request.api_key
-    return key == ApiKey.INIT_PRODUCER_ID and request.api_version <= LAST_VERSIONS_OF_2_0[key]
+    return failure_of(request, error)
 
 
 def refusal_of_rows(request: Request, place: int, rows: Sequence[Any], right: Right) -> Body:

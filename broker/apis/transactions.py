@@ -36,7 +36,6 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
-FIRST_VERSION_WITHOUT_AN_EPOCH = 2  # of an InitProducerId that is refused; as kafka 2.0.1 before
 NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 Body = Any
@@ -77,8 +76,7 @@ class TransactionApis:
         if body.transactional_id is None and not self._may(
             client, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
         ):
-            epoch = 0 if request.api_version < FIRST_VERSION_WITHOUT_AN_EPOCH else NO_EPOCH
-            return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=epoch)
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         expected: ProducerIdentity | None = ProducerIdentity(body.producer_id, body.producer_epoch)
         if expected == NO_PRODUCER:
             expected = None

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from minibroker.broker.apis.configs import LAST_VERSIONS_WITHOUT_TYPE
-from minibroker.broker.apis.failures import OVERRIDES, failure_of
+from minibroker.broker.apis.failures import LAST_INIT_PRODUCER_ID_OF_2_0, OVERRIDES, failure_of
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError
 
@@ -49,7 +49,8 @@ def test_a_failure_is_answered_as_recorded(key: ApiKey) -> None:
 
 @pytest.mark.parametrize("key", OVERRIDES, ids=lambda key: API_TABLE[key].name)
 def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
-    version = LAST_VERSIONS_WITHOUT_TYPE.get(key, API_TABLE[key].versions[1])
+    overridden = {**LAST_VERSIONS_WITHOUT_TYPE, ApiKey.INIT_PRODUCER_ID: LAST_INIT_PRODUCER_ID_OF_2_0}
+    version = overridden.get(key, API_TABLE[key].versions[1])
     frames = [frame for frame in recorded() if (frame["api"], frame["version"]) == (API_TABLE[key].name, version)]
 
     monkeypatch.delitem(OVERRIDES, key)
