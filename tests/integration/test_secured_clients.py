@@ -144,4 +144,6 @@ def test_a_wrong_password_is_an_error_of_authentication(
 
     kind, reason = REFUSALS[library]
     assert raised.value.kind == kind
-    assert reason in (clients.log() if library in PYTHON else str(raised.value))
+    # 2.0.1 closes with its refusal, which kafka-python overlooks if both arrive at once.
+    if secured.is_minibroker or library != "kafka-python":
+        assert reason in (clients.log() if library in PYTHON else str(raised.value))
