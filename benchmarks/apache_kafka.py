@@ -52,7 +52,7 @@ BROKER_JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 ZOOKEEPER_JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-# Of what is no warning, only when a change of configs is applied: after the request that made it is answered.
+# Besides warnings, the log has the configs of topics as they are applied: after their request is answered.
 LOG4J = """log4j.rootLogger=WARN, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err

@@ -98,7 +98,7 @@ def check_is_no_filter(row: Body) -> None:
         or row.operation == Operation.ANY
         or row.permission_type == Permission.ANY
     ):
-        raise KafkaProtocolError(f"CreateAcls: {row} is no rule, but selects rules")
+        raise KafkaProtocolError(f"CreateAcls: {row} selects rules instead of naming one")
 
 
 def rule_of(row: Body, version: int) -> AclRule:

@@ -43,7 +43,10 @@ class LoginModule(NamedTuple):
 
 
 class Word(NamedTuple):
-    """`text` is None for a number or a single character, which is no text to Kafka; `character` is that character."""
+    """`text` is None for a number or a single character, which Kafka does not take as text.
+
+    `character` is that character.
+    """
 
     text: str | None
     character: str = ""

@@ -53,7 +53,7 @@ def test_users_of_a_broker_are_added_listed_and_removed(cli: CommandLine, passwo
     assert cli.out("users", "remove", alice, bob) == f"removed: {alice}\nremoved: {bob}\n"
     assert cli.out("users", "remove", alice, "--if-exists") == f"absent: {alice}\n"
     status, _, err = cli.run("users", "remove", alice)
-    assert (status, err) == (1, f"minibroker: there is no user {alice}; `minibroker users list` shows all\n")
+    assert (status, err) == (1, f"minibroker: user {alice} does not exist; `minibroker users list` shows all\n")
 
 
 def test_users_of_a_directory_are_added_listed_and_removed(
@@ -103,7 +103,7 @@ def test_the_directory_of_a_running_broker_is_left_alone(
         (("--generate", "--iterations", "16385"), 2, "'--iterations': Input should be less than or equal to 16384"),
         (("--password-file", "/no/such"), 1, "cannot read /no/such (No such file or directory)"),
         (("--password-file", "/dev/null"), 1, "the first line of /dev/null is empty"),
-        ((), 1, "there is no terminal to ask for the password; name a file with --password-file, or use --generate"),
+        ((), 1, "cannot ask for the password without a terminal; name a file with --password-file, or use --generate"),
     ],
 )
 def test_mistakes(

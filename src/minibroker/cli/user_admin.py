@@ -99,7 +99,7 @@ class UserAdmin:
             found = [number for number, _ in described.get(user, ()) if number in numbers]
             deletions += [Deletion(user, number) for number in found]
             if not found:
-                missing = f"there is no user {user}; `minibroker users list` shows all"
+                missing = f"user {user} does not exist; `minibroker users list` shows all"
                 outcomes.append(Outcome(user, "absent", None if may_be_absent else missing))
         removed = self._credentials.altered(deletions) if deletions else {}
         return outcomes + [outcome_of(*each, "removed") for each in removed.items()]

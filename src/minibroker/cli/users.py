@@ -156,7 +156,7 @@ def read_password(user: str, file: Path | None) -> str:
     """Read the password of a user from a file, or ask for it twice. Raises CommandFailed."""
     if file is None and not sys.stdin.isatty():
         raise CommandFailed(
-            "there is no terminal to ask for the password; name a file with --password-file, or use --generate"
+            "cannot ask for the password without a terminal; name a file with --password-file, or use --generate"
         )
     if file is None:
         return asked_password(user)
