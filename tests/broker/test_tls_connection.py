@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import wait_all_tasks_blocked
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.network import tls_connection
@@ -293,6 +294,7 @@ async def test_broken_records_end_the_connection_with_one_line(side: Side, caplo
 
     with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
         await client.receive(1)
+    await wait_all_tasks_blocked()  # the alert leaves before the line is logged
     assert closings(caplog) == ["closing connection 1 of peer: broken TLS (DECRYPTION_FAILED_OR_BAD_RECORD_MAC)"]
 
 
