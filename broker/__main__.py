@@ -394,7 +394,7 @@ def banner(host: str, port: int, data_dir: Path, named: Sequence[str] = ()) -> s
     name = "localhost" if host in EVERY_INTERFACE else f"[{host}]" if ":" in host else host
     bootstrap = f"{name}:{port}"
     listeners = "".join(
-        f"\n    {title:<20}{each}" for title, each in zip(("listeners", *[""] * 9), named, strict=False)
+        f"\n    {title:<20}{each}" for title, each in zip(("listeners", *[""] * len(named)), named, strict=False)
     )
     return f"""
   minibroker is ready

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minibroker.broker.config.dynamic_settings import SETTINGS, base_name
+from minibroker.broker.config.dynamic_settings import SETTINGS
+from minibroker.broker.config.endpoints import base_name
 from minibroker.broker.config.entries import (
     ConfigEntry,
     ConfigSource,

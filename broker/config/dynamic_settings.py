@@ -6,10 +6,10 @@ listeners (`listener.name.<name>.ssl.keystore.location`). Unknown names are acce
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from minibroker.broker.config.endpoints import base_name
 from minibroker.broker.config.kafka_settings import KafkaSettings
 from minibroker.broker.config.settings import LONG, LONG_MAX, InvalidValueError, Setting, at_least, setting
 from minibroker.broker.config.unused_settings import UNUSED_SETTINGS
@@ -74,8 +74,6 @@ CHANGEABLE = (
 # Described as changeable, because the setting that they are synonyms of is; changing them is refused.
 STAND_INS = frozenset("log.retention.hours log.retention.minutes log.roll.hours log.roll.jitter.hours".split())
 
-LISTENER_NAME = re.compile(r"listener\.name\.[^.]*\.(.*)")
-
 
 class ReplicationRates:
     """Settings that only a change can set."""
@@ -96,12 +94,6 @@ CHANGE_ONLY: dict[str, Setting[Any]] = {
 
 class InvalidDynamicConfig(ValueError):
     """An invalid change of settings; the message is Kafka's."""
-
-
-def base_name(name: str) -> str:
-    """The name without a listener's prefix: `ssl.keystore.type` for `listener.name.x.ssl.keystore.type`."""
-    match = LISTENER_NAME.fullmatch(name)
-    return name if match is None else match[1]
 
 
 def is_read_only(name: str) -> bool:
@@ -136,7 +128,7 @@ def check_changes(changes: Mapping[str, str], *, is_per_broker: bool) -> None:
     if not is_per_broker:
         _refuse(
             "Cannot update these configs at default cluster level, broker id must be specified",
-            (each for each in changes if each in PER_BROKER or LISTENER_NAME.fullmatch(each)),
+            (each for each in changes if each in PER_BROKER or base_name(each) != each),
         )
 
 

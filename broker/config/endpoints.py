@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
 PORT_MAX = 65_535
 HINT = ", NAME://host:port"
 
@@ -35,6 +36,17 @@ class Endpoint(NamedTuple):
     @property
     def is_encrypted(self) -> bool:
         return self.protocol.endswith("SSL")
+
+
+def listener_prefix(listener: str) -> str:
+    """What stands in front of a listener's own settings."""
+    return f"listener.name.{listener.lower()}."
+
+
+def base_name(name: str) -> str:
+    """The name without a listener's prefix: `ssl.keystore.type` for `listener.name.x.ssl.keystore.type`."""
+    match = OF_LISTENER.fullmatch(name)
+    return name if match is None else match[1]
 
 
 def split_list(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from minibroker.broker.config.dynamic_settings import SETTINGS, overridden
 from minibroker.broker.config.endpoints import (
     Endpoint,
     EndpointError,
+    listener_prefix,
     parse_advertised,
     parse_connection_limits,
     parse_listeners,
@@ -343,11 +344,6 @@ class KafkaConfig(KafkaSettings):
             if name in self.given
         ]
         return f" ({', '.join(parts)})" if parts else ""
-
-
-def listener_prefix(listener: str) -> str:
-    """What stands in front of a listener's own settings."""
-    return f"listener.name.{listener.lower()}."
 
 
 def suggestion(name: str) -> str:

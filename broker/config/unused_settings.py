@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from minibroker.broker.config import settings
+from minibroker.broker.config.endpoints import base_name
 from minibroker.broker.config.settings import Setting
 
 
@@ -173,7 +174,7 @@ def reason_unused(name: str) -> Reason | None:
     if name in UNUSED_SETTINGS:
         return UNUSED_SETTINGS[name][1]
     if name.startswith(OF_LISTENER):
-        own = name.removeprefix(OF_LISTENER).partition(".")[2]
+        own = base_name(name)
         if own.partition(".")[2] in OF_MECHANISM:
             return None
         return reason_unused(own) if own.startswith(LISTENERS_OWN) else OF_BROKER
@@ -182,9 +183,7 @@ def reason_unused(name: str) -> Reason | None:
 
 def own_name(name: str) -> str:
     """The setting that `listener.name.<listener>.<setting>` or `listener.name.<listener>.<mechanism>.<setting>` is."""
-    if not name.startswith(OF_LISTENER):
-        return name
-    own = name.removeprefix(OF_LISTENER).partition(".")[2]
+    own = base_name(name)
     of_mechanism = own.partition(".")[2]
     return of_mechanism if of_mechanism in OF_MECHANISM else own
 

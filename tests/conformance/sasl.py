@@ -355,7 +355,7 @@ def hold(script: Script, port: int) -> list[Json]:
 
 
 def frames_of(data: bytes) -> Iterator[bytes]:
-    """The frames of one write; what is no frame counts as one."""
+    """The frames of one write; bytes that form no frame count as one."""
     while data:
         size = int.from_bytes(data[:4], "big", signed=True)
         if not 0 < size <= len(data) - 4:

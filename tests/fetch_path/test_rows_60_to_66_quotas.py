@@ -304,7 +304,7 @@ async def test_a_request_between_brokers_that_is_denied_is_throttled(broker: InM
 
 
 async def test_row_66_a_follower_is_not_throttled(broker: InMemoryBroker) -> None:
-    """Not one that is no replica, either: kafka 2.0.1 exempts whoever names a broker."""
+    """Kafka 2.0.1 exempts every Fetch that names a broker, also one that has no replica."""
     await fill(broker, "t", size=4000)
     await limit(broker, FETCH, 100)
     await limit(broker, REQUEST, ALL_OF_IT)
