@@ -9,9 +9,9 @@
     )
 
 `message.struct(version)` is the construct of a version: the readable reference. `codegen_decoder.py` and
-`codegen_encoder.py` generate the codecs that run from the same fields, when a version is first used; a test compares
-both. Values are NamedTuples with every field of every version; an absent field decodes to its default, and is not
-encoded.
+`codegen_encoder.py` generate the codecs that run from the same fields, when a version is first used, or when the
+compiled form is built; tests compare all of them. Values are NamedTuples with every field of every version; an absent
+field decodes to its default, and is not encoded.
 
 The type of a field declares its `meaning` too (an error code, a topic): rules that follow from it are derived from the
 messages, and not repeated for each API.
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from construct import Construct, Renamed, Struct
@@ -42,6 +43,7 @@ from minibroker.protocol.primitives import (
 )
 
 FOREVER = 2**15
+WRITTEN_CODECS = "minibroker.protocol.codecs"
 # A malformed value up to this size is decoded a second time, slowly, for a better error: this takes 3 ms at most.
 MAX_EXPLAINED_BYTES = 8 * 1024
 
@@ -283,8 +285,8 @@ class Message:
 
     def until(self, last: int) -> Message:
         """The same message without the versions after `last`: the same types, and the same codecs."""
-        limited = copy(self)
-        limited.last_version = last
+        limited = Message(self.name, self.first_version, last, self.fields, self.first_flexible)
+        limited._rows, limited._decoders, limited._encoders = self._rows, self._decoders, self._encoders
         return limited
 
     def struct(self, version: int) -> Struct:
@@ -298,7 +300,7 @@ class Message:
         """
         decoder = self._decoders.get(version)
         if decoder is None:
-            decoder = self._decoders[version] = self._generate(version)[0]
+            decoder = self._decoders[version] = self._decoder(version)
         try:
             return decoder(buffer, position, len(buffer))
         except Exception as error:
@@ -313,19 +315,30 @@ class Message:
         """
         encoder = self._encoders.get(version)
         if encoder is None:
-            self._generate(version)
-            encoder = self._encoders[version]
+            encoder = self._encoders[version] = self._encoder(version)
         return encoder(value)
 
-    def _generate(self, version: int) -> tuple[Decoder, Encoder]:
+    def _decoder(self, version: int) -> Decoder:
+        self._check_has(version)
+        written: Decoder | None = written_codecs(self.name, "DECODERS").get((self.name, version))
+        if written is not None:
+            return written
         from minibroker.protocol.codegen_decoder import generate_decoder
+
+        return generate_decoder(self, version)
+
+    def _encoder(self, version: int) -> Encoder:
+        self._check_has(version)
+        written: Encoder | None = written_codecs(self.name, "ENCODERS").get((self.name, version))
+        if written is not None:
+            return written
         from minibroker.protocol.codegen_encoder import generate_encoder
 
+        return generate_encoder(self, version)
+
+    def _check_has(self, version: int) -> None:
         if not self.first_version <= version <= self.last_version:
             raise KafkaProtocolError(f"{self.name} has no version {version}")
-        decoder = self._decoders[version] = generate_decoder(self, version)
-        encoder = self._encoders[version] = generate_encoder(self, version)
-        return decoder, encoder
 
     def _reason(self, version: int, buffer: Any, position: int, error: Exception) -> str:
         """Explain why a value does not decode, by the interpreted construct, which knows the field's path.
@@ -359,6 +372,21 @@ class Message:
     def walk(self) -> Iterator[tuple[str, Field]]:
         """Every field with its path, depth first."""
         yield from walk_fields("", self.fields)
+
+
+def written_codecs(message: str, table: str) -> dict[tuple[str, int], Any]:
+    """The codecs that were written out for the compiled form (`codegen_module.py`); the pure form has none."""
+    home = homes_of_written_codecs().get(message)
+    return {} if home is None else getattr(import_module(f"{WRITTEN_CODECS}.{home}"), table)
+
+
+@cache
+def homes_of_written_codecs() -> dict[str, str]:
+    """The module of each message, in WRITTEN_CODECS."""
+    try:
+        return dict(import_module(f"{WRITTEN_CODECS}.index").MODULES)
+    except ModuleNotFoundError:
+        return {}
 
 
 def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Field]]:
