@@ -2,6 +2,7 @@
 #   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
 #   make test   run every test, with real clients and real Spark
 #   make serve  start a broker
+# MINIBROKER_COMPILE=1 make serve (run, test-fast ...) does it with the compiled form.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,15 +13,25 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py compiled_form.py
+# The compiled form, where it is found before the sources.
+COMPILED := build/installed
+AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
+# Left out for it: tests that replace parts of modules; what they are about is in Python in both forms, or the same code.
+ON_COMPILED := $(FAST) and not pure
+ifeq ($(MINIBROKER_COMPILE),1)
+FORM := $(COMPILED)/.made
+export PYTHONPATH := $(CURDIR)/$(COMPILED)
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast nightly mutants lint check format conformance bench profile clean
+.PHONY: help run serve wheel test test-fast test-compiled nightly mutants lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,4s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
+	@echo "make wheel  the compiled form, in dist/;  make test-compiled  the fast tests and the conformance scripts on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nightly  conformance, mutants, and the tests of which \`make test\` runs a sample"
@@ -34,28 +45,40 @@ $(BIN)/python:
 # One stamp per set of extras: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
-	@$(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."
-	@$(BIN)/pip install --disable-pip-version-check -e '.[demo]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo]' && touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker and its test tools into $(VENV) (first time: pyspark is 430 MB) ..."
-	@$(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
 
-run: $(VENV)/.demo
+wheel: $(COMPILED)/.made
+
+# What a build has generated and compiled stays in build/: the next one compiles what has changed.
+$(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py $(shell find -L src/minibroker -name '*.py')
+	@rm -rf $(COMPILED) dist/minibroker-*-linux_*.whl
+	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
+	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@
+
+run: $(VENV)/.demo $(FORM)
 	@$(BIN)/python -m minibroker.demo --end-with-parent $(DEMO)
 
-serve: $(VENV)/.serve
+serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@$(PYTEST)
 
-test-fast: $(VENV)/.dev
+test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
+
+test-compiled: wheel
+	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)"
+	@$(AS_COMPILED) $(PYTEST) -q tests/integration/test_bad_input.py
 
 nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py

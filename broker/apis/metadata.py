@@ -139,7 +139,7 @@ class MetadataApis:
             del names[name]
         missing = [name for name in names if name not in self._metadata_cache.topics]
         created = self._controller.create_missing_topics(
-            name for name in missing if may_create or name in INTERNAL_TOPICS
+            [name for name in missing if may_create or name in INTERNAL_TOPICS]
         )
         rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
         return [*rows, *(denied_row(name) for name in denied)]

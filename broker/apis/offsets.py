@@ -158,8 +158,9 @@ class OffsetApis:
 
 def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
     """The partitions of all topics, each once, in order."""
-    named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
-    return list(dict.fromkeys(named))
+    return list(
+        dict.fromkeys(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
+    )
 
 
 def committed(errors: Errors) -> Body:

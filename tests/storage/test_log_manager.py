@@ -108,6 +108,7 @@ class TestLogs:
         manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
         assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
 
+    @pytest.mark.pure
     def test_a_log_that_cannot_be_made_leaves_no_directory(self, manager: LogManager) -> None:
         with no_space_in("minibroker.storage.segment.log_segment.LogSegment.open"):
             log_in(manager)
