@@ -241,8 +241,7 @@ def stamp(
 
 
 def _write_crc(buffer: WriteableBuffer, position: int, end: int) -> None:
-    with memoryview(buffer) as view, view[position + CRC_COVERS_FROM : end] as covered:
-        crc = crc32c(covered, 0)
+    crc = crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end], 0)
     _pack_uint32(buffer, position + _CRC_AT, crc)
 
 

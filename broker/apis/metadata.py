@@ -189,15 +189,16 @@ class MetadataApis:
     def _known(self, topic: TopicState) -> Body:
         make_row = MetadataResponse.row("topics.partitions")
         me = self._config.broker_id
+        only_me = [me]
         partitions = [
             make_row(
-                error_code=ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition=number,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=state.replicas,
-                isr_nodes=state.in_sync_replicas,
-                offline_replicas=[replica for replica in state.replicas if replica != me],
+                ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
+                number,
+                state.leader,
+                state.leader_epoch,
+                state.replicas,
+                state.in_sync_replicas,
+                () if state.replicas == only_me else [replica for replica in state.replicas if replica != me],
             )
             for number, state in topic.partitions.items()
         ]
