@@ -34,7 +34,6 @@ from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
-from minibroker.protocol.form import form
 
 EPILOG = """First steps:
 
@@ -64,6 +63,8 @@ def minibroker_command(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
+        from minibroker.protocol.form import form
+
         print(f"minibroker {minibroker.__version__} ({form()})")
         raise typer.Exit(EXIT_OK)
     show_help_if_alone(context)
