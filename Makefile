@@ -104,7 +104,7 @@ format: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(if $(findstring --compiled,$(BENCH)),$(COMPILED)/.made)
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 profile: $(VENV)/.dev
