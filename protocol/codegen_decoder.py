@@ -210,6 +210,10 @@ class DecoderWriter:
         iter_unpack = source.constant(
             "iter_unpack", layout.iter_unpack, f"struct.Struct({layout.format!r}).iter_unpack"
         )
+        if values == unpacked:
+            line(depth, f"{rows} = [new({self._row(path)}, each) for each in {iter_unpack}(buf[pos:{stop}])]")
+            line(depth, f"pos = {stop}")
+            return
         made = self._made(path, values)
         line(depth, f"{rows} = [{made} for {', '.join(unpacked)}, in {iter_unpack}(buf[pos:{stop}])]")
         line(depth, f"pos = {stop}")

@@ -23,6 +23,8 @@ ENCODE = "(value: Any) -> list[Any]:"
 # Lengths, counts, tags and positions, by the names that the generators give them.
 INTEGER = re.compile(r"\b(?:n|stop|tag)\d+\b")
 COMPREHENSION = re.compile(r" for .* in ")
+# The statements that take a tuple apart: mypyc asks an object without a type for an iterator.
+TAKEN_APART = re.compile(r"(?P<before> *)(?P<names>(?:\w+, )+)= (?P<value>.*?)(?P<after>; pos \+= \d+)?")
 
 
 def modules(homes_written: Sequence[str]) -> dict[str, str]:
@@ -75,7 +77,7 @@ def module(home: str, apis: list[Api]) -> list[str]:
         f'"""Codecs of messages/{home}.py, written by codegen_module.py."""',
         "",
         "import struct",
-        "from typing import Any, Final",
+        "from typing import Any, Final, cast",
         "",
         f"from minibroker.protocol.codegen import LAST_BYTE, malformed, {', '.join(HELPERS)}",
         f"from minibroker.protocol.messages.{home} import {', '.join(names)}",
@@ -109,6 +111,7 @@ class ModuleWriter:
         else:
             body = source.lines[1:]
         integers = {each for line in body for each in INTEGER.findall(COMPREHENSION.split(line)[0])}
+        body = [taken_apart(line) for line in body]
         text = (message, signature, *(f"    {each}: int" for each in sorted(integers)), *body)
         known = self._functions.get(text)
         if known is not None:
@@ -120,6 +123,16 @@ class ModuleWriter:
     def _constant(self, name: str, text: str) -> str:
         prefix = name.rstrip("0123456789")
         return self.constants.setdefault(text, f"{prefix}_{len(self.constants)}")
+
+
+def taken_apart(line: str) -> str:
+    """The line with the type of the tuple that it takes apart."""
+    found = TAKEN_APART.fullmatch(line)
+    if found is None:
+        return line
+    types = ["int" if INTEGER.fullmatch(name) else "Any" for name in found["names"].split(", ")[:-1]]
+    value = f"cast('tuple[{', '.join(types)}]', {found['value']})"
+    return f"{found['before']}{found['names']}= {value}{found['after'] or ''}"
 
 
 # The names that generated functions use are those of `codegen`; a helper that is renamed there fails here.
