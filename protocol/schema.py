@@ -261,6 +261,8 @@ class Message:
         self._rows: dict[str, Any] = {}
         self._decoders: dict[int, Decoder] = {}
         self._encoders: dict[int, Encoder] = {}
+        self._remembered: Any = None
+        self._remembered_chunks: dict[int, list[Any]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name} v{self.first_version}-v{self.last_version}>"
@@ -313,10 +315,22 @@ class Message:
 
         `value` and its rows are the NamedTuples, or plain tuples of the same order.
         """
+        if value is self._remembered and value is not None:
+            return self._remembered_encoding(version, value)
         encoder = self._encoders.get(version)
         if encoder is None:
             encoder = self._encoders[version] = self._encoder(version)
         return encoder(value)
+
+    def remember(self, value: Any) -> None:
+        """Encode this value, which has no records, only once for each version: it is sent again and again."""
+        self._remembered, self._remembered_chunks = value, {}
+
+    def _remembered_encoding(self, version: int, value: Any) -> list[Any]:
+        chunks = self._remembered_chunks.get(version)
+        if chunks is None:
+            chunks = self._remembered_chunks[version] = self._encoder(version)(value)
+        return chunks
 
     def _decoder(self, version: int) -> Decoder:
         self._check_has(version)

@@ -72,6 +72,7 @@ class MetadataApis:
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self.served]
             self._offer = ApiVersionsResponse(api_keys=rows)
+            ApiVersionsResponse.remember(self._offer)
         return self._offer
 
     # -- Metadata ---------------------------------------------------------------------------------------------
