@@ -5,6 +5,7 @@ sources are compiled as they stand, but for three things that only mypyc needs, 
 
     __slots__         left out, as the layout of a native class is fixed anyway; mypyc asks which attributes are deleted
     constants         Final, which spares a look-up of the name at each use
+    NamedTuples       made by tuple.__new__, as their own __new__ does it, without the call of a Python function
     classes           a decorator for those that classes in Python inherit from, and for those that must stay Python
     codecs            written out as modules by protocol/codegen_module.py, from the declarations of the messages
 
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ OPEN_DECORATOR = "@mypyc_attr(allow_interpreted_subclasses=True)"
 PYTHON_DECORATOR = "@(lambda python_class: python_class)"
 # Never true when it runs; for mypy, which knows this name, always.
 IMPORT_OF_DECORATOR = "\n\nMYPY = False\nif MYPY:\n    from mypy_extensions import mypyc_attr\n"
+LITERAL = re.compile(r"None|True|False|-?\d+|''|\(\)")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+|_?[a-z][a-z0-9_]+")
 MYPY_OPTIONS = (
     "--python-version=3.11",
@@ -41,6 +43,10 @@ MYPY_OPTIONS = (
     "--ignore-missing-imports",
     "--disable-error-code=used-before-def",
 )
+
+
+NamedFields = list[str | None]
+Insertion = tuple[int, int, str]  # line, column in bytes, text
 
 
 class Compiled(NamedTuple):
@@ -73,10 +79,18 @@ def listed() -> Compiled:
     return Compiled(table["groups"], table["python"], table["open-classes"], table["python-classes"], table["codecs"])
 
 
-def prepared(text: str, open_classes: Sequence[str] = (), python_classes: Sequence[str] = ()) -> str:
-    """The source of a module as mypyc reads it; each statement stays on its line."""
-    lines = text.splitlines()
+def prepared(
+    text: str,
+    open_classes: Sequence[str] = (),
+    python_classes: Sequence[str] = (),
+    named_tuples: Mapping[str, NamedFields] | None = None,
+) -> str:
+    """The source of a module as mypyc reads it; each statement stays on its line.
+
+    `named_tuples` has the fields of NamedTuples by class, each with the text of its default.
+    """
     tree = ast.parse(text)
+    lines = inserted(text, sorted(made_directly(tree, text, named_tuples or {}), reverse=True)).splitlines()
     for constant in constants(tree):
         line = lines[constant.lineno - 1]
         end = constant.targets[0].end_col_offset
@@ -124,6 +138,61 @@ def constants(tree: ast.Module) -> list[ast.Assign]:
     ]
 
 
+def named_tuples_of(trees: Iterable[ast.Module]) -> dict[str, NamedFields]:
+    """The fields of all NamedTuples, by the names of the classes; without names that another class has too."""
+    found: dict[str, NamedFields] = {}
+    names: Counter[str] = Counter()
+    for tree in trees:
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            names[node.name] += 1
+            if [ast.unparse(base) for base in node.bases] == ["NamedTuple"]:
+                found[node.name] = [
+                    None if field.value is None else ast.unparse(field.value)
+                    for field in node.body
+                    if isinstance(field, ast.AnnAssign)
+                ]
+    return {name: fields for name, fields in found.items() if names[name] == 1}
+
+
+def made_directly(tree: ast.Module, text: str, named_tuples: Mapping[str, NamedFields]) -> Iterator[Insertion]:
+    """The insertions, by line and column, that make each `Row(a, b)` a `tuple.__new__(Row, (a, b))`.
+
+    Calls with keywords stay, and those that leave out a default which is not a literal.
+    """
+    lines = text.encode().splitlines()
+    known = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    known |= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known):
+            continue
+        fields = named_tuples.get(node.func.id)
+        if fields is None or not node.args or node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+            continue
+        left_out = fields[len(node.args) :]
+        if not all(default is not None and LITERAL.fullmatch(default) for default in left_out):
+            continue
+        assert node.end_lineno is not None and node.end_col_offset is not None and node.func.end_col_offset is not None
+        last = node.args[-1]
+        assert last.end_lineno is not None
+        after = b"".join(lines[last.end_lineno - 1 : node.end_lineno])[last.end_col_offset :]
+        comma = "" if after.lstrip(b" )").startswith(b",") else ", "
+        yield node.lineno, node.func.col_offset, "tuple.__new__("
+        yield node.lineno, node.func.end_col_offset, ", "
+        yield node.end_lineno, node.end_col_offset - 1, "".join((comma, *(f"{default}, " for default in left_out)))
+        yield node.end_lineno, node.end_col_offset, ")"
+
+
+def inserted(text: str, insertions: Iterable[Insertion]) -> str:
+    """The text with insertions, the last of it first."""
+    lines = text.splitlines()
+    for number, column, new in insertions:
+        line = lines[number - 1].encode()
+        lines[number - 1] = (line[:column] + new.encode() + line[column:]).decode()
+    return "\n".join(lines) + "\n"
+
+
 def is_slots(statement: ast.stmt) -> bool:
     return (
         isinstance(statement, ast.Assign)
@@ -139,18 +208,18 @@ def names_in(statement: ast.stmt) -> set[str]:
 def prepare(tree: Path, compiled: Compiled) -> None:
     """Write the package to `tree` as mypyc reads it. Files that are as they were keep their times."""
     kept = set()
-    for folder, _, names in os.walk(SOURCE / PACKAGE, followlinks=True):
-        for name in names:
-            source = Path(folder, name)
-            if source.suffix != ".py" and name != "py.typed":
-                continue
-            module = source.relative_to(SOURCE)
-            text = source.read_text(encoding="utf-8")
-            if source.suffix == ".py":
-                below = str(module.relative_to(PACKAGE))
-                text = prepared(text, compiled.open_classes.get(below, ()), compiled.python_classes.get(below, ()))
-            write_if_changed(tree / module, text)
-            kept.add(tree / module)
+    named_tuples = named_tuples_of(ast.parse(path.read_text(encoding="utf-8")) for path in package_files())
+    for source in package_files():
+        module = source.relative_to(SOURCE)
+        below = str(module.relative_to(PACKAGE))
+        text = prepared(
+            source.read_text(encoding="utf-8"),
+            compiled.open_classes.get(below, ()),
+            compiled.python_classes.get(below, ()),
+            named_tuples,
+        )
+        write_if_changed(tree / module, text)
+        kept.add(tree / module)
     for name, text in written_codecs(compiled.codecs).items():
         module = CODECS / f"{name}.py"
         write_if_changed(tree / module, text)
@@ -158,6 +227,16 @@ def prepare(tree: Path, compiled: Compiled) -> None:
     for path in tree.rglob("*.py"):
         if path not in kept:
             path.unlink()
+
+
+def package_files() -> list[Path]:
+    """The modules of the package, below `src` as they are imported."""
+    return [
+        Path(folder, name)
+        for folder, _, names in os.walk(SOURCE / PACKAGE, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    ]
 
 
 def written_codecs(families: Sequence[str]) -> dict[str, str]:

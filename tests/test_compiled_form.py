@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import runpy
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.messages.fetch import FetchRequest
 from tests.sources import ROOT
 
 FORM: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_form.py"))
@@ -22,7 +25,7 @@ CONSUMERS = {
 }
 
 
-def prepared(text: str, **classes: list[str]) -> list[str]:
+def prepared(text: str, **classes: Any) -> list[str]:
     lines: list[str] = FORM["prepared"](text, **classes).splitlines()
     return lines
 
@@ -77,6 +80,43 @@ def test_classes_are_decorated_in_the_blank_line_before_them() -> None:
     assert (lines[3], lines[7]) == ("class Open:", "class Plain(list):")
 
 
+FIELDS: dict[str, list[str | None]] = {"Row": [None, None, "-1"], "Derived": [None, "NO_OFFSET"]}
+
+
+@pytest.mark.parametrize(
+    ("made", "direct"),
+    [
+        ("Row(1, 2, 3)", "tuple.__new__(Row, (1, 2, 3, ))"),
+        ("Row(1, Row(2, 3))", "tuple.__new__(Row, (1, tuple.__new__(Row, (2, 3, -1, )), -1, ))"),
+        ("Row((1), 'é',)", "tuple.__new__(Row, ((1), 'é',-1, ))"),
+        ("Row(\n    1,\n    [2],\n)", "tuple.__new__(Row, (\n    1,\n    [2],\n-1, ))"),
+        ("Row(1, b=2)", None),
+        ("Row(*values)", None),
+        ("Row(1)", None),
+        ("Derived(1)", None),
+        ("Unknown(1, 2)", None),
+        ("module.Row(1, 2)", None),
+    ],
+)
+def test_named_tuples_are_made_directly(made: str, direct: str | None) -> None:
+    text = f"from rows import Derived, Row, Unknown\nrow = {made}\n"
+
+    lines = prepared(text, named_tuples=FIELDS)
+
+    assert "\n".join(lines[1:]).partition(" = ")[2] == (made if direct is None else direct)
+
+
+def test_every_prepared_module_is_python() -> None:
+    fields = FORM["named_tuples_of"](ast.parse(path.read_text(encoding="utf-8")) for path in FORM["package_files"]())
+
+    assert fields["LogAppendInfo"] == [None] * 9
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        ready = FORM["prepared"](text, named_tuples=fields)
+        before, after = ast.parse(text), ast.parse(ready)
+        assert {node.lineno for node in before.body} == {node.lineno for node in after.body}, path
+
+
 @pytest.mark.parametrize("kind", ["open_classes", "python_classes"])
 def test_every_listed_class_is_there(kind: str) -> None:
     for module, names in getattr(LISTED, kind).items():
@@ -112,3 +152,13 @@ def lazy_expressions(path: Path) -> Iterator[str]:
 def test_mypyc_may_make_lists_of_generator_expressions(path: Path) -> None:
     """It does, at once: where one must stay lazy, write a function with `yield`, or keep the module in Python."""
     assert list(lazy_expressions(path)) == []
+
+
+def test_a_traceback_has_the_lines_of_the_sources_in_both_forms() -> None:
+    with pytest.raises(KafkaProtocolError) as refused:
+        FetchRequest.decode(99, b"")
+
+    text = "".join(traceback.format_exception(refused.value))
+
+    assert "minibroker/protocol/schema.py" in text
+    assert 'raise KafkaProtocolError(f"{self.name} has no version {version}")' in text
