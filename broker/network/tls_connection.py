@@ -135,6 +135,8 @@ class TlsConnection(Connection):
             self._take_responses()
         for _ in range(PIECES_AT_ONCE):
             if not self._encrypt():
+                if self.witness is not None:
+                    self.witness(True)
                 return True
             try:
                 sent = self._sock.send(self._unsent)
