@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from minibroker.protocol.api import API_TABLE
+from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import Meaning
 from minibroker.protocol.schema import Array, Field, contains
@@ -30,7 +30,20 @@ def name_of(code: int) -> str:
 @cache
 def finder(api_key: int) -> Find:
     """The function that finds the first error code in the responses of an API, 0 for none."""
+    if api_key == ApiKey.FETCH:
+        return lambda body: int(body.error_code or error_of_rows(body.topics))
+    if api_key == ApiKey.PRODUCE:
+        return lambda body: int(error_of_rows(body.topics))
     return find_in(API_TABLE[api_key].response.fields)
+
+
+def error_of_rows(topics: Iterable[Any]) -> int:
+    """The same for the topics of a Produce or a Fetch, the most frequent requests."""
+    for _, rows in topics:
+        for row in rows:
+            if row[1]:
+                return int(row[1])
+    return 0
 
 
 def find_in(fields: Sequence[Field]) -> Find:

@@ -59,68 +59,39 @@ class Sent(NamedTuple):
 
 
 class Exchange:
-    """Filled in by the tracer. `request`, `body` and `encoded` are there only until its facts are taken."""
+    """Filled in by the tracer. `request`, `body` and `encoded` are there only until its facts are taken.
 
-    __slots__ = (
-        "answered_ns",
-        "api_key",
-        "api_version",
-        "arrived_ns",
-        "before",
-        "body",
-        "bytes_in",
-        "bytes_out",
-        "client",
-        "client_id",
-        "correlation_id",
-        "encoded",
-        "ended_by",
-        "error",
-        "facts",
-        "first_bytes",
-        "handled_ns",
-        "is_sent_in_the_call",
-        "matched",
-        "number",
-        "operation",
-        "outcome",
-        "reads_ns",
-        "request",
-        "sent",
-        "sent_ns",
-        "seq",
-        "wheel_ms",
-        "woke",
-        "woken_by",
-        "woken_ns",
-    )
+    The values at the start are the class's: a thousand may be made a second, and most of them stay as they are.
+    """
+
+    client_id: str | None = None
+    bytes_out = NEVER
+    handled_ns = woken_ns = reads_ns = answered_ns = sent_ns = NEVER
+    outcome = AT_ONCE
+    error = ""
+    woken_by = NO_CAUSE
+    ended_by = ""  # request, time, flush, fault or other
+    woke: list[int] | None = None  # the numbers of the exchanges whose wait ended in its call
+    operation: DelayedOperation | None = None  # what waited for it
+    first_bytes = NEVER  # what a Fetch had found when it was parked
+    wheel_ms = NEVER  # the time of the timer when it was parked
+    sent: Sent | None = None
+    is_sent_in_the_call = False
+    is_sampled = True  # else it is kept only if it is special
+    before: dict[TopicPartition, Before] | None = None  # of a Produce
+    request: Request | None = None
+    body: Any = None
+    encoded: Encoded = None
+    facts: Facts | None = None
+    matched: Sequence[Filter] = ()  # the filters that chose it
+    number = NEVER  # in the order of the ends of those that are kept
 
     def __init__(self, seq: int, client: Client, header: tuple[int, int, int], bytes_in: int, arrived_ns: int) -> None:
         self.seq = seq
         self.client = client
-        self.client_id: str | None = None
         self.api_key, self.api_version, self.correlation_id = header
         self.bytes_in = bytes_in
-        self.bytes_out = NEVER
         self.arrived_ns = arrived_ns
-        self.handled_ns = self.woken_ns = self.reads_ns = self.answered_ns = self.sent_ns = NEVER
-        self.outcome = AT_ONCE
-        self.error = ""
-        self.woken_by = NO_CAUSE
-        self.ended_by = ""  # request, time, flush, fault or other
-        self.woke: list[int] | None = None  # the numbers of the exchanges whose wait ended in its call
-        self.operation: DelayedOperation | None = None  # what waited for it
-        self.first_bytes = NEVER  # what a Fetch had found when it was parked
-        self.wheel_ms = NEVER  # the time of the timer when it was parked
-        self.sent: Sent | None = None
-        self.is_sent_in_the_call = False
-        self.before: dict[TopicPartition, Before] | None = None  # of a Produce
-        self.request: Request | None = None
-        self.body: Any = None
-        self.encoded: Encoded = None
-        self.facts: Facts | None = None
-        self.matched: Sequence[Filter] = ()  # the filters that chose it
-        self.number = NEVER  # in the order of the ends of those that are kept
 
     @property
     def is_parked(self) -> bool:

@@ -15,6 +15,7 @@ from minibroker.broker.inside.errors import name_of
 from minibroker.broker.inside.exchange import NEVER, Before, Exchange
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch import DelayedFetch
+from minibroker.broker.replica.partition import Partition
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import KafkaError
@@ -361,6 +362,8 @@ class FactsTaker:
         stamped = NEVER if first is None else first.base_offset  # an append stamps it in the frame
         base_offset = stamped if row is None else row[2]
         was_answered = row is not None or request_is_silent(exchange)
+        if before is None and led is not None and not code and base_offset >= 0:
+            before = before_append(led, base_offset)
         if before is None or led is None or first is None:
             high_watermark = log_end_offset = (NEVER, NEVER)
             rolled, segment, position = False, NEVER, NEVER
@@ -428,6 +431,18 @@ class FactsTaker:
                 log = self._log(topic.name, row.partition)
                 lag = NEVER if log is None else max(0, log.high_watermark - row.committed_offset)
                 yield topic.name, row.partition, row.committed_offset, lag
+
+
+def before_append(partition: Partition, base_offset: int) -> Before | None:
+    """A partition as it was before an append at `base_offset`, if only this broker's log moves its high watermark."""
+    log = partition.log
+    segment = log.segments.floor(base_offset)
+    if segment is None or partition.remote_replicas or log.config.flush_messages < LONG_MAX:
+        return None
+    found = segment.translate_offset(base_offset)
+    previous = log.segments.lower(base_offset) if segment.base_offset == base_offset else segment
+    size_bytes = 0 if found is None else found.position
+    return Before(base_offset, base_offset, (previous or segment).base_offset, size_bytes)
 
 
 def views_of(records: memoryview) -> Iterator[BatchView]:

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.inside.errors import first_error
+from minibroker.broker.inside.errors import finder, first_error
 from minibroker.broker.inside.exchange import (
     AT_ONCE,
     CLOSED,
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 RING_SIZE = 4096
 SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
+LONG_RESPONSE_BYTES = 64 * 1024  # it may take a while to send
 WOKE_MAX = 32
 WANTS_MAX = 16  # filters at a time
 LENGTH_BYTES = 4
@@ -53,6 +54,7 @@ PULLS_A_SECOND = 10
 NO_HEADER = (-1, -1, -1)
 
 Body = Any
+Light = tuple[bytearray, Client, int]  # a request that is not in the sample: its frame, its client, its arrival
 
 
 class Filter(NamedTuple):
@@ -103,14 +105,17 @@ class Seen:
         self.errors = 0
         self.last_error: str | None = None
 
-    def note(self, exchange: Exchange) -> None:
-        counts = self.requests.get(exchange.api_key)
+    def add(self, api_key: int, version: int, requests: int, bytes_in: int, bytes_out: int) -> None:
+        counts = self.requests.get(api_key)
         if counts is None:
-            counts = self.requests[exchange.api_key] = [0, 0, 0, 0]
-        counts[0] = exchange.api_version
-        counts[1] += 1
-        counts[2] += exchange.bytes_in
-        counts[3] += max(0, exchange.bytes_out)
+            counts = self.requests[api_key] = [0, 0, 0, 0]
+        counts[0] = version
+        counts[1] += requests
+        counts[2] += bytes_in
+        counts[3] += bytes_out
+
+    def note(self, exchange: Exchange) -> None:
+        self.add(exchange.api_key, exchange.api_version, 1, exchange.bytes_in, max(0, exchange.bytes_out))
         if exchange.error:
             self.errors += 1
             self.last_error = exchange.error
@@ -151,7 +156,10 @@ class Tracer:
         self._wants: dict[Filter, int] = {}  # the leases of those who want all that a filter chooses
         self._until_ns = 0  # the last of all leases
         self._seq = 0
-        self._current: Exchange | None = None
+        self._arrivals = 0
+        self._current: Exchange | Light | None = None
+        self._light_answer: tuple[Request, Body] | None = None  # of the request that is traced lightly
+        self._light_counts: dict[tuple[int, int], list[int]] = {}  # by connection and API, as in Seen
         self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
         self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
         self._witnessed: dict[int, Connection] = {}
@@ -200,6 +208,7 @@ class Tracer:
         self._unsent.clear()
         self._wants.clear()
         self._seen.clear()
+        self._light_counts.clear()
         self._pulled_until_ns = self._until_ns = 0
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -216,14 +225,15 @@ class Tracer:
         if arrived_ns > self._until_ns:
             self.release()
             return self._dispatch(frame, client)
-        number = client.number
-        if number not in self._witnessed:
+        if client.number not in self._witnessed:
             self._attach()
-        self._seq += 1
-        header = HEADER.unpack_from(frame)[:3] if len(frame) >= HEADER.size else NO_HEADER
-        exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
+        self._arrivals += 1
+        is_sampled = self._arrivals % self.kept_every == 0
+        if not is_sampled and not self._wants:
+            return self._traced_lightly(frame, client, arrived_ns)
+        exchange = self._begin(frame, client, arrived_ns)
+        exchange.is_sampled = is_sampled
         outer, self._current = self._current, exchange
-        self._in_hand[number] = exchange
         began_ns = now_ns()
         try:
             answer = self._dispatch(frame, client)
@@ -232,19 +242,80 @@ class Tracer:
             raise
         finally:
             self._current = outer
-        exchange.handled_ns = handled_ns = now_ns()
-        exchange.client_id = client.client_id
+        handled_ns = now_ns()
+        answer = self._handled(exchange, answer, handled_ns)
+        self._cost_ns += now_ns() - handled_ns + began_ns - arrived_ns
+        return answer
+
+    def _traced_lightly(self, frame: bytearray, client: Client, arrived_ns: int) -> Encoded | Pending[Encoded]:
+        """Dispatch a request that is not in the sample: make an Exchange only if it turns out to be special."""
+        light = (frame, client, arrived_ns)
+        self._light_answer = None
+        outer, self._current = self._current, light
+        try:
+            answer = self._dispatch(frame, client)
+        except (KafkaProtocolError, CloseConnectionError) as error:
+            self._closed(self._promoted(light), error)
+            raise
+        finally:
+            current, self._current = self._current, outer
+        handled_ns = self.now_ns()
+        if current is light and type(answer) is not Pending and handled_ns - arrived_ns < SLOW_NS:
+            bytes_out = 0
+            if answer:
+                bytes_out = int.from_bytes(answer[0][:LENGTH_BYTES], "big")  # type: ignore[index]
+            if bytes_out < LONG_RESPONSE_BYTES:
+                key = client.number, frame[0] << 8 | frame[1]
+                counts = self._light_counts.get(key)
+                if counts is None:
+                    counts = self._light_counts[key] = [frame[2] << 8 | frame[3], 0, 0, 0]
+                counts[1] += 1
+                counts[2] += len(frame)
+                counts[3] += bytes_out
+                return answer
+        exchange = current if isinstance(current, Exchange) else self._begin(frame, client, arrived_ns)
+        exchange.is_sampled = False
+        if exchange.request is None and self._light_answer is not None:
+            exchange.request, exchange.body = self._light_answer
+        return self._handled(exchange, answer, handled_ns)
+
+    def _begin(self, frame: bytearray, client: Client, arrived_ns: int) -> Exchange:
+        self._seq += 1
+        header = HEADER.unpack_from(frame)[:3] if len(frame) >= HEADER.size else NO_HEADER
+        exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
+        self._in_hand[client.number] = exchange
+        return exchange
+
+    def _promoted(self, current: Exchange | Light) -> Exchange:
+        """The exchange of the request in hand: made now if it was traced lightly so far."""
+        if isinstance(current, Exchange):
+            return current
+        if isinstance(self._current, Exchange) and self._current.client is current[1]:
+            return self._current
+        exchange = self._begin(*current)
+        exchange.is_sampled = False
+        if self._current is current:
+            self._current = exchange
+        return exchange
+
+    def _handled(
+        self, exchange: Exchange, answer: Encoded | Pending[Encoded], handled_ns: int
+    ) -> Encoded | Pending[Encoded]:
+        """Note that the handler has returned."""
+        exchange.handled_ns = handled_ns
+        exchange.client_id = exchange.client.client_id
         if type(answer) is Pending:
             self._park(exchange, answer)
-            answer = answer.then(partial(self._answered_later, exchange), partial(self._failed_later, exchange))
-        else:
-            exchange.answered_ns = handled_ns
-            self._answered(exchange, answer)  # type: ignore[arg-type]
-        self._cost_ns += now_ns() - handled_ns + began_ns - arrived_ns
+            return answer.then(partial(self._answered_later, exchange), partial(self._failed_later, exchange))
+        exchange.answered_ns = handled_ns
+        self._answered(exchange, answer)  # type: ignore[arg-type]
         return answer
 
     def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Stands before `registry.answer`: notes the request and its answer before they are encoded."""
+        current = self._current
+        if type(current) is tuple and current[1] is client:
+            return self._answer_lightly(request, client, current)
         exchange = self._in_hand.get(client.number)
         if exchange is None:
             return self._inner_answer(request, client)
@@ -259,6 +330,17 @@ class Tracer:
         if type(body) is Pending:
             return body.then(partial(self._keep_body, exchange))
         exchange.body = body
+        return body
+
+    def _answer_lightly(self, request: Request, client: Client, light: Light) -> Body | Pending[Body]:
+        body = self._inner_answer(request, client)
+        if type(body) is Pending:
+            exchange = self._promoted(light)
+            exchange.request = request
+            return body.then(partial(self._keep_body, exchange))
+        self._light_answer = request, body
+        if body is not None and finder(request.api_key)(body):
+            self._promoted(light)
         return body
 
     def _keep_body(self, exchange: Exchange, body: Body) -> Body:
@@ -291,6 +373,7 @@ class Tracer:
         if cause is None or cause is exchange:
             exchange.ended_by = exchange.ended_by or self._guessed_cause(exchange)
             return
+        cause = self._promoted(cause)
         exchange.ended_by, exchange.woken_by = "request", cause.seq
         if cause.woke is None:
             cause.woke = []
@@ -386,7 +469,7 @@ class Tracer:
             self._keep(exchange)
             return
         self._plain += 1
-        if self._pulled_until_ns > exchange.arrived_ns and self._plain % self.kept_every == 0:
+        if exchange.is_sampled and self._pulled_until_ns > exchange.arrived_ns:
             self._keep(exchange)
         else:
             self._skipped[number, exchange.api_key] += 1
@@ -440,7 +523,19 @@ class Tracer:
 
     def seen_of(self, number: int) -> Seen:
         """What a connection has asked since the watch began."""
+        self._fold()
         return self._seen.get(number) or Seen()
+
+    def _fold(self) -> None:
+        """Count the requests that were traced lightly with the others."""
+        for (number, api_key), (version, requests, bytes_in, bytes_out) in self._light_counts.items():
+            self._seen.setdefault(number, Seen()).add(
+                api_key, version, requests, bytes_in + requests * LENGTH_BYTES, bytes_out + requests * LENGTH_BYTES
+            )
+            self._skipped[number, api_key] += requests
+            self._requests += requests
+            self._plain += requests
+        self._light_counts.clear()
 
     def outcome_of(self, exchange: Exchange) -> str:
         """How it ended, or its state."""
@@ -465,6 +560,7 @@ class Tracer:
 
         The sample is at most `budget` for each of ten tallies a second.
         """
+        self._fold()
         now_ns = self.now_ns()
         interval_ns = max(1, now_ns - self._tallied_ns)
         tally = Tally(

@@ -125,7 +125,12 @@ async def test_what_waits_fails_or_wakes_others_is_kept_whatever_the_sample(watc
 
     assert [each["outcome"] for each in kept] == ["at once", "woken", "at once"]
     assert [each["error"] for each in kept] == ["UNKNOWN_TOPIC_OR_PARTITION", "", ""]
-    assert watched.calls.connections()["connections"] == []
+    produce = watched.explained(kept[2]["seq"])["produce"]["partitions"][0]
+    assert (produce["high_watermark"], produce["log_end_offset"], produce["records"]) == ([0, 1], [0, 1], 1)
+    assert (produce["segment"], produce["position"], produce["rolled"]) == (0, 0, False)
+    assert watched.explained(kept[1]["seq"])["wait"]["cause"]["seq"] == kept[2]["seq"]
+    assert watched.tracer.seen_of(1).requests[ApiKey.FETCH][:2] == [8, 3]
+    assert watched.tracer.seen_of(1).errors == 1
 
 
 async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
