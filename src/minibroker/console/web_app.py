@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from minibroker.console import assets, overview
+from minibroker.console import assets, groups, members, messages, overview, producing, topics, transactions
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.safety import Safety
@@ -17,6 +17,12 @@ def web_app(console: Console) -> ASGIApp:
     routes: list[BaseRoute] = [
         get("/healthz", healthy),
         *overview.routes(console),
+        *topics.routes(console),
+        *messages.routes(console),
+        *producing.routes(console),
+        *groups.routes(console),
+        *members.routes(console),
+        *transactions.routes(console),
         *assets.ROUTES,
     ]
     return Safety(Starlette(routes=routes), console.options)
