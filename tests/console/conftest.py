@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -232,7 +232,7 @@ def smaller(picture: bytes) -> bytes:
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     colours = sorted(image.getcolors(image.width * image.height) or [], reverse=True)[:256]
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in colours for part in colour])  # type: ignore[union-attr, misc]
+    palette.putpalette([part for _, colour in colours for part in cast(tuple[int, int, int], colour)])
     output = io.BytesIO()
     image.quantize(palette=palette, dither=Image.Dither.NONE).save(output, "PNG", optimize=True)
     return output.getvalue()

@@ -7,7 +7,8 @@ import re
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from minibroker import Broker
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
