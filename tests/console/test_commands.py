@@ -100,7 +100,7 @@ def test_without_a_cluster_it_says_why_and_serves_it_once_it_is_there(tmp_path: 
         assert "minibroker serve" in refused.error
         assert (ask(console, "GET", "/healthz").status, ask(console, "GET", "/readyz").status) == (200, 502)
 
-        with Broker(port=port) as broker:
+        with Broker(listen=f"127.0.0.1:{port}") as broker:
             assert broker.is_running
             assert ask(console, "GET", "/readyz").status == 200
 
