@@ -34,7 +34,7 @@ class ConsoleChild:
         """Raises ConsoleError."""
         missing = [name for name in LIBRARIES if find_spec(name) is None]
         if missing:
-            raise ConsoleError(f"--console needs {missing[0]}; run: pip install 'minibroker[console]'")
+            raise ConsoleError(f"--console needs {missing[0]}; run: pip install hypercorn starlette")
         self._listen = listen
         self._client_config = client_config
         self._folder = None if control is not None else Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))

@@ -33,7 +33,7 @@ READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
 STOP_SECONDS = 10
 WIDE, NARROW = (1280, 900), (800, 900)
 NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
-NO_PLAYWRIGHT = "playwright is not installed: pip install 'minibroker[browser]'"
+NO_PLAYWRIGHT = "playwright is not installed: pip install playwright"
 # Where a page would differ from run to run, or a headless Chromium from a machine to another.
 CHROMIUM_OPTIONS = ["--no-sandbox", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-gpu"]
 

@@ -107,4 +107,4 @@ def test_a_console_needs_its_libraries(tmp_path: Path) -> None:
 
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
-    assert printed == "--console needs hypercorn; run: pip install 'minibroker[console]'\n"
+    assert printed == "--console needs hypercorn; run: pip install hypercorn starlette\n"

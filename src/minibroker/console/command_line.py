@@ -128,7 +128,7 @@ def serve(given: argparse.Namespace) -> None:
             from minibroker.console.server import serve as serve_page
         except ModuleNotFoundError as error:
             raise CommandFailed(
-                f"the console needs {error.name}, which is not installed; run: pip install 'minibroker[console]'"
+                f"the console needs {error.name}, which is not installed; run: pip install hypercorn starlette"
             ) from error
         serve_page(options, listener, parent_pid=given.parent_pid)
 
