@@ -19,8 +19,15 @@ from pathlib import Path
 STOP_SECONDS = 5.0
 LIBRARIES = ("hypercorn", "starlette")
 FOLDER_PREFIX = "minibroker-console-"
+LONGEST_FOLDER = 70  # bytes; a path of a socket has 107
 
 logger = logging.getLogger(__name__)
+
+
+def private_folder() -> Path:
+    """A folder that only its owner can enter, with a path that is short enough for a socket in it."""
+    long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER
+    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp" if long else None))
 
 
 class ConsoleError(Exception):
@@ -37,7 +44,7 @@ class ConsoleChild:
             raise ConsoleError(f"--console needs {missing[0]}; run: pip install hypercorn starlette")
         self._listen = listen
         self._client_config = client_config
-        self._folder = None if control is not None else Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        self._folder = None if control is not None else private_folder()
         self.control = control if self._folder is None else self._folder / "control"
         self._process: subprocess.Popen[bytes] | None = None
 

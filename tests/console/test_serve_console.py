@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.broker.console_child import private_folder
 from tests.console.asking import get
 from tests.console.conftest import RunningConsole
 
@@ -43,8 +46,7 @@ class Served:
 
 @contextmanager
 def served(tmp_path: Path, *options: str) -> Iterator[Served]:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp(prefix="served-"))  # short: a socket is below it
     command = [sys.executable, "-m", "minibroker", "serve", "--listen", "127.0.0.1:0", "--console", "0", *options]
     with subprocess.Popen(
         [*command, "--data-dir", str(tmp_path / "data")],
@@ -56,6 +58,7 @@ def served(tmp_path: Path, *options: str) -> Iterator[Served]:
             yield Served(process, temporary)
         finally:
             process.kill()
+            shutil.rmtree(temporary)
 
 
 def wait_until_gone(pid: int) -> None:
@@ -93,6 +96,17 @@ def test_a_broker_serves_on_when_its_console_is_killed(tmp_path: Path) -> None:
 
         assert broker.process.wait(END_SECONDS) == 0
         assert list(broker.temporary.iterdir()) == []
+
+
+def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+
+    folder = private_folder()
+    folder.rmdir()
+
+    assert folder.parent == Path("/tmp")
 
 
 def test_a_console_needs_its_libraries(tmp_path: Path) -> None:
