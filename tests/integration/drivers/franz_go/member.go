@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +70,8 @@ type groupMember struct {
 	read     [][]any
 	failure  error
 	isClosed bool
+
+	commitsAutomatically bool
 }
 
 func member(arguments []string) error {
@@ -78,8 +81,9 @@ func member(arguments []string) error {
 		return err
 	}
 	m := &groupMember{group: group, topic: topic, assigned: []int32{}, lost: []int32{}, read: [][]any{}}
+	m.commitsAutomatically = given.EnableAutoCommit
 	options := append(given.options(), kgo.SeedBrokers(bootstrap), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
-		kgo.OnPartitionsAssigned(m.onAssigned), kgo.OnPartitionsRevoked(m.onRevoked), kgo.OnPartitionsLost(m.onRevoked))
+		kgo.OnPartitionsAssigned(m.onAssigned), kgo.OnPartitionsRevoked(m.onRevoked), kgo.OnPartitionsLost(m.onLost))
 	if strings.HasPrefix(topic, "^") {
 		options = append(options, kgo.ConsumeRegex(), kgo.MetadataMaxAge(time.Second), kgo.MetadataMinAge(pollTime))
 	}
@@ -186,7 +190,17 @@ func (m *groupMember) onAssigned(_ context.Context, _ *kgo.Client, added map[str
 	}
 }
 
-func (m *groupMember) onRevoked(_ context.Context, _ *kgo.Client, removed map[string][]int32) {
+// A function of one's own replaces the commit that franz-go makes here by itself.
+func (m *groupMember) onRevoked(ctx context.Context, client *kgo.Client, removed map[string][]int32) {
+	if m.commitsAutomatically {
+		if err := client.CommitUncommittedOffsets(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "commit of what is revoked:", err)
+		}
+	}
+	m.onLost(ctx, client, removed)
+}
+
+func (m *groupMember) onLost(_ context.Context, _ *kgo.Client, removed map[string][]int32) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	for _, partitions := range removed {
