@@ -31,7 +31,7 @@ from minibroker.cli import (
     transcript,
     users,
 )
-from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
+from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
@@ -76,6 +76,14 @@ def serve(
 ) -> None:
     """Start a broker; `minibroker serve --help` shows its options."""
     raise CommandFailed("`serve` must be the first argument; use `minibroker serve ...`")
+
+
+@app.command("console", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def console(
+    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=console_options)] = None,
+) -> None:
+    """Serve a web page of a cluster; `minibroker console --help` shows its options."""
+    raise CommandFailed("`console` must be the first argument; use `minibroker console ...`")
 
 
 app.add_typer(topics.app, name="topics")
