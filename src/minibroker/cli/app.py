@@ -20,6 +20,7 @@ from minibroker.cli import (
     cluster_commands,
     config_lint,
     configs,
+    console,
     consume,
     dump_log,
     groups,
@@ -93,6 +94,7 @@ app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
 app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
+app.command("console", epilog=console.EPILOG)(console.console)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)

@@ -1,0 +1,181 @@
+"""A console of a broker, and pages of it in the machine's Chromium.
+
+A page fails its test on an uncaught exception, on an error in its console, and on a request to anybody but the
+console. Without Chromium, the tests of pages skip; those of the console's answers need none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from minibroker import Broker
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
+STOP_SECONDS = 10
+WIDE, NARROW = (1280, 900), (800, 900)
+NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
+NO_PLAYWRIGHT = "playwright is not installed: pip install 'minibroker[browser]'"
+# Where a page would differ from run to run, or a headless Chromium from a machine to another.
+CHROMIUM_OPTIONS = ["--no-sandbox", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-gpu"]
+
+
+class RunningConsole:
+    """`minibroker console` in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.line = process.stdout.readline().strip()
+        found = READY.search(self.line)
+        assert found is not None, self.line
+        self.url, self.token = found[1], found[2]
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return self.url.removeprefix("http://")
+
+
+@contextmanager
+def console_of(bootstrap: str, *options: object) -> Iterator[RunningConsole]:
+    command = [sys.executable, "-m", "minibroker", "console", "-b", bootstrap, "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, *map(str, options)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    )
+    try:
+        yield RunningConsole(process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def shown_broker() -> Iterator[Broker]:
+    """One broker for the tests of a worker."""
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def console(shown_broker: Broker) -> Iterator[RunningConsole]:
+    """Its console, which may change things."""
+    with console_of(shown_broker.bootstrap_servers, "--allow-changes") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+    with api.sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip(NO_CHROMIUM)
+    browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+    yield browser
+    browser.close()
+
+
+class Tab:
+    """A page of the console in a browser, with what went wrong in it."""
+
+    def __init__(self, page: Page, console: RunningConsole) -> None:
+        self.page = page
+        self.console = console
+        self.failures: list[str] = []
+        self.allowed_failures: list[str] = []  # regular expressions of errors that the test causes
+        page.on("pageerror", self._on_error)
+        page.on("console", self._on_message)
+        page.on("request", self._on_request)
+
+    def _on_error(self, error: Error) -> None:
+        self.failures.append(f"uncaught: {error}")
+
+    def _on_message(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.failures.append(message.text)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self.console.url, "data:", "blob:")):
+            self.failures.append(f"a request to {request.url}")
+
+    def open(self, path: str, *, token: bool = True) -> Page:
+        """Go to an address of the console, with its token unless it is left out."""
+        fragment = f"#token={self.console.token}" if token and self.console.token else ""
+        self.page.goto(f"{self.console.url}{path}{fragment}")
+        self.page.wait_for_function("document.fonts.ready.then(() => true)")
+        return self.page
+
+    def axe(self) -> list[str]:
+        """What axe-core finds on the page now: nothing, if the page is accessible."""
+        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate(
+            "tags => axe.run(document, {runOnly: {type: 'tag', values: tags}, resultTypes: ['violations']})", AXE_TAGS
+        )
+        return [
+            f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary']}"
+            for each in found["violations"]
+            for node in each["nodes"]
+        ]
+
+    def unexpected(self) -> list[str]:
+        return [each for each in self.failures if not any(re.search(one, each) for one in self.allowed_failures)]
+
+
+NewTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def new_tab(chromium: Browser, console: RunningConsole) -> Iterator[NewTab]:
+    """Makes tabs: `new_tab(size=NARROW, theme="dark", of=another_console)`."""
+    opened: list[Tab] = []
+
+    def make(*, size: tuple[int, int] = WIDE, theme: str = "light", of: RunningConsole | None = None) -> Tab:
+        context = chromium.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if theme == "dark" else "light",
+            reduced_motion="reduce",
+            timezone_id="UTC",
+            locale="en-US",
+        )
+        context.set_default_timeout(15_000)
+        tab = Tab(context.new_page(), of or console)
+        opened.append(tab)
+        return tab
+
+    yield make
+    unexpected = [each for tab in opened for each in tab.unexpected()]
+    for tab in opened:
+        tab.page.context.close()
+    assert unexpected == []
+
+
+@pytest.fixture
+def tab(new_tab: NewTab) -> Tab:
+    """One tab, wide and light."""
+    return new_tab()
