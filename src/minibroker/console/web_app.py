@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from minibroker.console import assets, overview
+from minibroker.console import assets, inside_routes, overview
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.safety import Safety
@@ -17,6 +17,7 @@ def web_app(console: Console) -> ASGIApp:
     routes: list[BaseRoute] = [
         get("/healthz", healthy),
         *overview.routes(console),
+        *inside_routes.routes(console),
         *assets.ROUTES,
     ]
     return Safety(Starlette(routes=routes), console.options)
