@@ -6,7 +6,6 @@ arrays in the order of `EXCHANGE_FIELDS`, as thousands a second may go by; one r
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
@@ -15,11 +14,13 @@ from typing import Any
 
 from minibroker.broker.inside.exchange import NEVER, Exchange
 from minibroker.broker.inside.explanation import Explainer
+from minibroker.broker.inside.snapshots import Snapshots
 from minibroker.broker.inside.tracer import Filter, Tracer
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE
+from minibroker.transcript.story import happened, steps_of
 
 LEASE_MS = 2_000
 LEASES_MS = (100, 3_600_000)
@@ -28,6 +29,8 @@ WAITING_MAX = 200
 LONG_IN_HAND_NS = 50_000_000
 TURNS_MAX = 64
 RUN_BITS = 48
+WOKE_TOLD = 8  # of the requests that one woke
+OFFSET_MAX = 1 << 62
 
 Json = dict[str, Any]
 
@@ -67,6 +70,7 @@ class InsideCalls:
         self._connections = connections
         self._turned_ms = turned_ms
         self._explainer = Explainer(tracer, parts)
+        self._snapshots = Snapshots(tracer, parts, connections)
         self._run = Random().getrandbits(RUN_BITS)
         self._turns: deque[tuple[int, int]] = deque(maxlen=TURNS_MAX)
         self.by_name: dict[str, Callable[..., object]] = {
@@ -75,13 +79,18 @@ class InsideCalls:
             "inside.explain": self.explain,
             "inside.release": self.release,
             "inside.apis": self.apis,
+            "inside.log": self.log,
+            "inside.purgatory": self.purgatory,
+            "inside.connections": self.connections,
+            "inside.sessions": self.sessions,
+            "inside.groups": self.groups,
         }
 
     def noting_turns(self, advance: Callable[[float], Awaitable[None]]) -> Callable[[float], Awaitable[None]]:
         """The call that advances the clock, with a note of each turn."""
 
         async def advanced(seconds: float) -> None:
-            at_us = time.perf_counter_ns() // 1000
+            at_us = self._tracer.now_ns() // 1000
             before_ms = self._turned_ms()
             try:
                 await advance(seconds)
@@ -92,13 +101,13 @@ class InsideCalls:
         return advanced
 
     def _head(self) -> Json:
-        return {"run": self._run, "now_us": time.perf_counter_ns() // 1000, "broker_ms": self._clock.wall_ms()}
+        return {"run": self._run, "now_us": self._tracer.now_ns() // 1000, "broker_ms": self._clock.wall_ms()}
 
     # -- calls ------------------------------------------------------------------------------------------------
 
     def pull(self, since: int = 0, budget: int = 100, lease_ms: int = LEASE_MS) -> Json:
         """Return the exchanges that have ended since, and those in hand. Raises ValueError."""
-        check_number("since", since, 0, 1 << 62)
+        check_number("since", since, 0, OFFSET_MAX)
         check_number("budget", budget, *BUDGETS)
         check_number("lease_ms", lease_ms, *LEASES_MS)
         tracer = self._tracer
@@ -107,7 +116,7 @@ class InsideCalls:
         tally = tracer.tally(budget)
         ended = list(tracer.kept_since(since))
         shown = ended[-budget:]
-        now_ns = time.perf_counter_ns()
+        now_ns = self._tracer.now_ns()
         waiting = [each for each in tracer.not_ended() if now_ns - each.arrived_ns > LONG_IN_HAND_NS]
         waiting.sort(key=lambda each: each.seq)
         del waiting[WAITING_MAX:]
@@ -165,7 +174,7 @@ class InsideCalls:
             return self._head() | {"next": tracer.last_number, "left_out": 0, "explained": []}
         if isinstance(since, str):
             raise ValueError(f"since is a number or 'now', not {since!r}")
-        check_number("since", since, 0, 1 << 62)
+        check_number("since", since, 0, OFFSET_MAX)
         there = list(tracer.kept_since(since))
         left_out = tracer.last_number - since - len(there)
         found = (each for each in there if wanted in each.matched or fits_what_is_kept(wanted, each))
@@ -181,6 +190,35 @@ class InsideCalls:
 
     def apis(self) -> Json:
         return {"run": self._run, "apis": {str(int(key)): api.name for key, api in API_TABLE.items()}}
+
+    def log(self, topic: str, partition: int, offset: int | None = None, after: int | None = None) -> Json:
+        """Return a partition's segments, and what lies around an offset. Raises ValueError."""
+        for name, value in (("offset", offset), ("after", after)):
+            if value is not None:
+                check_number(name, value, 0, OFFSET_MAX)
+        return self._head() | self._snapshots.log(topic, partition, offset, after)
+
+    def purgatory(self, budget: int = 200) -> Json:
+        """Return the operations that wait, on their wheel. Raises ValueError."""
+        check_number("budget", budget, *BUDGETS)
+        return self._head() | self._snapshots.purgatory(budget)
+
+    def connections(self, after: int = 0, budget: int = 500) -> Json:
+        """Return the open connections. Raises ValueError."""
+        check_number("after", after, 0, OFFSET_MAX)
+        check_number("budget", budget, *BUDGETS)
+        self._tracer.end_those_gone()
+        return self._head() | self._snapshots.connections(after, budget)
+
+    def sessions(self, after: int = 0, budget: int = 200) -> Json:
+        """Return the fetch sessions. Raises ValueError."""
+        check_number("after", after, 0, OFFSET_MAX)
+        check_number("budget", budget, *BUDGETS)
+        return self._head() | self._snapshots.sessions(after, budget)
+
+    def groups(self, group_id: str | None = None) -> Json:
+        """Return why groups rebalanced last."""
+        return self._head() | self._snapshots.groups(group_id)
 
     # -- rows -------------------------------------------------------------------------------------------------
 
@@ -216,7 +254,13 @@ class InsideCalls:
         ]
 
     def _explained(self, exchange: Exchange) -> Json:
-        return self._explainer.explain(exchange)
+        explained = self._explainer.explain(exchange)
+        others = [exchange.woken_by, *(exchange.woke or ())][: 1 + WOKE_TOLD]
+        found = [other for seq in others if (other := self._tracer.find(seq)) is not None]
+        return explained | {
+            "steps": [step._asdict() for step in steps_of(explained)],
+            "happened": happened(explained, [self._explainer.explain(each, with_walks=False) for each in found]),
+        }
 
 
 def fits_what_is_kept(wanted: Filter, exchange: Exchange) -> bool:

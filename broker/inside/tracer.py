@@ -90,6 +90,29 @@ def is_empty_fetch(exchange: Exchange) -> bool:
     return not any(row[7] for _, rows in exchange.body.topics for row in rows)
 
 
+class Seen:
+    """What a connection has asked since the watch began: by API its version, requests, bytes in and out; its errors."""
+
+    __slots__ = ("errors", "last_error", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[int, list[int]] = {}
+        self.errors = 0
+        self.last_error: str | None = None
+
+    def note(self, exchange: Exchange) -> None:
+        counts = self.requests.get(exchange.api_key)
+        if counts is None:
+            counts = self.requests[exchange.api_key] = [0, 0, 0, 0]
+        counts[0] = exchange.api_version
+        counts[1] += 1
+        counts[2] += exchange.bytes_in
+        counts[3] += max(0, exchange.bytes_out)
+        if exchange.error:
+            self.errors += 1
+            self.last_error = exchange.error
+
+
 class Tally(NamedTuple):
     """What has happened since the last tally."""
 
@@ -100,10 +123,20 @@ class Tally(NamedTuple):
 
 
 class Tracer:
-    """`dispatch` stands before `inner`. `connections` are the open ones, of which it watches the sends."""
+    """`dispatch` stands before `inner`. `connections` are the open ones, of which it watches the sends.
 
-    def __init__(self, inner: Dispatch, parts: BrokerParts, connections: Collection[Connection] = ()) -> None:
+    `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves.
+    """
+
+    def __init__(
+        self,
+        inner: Dispatch,
+        parts: BrokerParts,
+        connections: Collection[Connection] = (),
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         self.is_watching = False
+        self.now_ns = now_ns
         self.facts = FactsTaker(parts)
         self.kept_every = 1  # of the plain exchanges each n-th is kept
         self._dispatch = inner
@@ -119,6 +152,7 @@ class Tracer:
         self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
         self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
         self._witnessed: dict[int, Connection] = {}
+        self._seen: dict[int, Seen] = {}
         self._ring: deque[Exchange] = deque()
         self._by_seq: dict[int, Exchange] = {}
         self._kept = 0
@@ -126,13 +160,13 @@ class Tracer:
         self._requests = 0
         self._cost_ns = 0
         self._skipped: Counter[tuple[int, int]] = Counter()
-        self._tallied_ns = time.perf_counter_ns()
+        self._tallied_ns = now_ns()
 
     # -- leases -----------------------------------------------------------------------------------------------
 
     def watch(self, lease_ms: int, wanted: Filter | None = None) -> None:
         """Trace for at least this time; all that `wanted` chooses, else a sample. Raises ValueError."""
-        now_ns = time.perf_counter_ns()
+        now_ns = self.now_ns()
         until_ns = now_ns + lease_ms * 1_000_000
         if wanted is None:
             self._pulled_until_ns = until_ns
@@ -162,6 +196,7 @@ class Tracer:
         self._in_hand.clear()
         self._unsent.clear()
         self._wants.clear()
+        self._seen.clear()
         self._pulled_until_ns = self._until_ns = 0
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -173,7 +208,7 @@ class Tracer:
         return self._traced(frame, client)
 
     def _traced(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        now_ns = time.perf_counter_ns
+        now_ns = self.now_ns
         arrived_ns = now_ns()
         if arrived_ns > self._until_ns:
             self.release()
@@ -219,7 +254,13 @@ class Tracer:
         finally:
             self._current = outer
         if type(body) is Pending:
-            return body.then(partial(keep_body, exchange))
+            return body.then(partial(self._keep_body, exchange))
+        exchange.body = body
+        return body
+
+    def _keep_body(self, exchange: Exchange, body: Body) -> Body:
+        """Note the answer of a request that waited."""
+        exchange.reads_ns = self.now_ns()
         exchange.body = body
         return body
 
@@ -236,7 +277,7 @@ class Tracer:
 
     def _woken(self, exchange: Exchange, ending: Ending) -> None:
         """Note the end of a wait, before what waited reads again."""
-        exchange.woken_ns = time.perf_counter_ns()
+        exchange.woken_ns = self.now_ns()
         exchange.outcome = EXPIRED if ending == "expired" else WOKEN
         if ending == "expired":
             exchange.ended_by = "time"
@@ -261,15 +302,15 @@ class Tracer:
 
     def _answered_later(self, exchange: Exchange, encoded: Encoded) -> Encoded:
         if self._in_hand.get(exchange.client.number) is exchange:  # else the lease has ended
-            exchange.answered_ns = time.perf_counter_ns()
+            exchange.answered_ns = self.now_ns()
             self._note_end_of_wait(exchange, exchange.answered_ns)
             self._answered(exchange, encoded)
-            self._cost_ns += time.perf_counter_ns() - exchange.answered_ns
+            self._cost_ns += self.now_ns() - exchange.answered_ns
         return encoded
 
     def _failed_later(self, exchange: Exchange, error: Exception) -> Encoded:
         if self._in_hand.get(exchange.client.number) is exchange:
-            self._note_end_of_wait(exchange, time.perf_counter_ns())
+            self._note_end_of_wait(exchange, self.now_ns())
             self._closed(exchange, error)
         raise error
 
@@ -317,17 +358,22 @@ class Tracer:
         sent = self._unsent.pop(number, None)
         if sent is None:
             return
-        sent_ns = time.perf_counter_ns()
+        sent_ns = self.now_ns()
         for exchange in sent:
             exchange.sent_ns, exchange.is_sent_in_the_call = sent_ns, is_in_the_call
             self._finish(exchange)
-        self._cost_ns += time.perf_counter_ns() - sent_ns
+        self._cost_ns += self.now_ns() - sent_ns
 
     # -- what is kept -----------------------------------------------------------------------------------------
 
     def _finish(self, exchange: Exchange) -> None:
         """Keep an exchange that has ended, or count it."""
         self._requests += 1
+        number = exchange.client.number
+        seen = self._seen.get(number)
+        if seen is None:
+            seen = self._seen[number] = Seen()
+        seen.note(exchange)
         if self._wants:
             exchange.matched = [each for each in self._wants if each.fits(exchange, self.facts)]
         if exchange.matched or self._is_special(exchange):
@@ -337,7 +383,7 @@ class Tracer:
         if self._pulled_until_ns > exchange.arrived_ns and self._plain % self.kept_every == 0:
             self._keep(exchange)
         else:
-            self._skipped[exchange.client.number, exchange.api_key] += 1
+            self._skipped[number, exchange.api_key] += 1
 
     def _is_special(self, exchange: Exchange) -> bool:
         is_usual = exchange.outcome in (AT_ONCE, SILENT) and not exchange.error and exchange.woke is None
@@ -381,6 +427,10 @@ class Tracer:
         """The exchange of a connection that has not been answered."""
         return self._in_hand.get(number)
 
+    def seen_of(self, number: int) -> Seen:
+        """What a connection has asked since the watch began."""
+        return self._seen.get(number) or Seen()
+
     def outcome_of(self, exchange: Exchange) -> str:
         """How it ended, or its state."""
         is_unsent = exchange.number == NEVER and exchange.answered_ns != NEVER
@@ -397,13 +447,14 @@ class Tracer:
             for exchange in ([] if waiting is None else [waiting]) + self._unsent.pop(number, []):
                 exchange.outcome = GONE
                 self._finish(exchange)
+            self._seen.pop(number, None)
 
     def tally(self, budget: int) -> Tally:
         """Return what has happened since the last tally, and choose how many plain exchanges are kept from now on.
 
         The sample is at most `budget` for each of ten tallies a second.
         """
-        now_ns = time.perf_counter_ns()
+        now_ns = self.now_ns()
         interval_ns = max(1, now_ns - self._tallied_ns)
         tally = Tally(
             self._requests,
@@ -417,10 +468,3 @@ class Tracer:
         self._skipped.clear()
         self._tallied_ns = now_ns
         return tally
-
-
-def keep_body(exchange: Exchange, body: Body) -> Body:
-    """Note the answer of a request that waited."""
-    exchange.reads_ns = time.perf_counter_ns()
-    exchange.body = body
-    return body

@@ -139,6 +139,11 @@ class Connection(TimerTask):
         # Is called when the socket has taken the last byte of all responses so far; with True if no task was needed.
         self.witness: Callable[[bool], object] | None = None
 
+    @property
+    def tls_version(self) -> str | None:
+        """The version of TLS that it speaks, such as "TLSv1.3"; None without TLS, and before the handshake."""
+        return None
+
     async def run(self) -> None:
         """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
         if self._max_idle_ms > 0:
