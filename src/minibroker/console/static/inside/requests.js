@@ -94,7 +94,10 @@ export class RequestsDrawing {
   /** Forget all bars; the next `refresh` draws them again. */
   clear() {
     this.originUs = this.nowUs
-    for (const row of this.rows) row.end = -Infinity
+    for (const row of this.rows) {
+      row.end = -Infinity
+      row.last = null
+    }
     this.drawn.clear()
     this.bars.replaceChildren()
     this.wakes.replaceChildren()
@@ -176,7 +179,9 @@ export class RequestsDrawing {
     for (const line of before?.wakes ?? []) line.remove()
     const row = this.rows[rowIndex]
     const x = this.x(exchange.arrivedUs)
-    if (isPlain(exchange) && x - row.end < MERGED_PX && exchange.seq !== this.selected?.seq) {
+    const isCovered = x - row.end < MERGED_PX && row.last?.exchange.api === exchange.api && isPlain(row.last.exchange)
+    if (isPlain(exchange) && isCovered && exchange.seq !== this.selected?.seq) {
+      this.count(row.last)
       this.drawn.set(exchange.seq, { exchange, link: null, wakes: [] })
       return
     }
@@ -193,8 +198,18 @@ export class RequestsDrawing {
     row.end = end
     // In the order of time, so that what is read aloud is, too.
     this.bars.append(link)
-    this.drawn.set(exchange.seq, { exchange, link, wakes: [] })
+    row.last = { exchange, link, wakes: [] }
+    this.drawn.set(exchange.seq, row.last)
     this.drawWakes(exchange)
+  }
+
+  /** One more that lies under a bar. */
+  count(drawn) {
+    drawn.more = (drawn.more ?? 0) + 1
+    drawn.link.setAttribute(
+      'aria-label',
+      `${this.sentence(drawn.exchange)}; and ${number(drawn.more)} more at its place`,
+    )
   }
 
   /** The lines between this exchange and the one that woke it, or those that it woke: the second to come draws one. */

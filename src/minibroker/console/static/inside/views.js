@@ -133,10 +133,9 @@ export function wheelView(purgatory, wait, name) {
     slots.push(new Map(ring.lit.map(([slot, kinds]) => [slot, summed(kinds)])))
   }
   const next = slots.findIndex((lit) => lit.size > 0)
-  const selected =
-    wait && wait.level < RINGS
-      ? { level: wait.level, slot: wait.slot, words: `${name} ${wait.ended_by ? 'lay' : 'lies'} in ${wait.slot}` }
-      : null
+  const isAhead = wait && wait.level < RINGS && wait.slot >= hands[wait.level] - 1
+  const words = isAhead ? `${name} ${wait.ended_by ? 'lay' : 'lies'} in ${wait.slot}` : ''
+  const selected = isAhead ? { level: wait.level, slot: wait.slot, words } : null
   return {
     waiting: purgatory.pending,
     hands,

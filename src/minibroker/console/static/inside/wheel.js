@@ -10,6 +10,7 @@ import { counted, label, number, s } from './drawing.js'
 const BOX = { width: 366, centre: { x: 183, y: 150 } }
 const RADII = [120, 85, 50]
 const RING = 7
+const OUTSIDE = 140
 const SLOTS = 256
 const NAMES = ['1 ms a slot', '256 ms a slot', '65.5 s']
 const RING_NAMES = ['outer', 'middle', 'inner']
@@ -112,15 +113,15 @@ function lens(drawing, view, looked) {
   const { x, y, slot: wide } = LENS
   const hand = view.hands[level]
   const at = (slot) => x + (slot - begin) * wide
-  // The leader: from an arc beside the slots in the ring down to the lens.
+  // The leader: from an arc beside the slots out of the rings, and down beside them to the lens.
   const radius = RADII[level] + (level === 1 ? 25 : 22)
-  const [fromX, fromY] = point(radius, angle(begin))
-  const [middleX, middleY] = point(radius, angle((begin + end) / 2))
+  const middle = angle((begin + end) / 2)
+  const [fromX, fromY] = point(radius, middle)
+  const [outX, outY] = point(Math.max(radius, OUTSIDE), middle)
+  const edge = Number(fromX) < BOX.centre.x ? x : x + LENS.slots * wide
+  const low = Math.min(Math.max(Number(outY) + 30, 60), y - 70)
   drawing.append(s('path', { class: 'leader', d: arc(radius, begin, end) }))
-  const isLeft = Number(middleX) < BOX.centre.x
-  const [lowX, lowY] = Number(fromY) > Number(middleY) ? [fromX, fromY] : point(radius, angle(end))
-  const edge = isLeft ? x : x + LENS.slots * wide
-  drawing.append(s('path', { class: 'leader', d: `M${lowX} ${lowY}L${edge} ${y - 70}V${y - 3}` }))
+  drawing.append(s('path', { class: 'leader', d: `M${fromX} ${fromY}L${outX} ${outY}L${edge} ${low}V${y - 3}` }))
   drawing.append(
     label(x + 6, y - 60, `slots ${begin} to ${end - 1} of the ${RING_NAMES[level]} ring`, { class: 'ring-name halo' }),
   )
