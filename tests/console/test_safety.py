@@ -22,7 +22,8 @@ LINK = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
 
 def options(**changes: Any) -> ConsoleOptions:
-    return ConsoleOptions(**{"cluster": DEFAULT_CLUSTER, "host": "127.0.0.1", "port": 8080, "token": TOKEN} | changes)
+    given: dict[str, Any] = {"cluster": DEFAULT_CLUSTER, "host": "127.0.0.1", "port": 8080, "token": TOKEN}
+    return ConsoleOptions(**given | changes)
 
 
 def status(method: str, path: str, headers: dict[str, str], **changes: Any) -> int | None:

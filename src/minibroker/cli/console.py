@@ -55,22 +55,23 @@ def console(
 ) -> int:
     """Serve a web page of the cluster: topics, messages, groups with their lag, clients."""
     host, port = listen_address(listen)
-    try:
-        from minibroker.console.options import ConsoleOptions, is_loopback
-        from minibroker.console.server import serve
-    except ModuleNotFoundError as error:
-        raise CommandFailed(
-            f"the console needs {error.name}, which is not installed; run: pip install 'minibroker[console]'"
-        ) from error
+    from minibroker.console.listening import listening
+    from minibroker.console.options import ConsoleOptions, is_loopback
+
     token = None
     if token_file is not None:
         token = token_in(token_file)
     elif allow_changes or not is_loopback(host):
         token = secrets.token_urlsafe(TOKEN_BYTES)
-    serve(
-        ConsoleOptions(cluster, host, port, control, allow_changes, token, tuple(host_name or ())),
-        parent_pid=parent_pid,
-    )
+    options = ConsoleOptions(cluster, host, port, control, allow_changes, token, tuple(host_name or ()))
+    with listening(options) as listener:
+        try:
+            from minibroker.console.server import serve
+        except ModuleNotFoundError as error:
+            raise CommandFailed(
+                f"the console needs {error.name}, which is not installed; run: pip install 'minibroker[console]'"
+            ) from error
+        serve(options, listener, parent_pid=parent_pid)
     return EXIT_OK
 
 

@@ -12,6 +12,8 @@ import typer
 from minibroker.cli.failures import CommandFailed
 from minibroker.console.answers import Refused
 from minibroker.console.event_stream import Streams
+from minibroker.console.figures import Growth
+from minibroker.console.group_offsets import LagHistory
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.metadata import Metadata
 from minibroker.console.options import ConsoleOptions
@@ -28,6 +30,8 @@ class Console:
         self.options = options
         self.kafka = kafka
         self.metadata = Metadata(kafka)
+        self.growth = Growth()
+        self.lags = LagHistory()
         self.streams = Streams()
         self.control = None if options.control is None else Control(options.control)
         self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)

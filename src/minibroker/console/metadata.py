@@ -73,6 +73,11 @@ class Metadata:
                 self._good_until = time.monotonic() + max(SHORTEST_SECONDS, took * KEPT_FACTOR)
             return self._snapshot
 
+    @property
+    def last(self) -> Snapshot | None:
+        """The newest one there is, for a thread that cannot wait."""
+        return self._snapshot
+
     def forget(self) -> None:
         """Ask again at the next request: something has changed."""
         self._good_until = 0.0

@@ -1,7 +1,6 @@
 """Serves the console until a signal, or the end of the process that started it.
 
-The socket listens before the heavy imports, and the page is served before kafka-python is imported: a browser that
-comes early waits a moment in the backlog.
+The page is served before kafka-python is imported: a browser that comes early has it, and waits for its first answer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from hypercorn.config import Config
 from hypercorn.trio import serve as serve_http
 
 from minibroker.cli.address import Address
-from minibroker.cli.failures import CommandFailed
 from minibroker.console.console import Console
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.options import ConsoleOptions
@@ -33,34 +31,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STREAMS_END_SECONDS = 0.5  # after a signal, for responses in hand
 KEEP_ALIVE_SECONDS = 75.0
 PARENT_POLL_SECONDS = 0.5
-BACKLOG = 100
 
 
-def serve(options: ConsoleOptions, *, parent_pid: int | None = None) -> None:
-    """Print the address, then serve until the end. Raises CommandFailed if nothing can listen there."""
+def serve(options: ConsoleOptions, listener: socket.socket, *, parent_pid: int | None = None) -> None:
+    """Print the address, then serve until the end on a socket that listens already."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    with listening(options) as listener:
-        bound = Address(options.host, listener.getsockname()[1])
-        trio.run(partial(run, options, listener, bound, parent_pid), restrict_keyboard_interrupt_to_checkpoints=True)
-
-
-def listening(options: ConsoleOptions) -> socket.socket:
-    """A socket that listens there. Raises CommandFailed."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise CommandFailed(
-            f"cannot listen on {Address(options.host, options.port)}: {error.strerror}; choose another address with "
-            "--listen HOST:PORT (port 0 takes a free one)"
-        ) from error
-    return listener
+    bound = Address(options.host, listener.getsockname()[1])
+    trio.run(partial(run, options, listener, bound, parent_pid), restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 async def run(options: ConsoleOptions, listener: socket.socket, bound: Address, parent_pid: int | None) -> None:

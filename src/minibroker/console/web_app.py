@@ -7,7 +7,17 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from minibroker.console import assets, inside_routes, overview
+from minibroker.console import (
+    assets,
+    groups,
+    inside_routes,
+    members,
+    messages,
+    overview,
+    producing,
+    topics,
+    transactions,
+)
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.safety import Safety
@@ -17,6 +27,12 @@ def web_app(console: Console) -> ASGIApp:
     routes: list[BaseRoute] = [
         get("/healthz", healthy),
         *overview.routes(console),
+        *topics.routes(console),
+        *messages.routes(console),
+        *producing.routes(console),
+        *groups.routes(console),
+        *members.routes(console),
+        *transactions.routes(console),
         *inside_routes.routes(console),
         *assets.ROUTES,
     ]

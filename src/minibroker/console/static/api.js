@@ -85,7 +85,7 @@ export async function download(path, name) {
 
 /**
  * Reads a stream until it is aborted; connects again where it ended, from the last event on.
- * @param {string} path
+ * @param {string|(() => string)} path  made anew for each connection, if it is a function
  * @param {object} handlers
  * @param {(event: StreamEvent) => void} handlers.on
  * @param {() => void} [handlers.opened]
@@ -98,7 +98,8 @@ export async function stream(path, { on, opened, failed }, signal) {
   while (!signal.aborted) {
     try {
       const more = lastId === null ? {} : { 'last-event-id': lastId }
-      const response = await asked(path, { headers: headers(more), signal })
+      const address = typeof path === 'string' ? path : path()
+      const response = await asked(address, { headers: headers(more), signal })
       opened?.()
       wait = 250
       for await (const event of eventsOf(response.body)) {
