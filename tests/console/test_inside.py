@@ -18,6 +18,7 @@ from tests.console.inside_moment import open_moment
 pytestmark = [pytest.mark.integration]
 
 LONG_WAIT_MS = 30_000
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +34,7 @@ def inside_console(inside_broker: Broker) -> Iterator[RunningConsole]:
 
 
 def control_of(broker: Broker) -> tuple[object, object]:
-    return "--control", broker._control_path
+    return "--control", broker.control_path
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_a_turned_clock_ends_a_parked_fetch_at_once(live: Tab, inside_broker: Br
 def test_a_fault_strikes_is_seen_and_is_lifted(live: Tab, inside_broker: Broker) -> None:
     inside_broker.create_topic("struck")
     page = opened(live, "?span=10")
-    page.get_by_label("Fault").select_option("REQUEST_TIMED_OUT")
+    page.get_by_label("Fault", exact=True).select_option("REQUEST_TIMED_OUT")
     page.get_by_label("Which requests").select_option("Produce of all")
     page.get_by_role("button", name="Cause").click()
     lift = page.get_by_role("button", name="Lift")
