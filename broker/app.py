@@ -198,6 +198,8 @@ class BrokerApp:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
             break
+        if self._options.console is not None:
+            self._options.console.stop()
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()

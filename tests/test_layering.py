@@ -59,7 +59,7 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > inside > parts serve_options > control faults > network > apis > transaction > group > security > cluster
+    __main__ > app > inside > parts serve_options > control faults console_child > network > apis > transaction > group > security > cluster
     > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +28,7 @@ minibroker serve --console  (a broker and its console in one command)"""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 TOKEN_BYTES = 18
+OWNED_PREFIX = "minibroker-console-"
 SHORTEST_TOKEN = 16  # characters
 PORT_MAX = 65_535
 
@@ -52,6 +55,7 @@ def console(
         typer.Option("--host-name", metavar="NAME", help="Another name that browsers use; may be repeated."),
     ] = None,
     parent_pid: Annotated[int | None, typer.Option(hidden=True)] = None,
+    owned_folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Serve a web page of the cluster: topics, messages, groups with their lag, clients."""
     host, port = listen_address(listen)
@@ -64,7 +68,11 @@ def console(
     elif allow_changes or not is_loopback(host):
         token = secrets.token_urlsafe(TOKEN_BYTES)
     options = ConsoleOptions(cluster, host, port, control, allow_changes, token, tuple(host_name or ()))
-    with listening(options) as listener:
+    with ExitStack() as at_end:
+        # Of the broker that started this, which may have been killed.
+        if owned_folder is not None and owned_folder.name.startswith(OWNED_PREFIX):
+            at_end.callback(shutil.rmtree, owned_folder, ignore_errors=True)
+        listener = at_end.enter_context(listening(options))
         try:
             from minibroker.console.server import serve
         except ModuleNotFoundError as error:

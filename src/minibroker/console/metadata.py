@@ -55,22 +55,20 @@ class Metadata:
     def __init__(self, kafka: KafkaClients) -> None:
         self._kafka = kafka
         self._snapshot: Snapshot | None = None
-        self._good_until = 0.0
+        self._begun = self._good_until = 0.0
         self._asking = trio.Lock()
 
     async def snapshot(self, *, fresh: bool = False) -> Snapshot:
-        """Raises CommandFailed."""
-        asked = time.monotonic()
+        """A `fresh` one is not older than the call; calls that wait share it. Raises CommandFailed."""
+        called = time.monotonic()
         async with self._asking:
             now = time.monotonic()
-            if (
-                self._snapshot is None
-                or now > self._good_until
-                or (fresh and asked + SHORTEST_SECONDS > self._good_until)
-            ):
+            is_good = now < self._good_until and not (fresh and self._begun < called)
+            if self._snapshot is None or not is_good:
                 self._snapshot = await self._kafka.ask(snapshot_of)
-                took = time.monotonic() - now
-                self._good_until = time.monotonic() + max(SHORTEST_SECONDS, took * KEPT_FACTOR)
+                self._begun = now
+                ended = time.monotonic()
+                self._good_until = ended + max(SHORTEST_SECONDS, (ended - now) * KEPT_FACTOR)
             return self._snapshot
 
     @property
