@@ -7,7 +7,7 @@ arrays in the order of `EXCHANGE_FIELDS`, as thousands a second may go by; one r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 from random import Random
 from typing import Any
@@ -31,6 +31,7 @@ TURNS_MAX = 64
 RUN_BITS = 48
 WOKE_TOLD = 8  # of the requests that one woke
 OFFSET_MAX = 1 << 62
+PARTITION_MAX = (1 << 31) - 1
 
 Json = dict[str, Any]
 
@@ -144,9 +145,9 @@ class InsideCalls:
 
     def exchange(self, seq: int) -> Json:
         """Explain one request, with its story. Raises ValueError."""
-        found = self._tracer.find(seq)
+        found = self._tracer.find(seq) if isinstance(seq, int) else None
         if found is None:
-            raise ValueError(f"request {seq} is no longer kept, or was not recorded")
+            raise ValueError(f"request {seq!r} is no longer kept, or was not recorded")
         return self._head() | self._explained(found)
 
     def explain(
@@ -166,7 +167,14 @@ class InsideCalls:
         """Return the exchanges that have ended since and that match, each explained. Raises ValueError."""
         check_number("budget", budget, *BUDGETS)
         check_number("lease_ms", lease_ms, *LEASES_MS)
-        wanted = Filter(client_id, connection, api_keys_of(api), topic, slower_than_ms, parked, empty, failed)
+        check_name("client_id", client_id)
+        check_name("topic", topic)
+        if connection is not None:
+            check_number("connection", connection, 1, OFFSET_MAX)
+        if slower_than_ms is not None and not (isinstance(slower_than_ms, int | float) and slower_than_ms >= 0):
+            raise ValueError(f"slower_than_ms is a number of milliseconds, not {slower_than_ms!r}")
+        flags = bool(parked), bool(empty), bool(failed)
+        wanted = Filter(client_id, connection, api_keys_of(api), topic, slower_than_ms, *flags)
         tracer = self._tracer
         tracer.watch(lease_ms, wanted)
         tracer.end_those_gone()
@@ -193,6 +201,8 @@ class InsideCalls:
 
     def log(self, topic: str, partition: int, offset: int | None = None, after: int | None = None) -> Json:
         """Return a partition's segments, and what lies around an offset. Raises ValueError."""
+        check_name("topic", topic)
+        check_number("partition", partition, 0, PARTITION_MAX)
         for name, value in (("offset", offset), ("after", after)):
             if value is not None:
                 check_number(name, value, 0, OFFSET_MAX)
@@ -217,7 +227,8 @@ class InsideCalls:
         return self._head() | self._snapshots.sessions(after, budget)
 
     def groups(self, group_id: str | None = None) -> Json:
-        """Return why groups rebalanced last."""
+        """Return why groups rebalanced last. Raises ValueError."""
+        check_name("group_id", group_id)
         return self._head() | self._snapshots.groups(group_id)
 
     # -- rows -------------------------------------------------------------------------------------------------
@@ -281,13 +292,15 @@ def fits_what_is_kept(wanted: Filter, exchange: Exchange) -> bool:
     return wanted.topic is None or wanted.topic in facts.topics
 
 
-def api_keys_of(names: str | Iterable[str] | None) -> frozenset[int] | None:
+def api_keys_of(names: str | list[str] | None) -> frozenset[int] | None:
     """The keys of APIs by Kafka's names in any spelling. Raises ValueError."""
     if names is None:
         return None
     by_name = {plain(api.name): int(key) for key, api in API_TABLE.items()}
     keys = set()
-    for name in [names] if isinstance(names, str) else names:
+    for name in names if isinstance(names, list) else [names]:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not the name of an API")
         if plain(name) not in by_name:
             raise ValueError(f"{name!r} is not a known API; write a name such as Fetch or ListOffsets")
         keys.add(by_name[plain(name)])
@@ -296,6 +309,12 @@ def api_keys_of(names: str | Iterable[str] | None) -> frozenset[int] | None:
 
 def plain(name: str) -> str:
     return name.replace("_", "").lower()
+
+
+def check_name(name: str, value: object) -> None:
+    """Raises ValueError unless it is text, or None."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is a name, not {value!r}")
 
 
 def check_number(name: str, value: object, least: int, most: int) -> None:
