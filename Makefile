@@ -15,7 +15,7 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo serve test test-fast nightly mutants lint check format conformance bench profile clean

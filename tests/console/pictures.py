@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from minibroker import Broker
 from tests.console.conftest import CHROMIUM_OPTIONS, RunningConsole, console_of
@@ -34,10 +35,14 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 RECORDED = PICTURES / "recorded.json"
 TOPIC = "orders"
+PARTITIONS = 3
 NOWHERE = "127.0.0.1:1"
+QUICK_US = 2_000  # a produce that another process has delayed explains nothing
 PAGE_SIZE = {"width": 1280, "height": 1000}
 RECORD_BYTES = 560
 FIRST_RECORDS = 1_300
+LOG_START = 180
+SETTLE_SECONDS = 12.0  # until the group has its assignment
 
 Json = Any
 
@@ -101,13 +106,41 @@ class Clients:
 
         self._start(work)
 
-    def follow(self, client_id: str, group: str, max_wait_ms: int) -> None:
+    def commit(self, client_id: str, every_seconds: float) -> None:
+        """Transactions, one after the other, each open for a while."""
+
         def work() -> None:
-            follower = {"group.id": group, "fetch.wait.max.ms": max_wait_ms, "auto.commit.interval.ms": 400}
-            consumer = Consumer(self.settings(client_id, **{"auto.offset.reset": "latest"}, **follower))
-            consumer.subscribe([TOPIC])
+            producer = Producer(self.settings(client_id, **{"transactional.id": client_id, "linger.ms": 0}))
+            producer.init_transactions()
             while not self._ended.is_set():
-                consumer.poll(0.1)
+                producer.begin_transaction()
+                producer.produce(TOPIC, b"x" * RECORD_BYTES, partition=0)
+                producer.flush()
+                self._ended.wait(every_seconds)
+                producer.commit_transaction()
+
+        self._start(work)
+
+    def follow(self, client_id: str, group: str | None, max_wait_ms: int) -> None:
+        """Follow the topic with kafka-python, whose fetches have sessions."""
+        from kafka import KafkaConsumer
+        from kafka import TopicPartition as Place
+
+        def work() -> None:
+            consumer = KafkaConsumer(
+                bootstrap_servers=self._bootstrap,
+                client_id=client_id,
+                group_id=group,
+                fetch_max_wait_ms=max_wait_ms,
+                auto_commit_interval_ms=400,
+            )
+            if group is None:
+                consumer.assign([Place(TOPIC, partition) for partition in range(PARTITIONS)])
+                consumer.seek_to_end()
+            else:
+                consumer.subscribe([TOPIC])
+            while not self._ended.is_set():
+                consumer.poll(timeout_ms=100)
             consumer.close()
 
         self._start(work)
@@ -129,12 +162,16 @@ class Clients:
 def fill(broker: Broker) -> None:
     """Several segments, of which the first ones lie below the log start offset in part."""
     settings = {"segment.bytes": "262144", "index.interval.bytes": "4096"}
-    broker.create_topic(TOPIC, partitions=3, configs=settings)
+    broker.create_topic(TOPIC, partitions=PARTITIONS, configs=settings)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 2})
     for _ in range(FIRST_RECORDS):
         producer.produce(TOPIC, b"x" * RECORD_BYTES, partition=0)
         producer.poll(0)
     producer.flush()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    deleted = admin.delete_records([TopicPartition(TOPIC, 0, LOG_START)])
+    for future in deleted.values():
+        future.result()
 
 
 class Recorder:
@@ -170,12 +207,14 @@ class Recorder:
         for _ in range(600):
             kept = self.get("/api/inside/exchanges")
             row = choose(kept)
-            if row is not None:
-                return self._moment(kept, row)
+            moment = None if row is None else self._moment(choose.__name__, kept, row)
+            if moment is not None:
+                return moment
             time.sleep(0.05)
         raise SystemExit("the run had no such request; record again")
 
-    def _moment(self, kept: Json, row: list[Any]) -> Json:
+    def _moment(self, name: str, kept: Json, row: list[Any]) -> Json | None:
+        """All that the page asks for then; None if a request that waited has ended meanwhile."""
         seq, arrived_us = row[0], row[6]
         at_us = kept["now_us"] if row[13] == "waits" else arrived_us + max(row[7], row[9], row[10]) + 450_000
         answers = {
@@ -183,12 +222,16 @@ class Recorder:
             f"/api/inside/exchanges/{seq}": self.get(f"/api/inside/exchanges/{seq}"),
         }
         explained = answers[f"/api/inside/exchanges/{seq}"]
+        if row[13] == "waits" and explained["outcome"] != "waits":
+            return None
         partitions = (explained["fetch"] or explained["produce"])["partitions"]
         chosen = next((each for each in partitions if each["bytes"]), partitions[0] if partitions else None)
         if chosen is not None:
             offset = chosen.get("asked_offset", chosen["base_offset"])
             path = f"/api/inside/log/{quote(chosen['topic'])}/{chosen['partition']}"
             answers[path] = self.get(f"{path}?offset={offset}")
+        if not SUITS.get(name, lambda _: True)(answers):
+            return None
         if row[13] != "waits":
             while (kept := self.get("/api/inside/exchanges"))["now_us"] < at_us + 200_000:
                 time.sleep(0.05)
@@ -203,9 +246,12 @@ def parked_at(row: list[Any], client: str) -> bool:
 
 def woken(kept: Json) -> list[Any] | None:
     """A fetch of billing-1 that one produce to its partition woke after a while."""
+    rows = {row[0]: row for row in kept["exchanges"]}
     for row in reversed(kept["exchanges"]):
         if parked_at(row, "billing-1") and row[13] == "woken" and row[14] == "D" and 120_000 < row[8] < 400_000:
-            return list(row)
+            waker = rows.get(row[15])
+            if waker and waker[2] == "orders-api" and waker[9] < QUICK_US:
+                return list(row)
     return None
 
 
@@ -217,13 +263,25 @@ def waiting(kept: Json) -> list[Any] | None:
 
 
 def produce(kept: Json) -> list[Any] | None:
-    return next(
-        (row for row in reversed(kept["exchanges"]) if row[3] == "Produce" and row[18] and row[2] == "orders-api"), None
-    )
+    for row in reversed(kept["exchanges"]):
+        if row[3] == "Produce" and row[2] == "orders-api" and row[18] and row[9] < QUICK_US:
+            return list(row)
+    return None
 
 
 def sendfile(kept: Json) -> list[Any] | None:
     return next((row for row in reversed(kept["exchanges"]) if row[2] == "archive" and row[12] > 100_000), None)
+
+
+def has_its_flags(answers: Json) -> bool:
+    """Whether an open transaction keeps the last stable offset below the high watermark, among the batches shown."""
+    log = answers.get(f"/api/inside/log/{TOPIC}/0")
+    if log is None or not log["batches"]:
+        return False
+    return bool(log["batches"][0]["base_offset"] < log["last_stable_offset"] < log["high_watermark"])
+
+
+SUITS: dict[str, Callable[[Json], bool]] = {"woken": has_its_flags}
 
 
 def record() -> None:
@@ -236,12 +294,13 @@ def record() -> None:
         at_end.enter_context(recorder.watching())
         clients = at_end.enter_context(Clients(broker))
         clients.produce("orders-api", 0.39, 0)
-        clients.produce("sensors", 0.13, 1)
+        clients.produce("sensors", 0.13, 2)
+        clients.commit("ledger", 0.9)
         clients.follow("billing-1", "billing", 500)
         clients.follow("billing-2", "billing", 500)
-        clients.follow("audit", "audit", 300)
+        clients.follow("audit", None, 300)
         clients.read_again("archive", 0.35)
-        time.sleep(4)  # a span of the drawing, and the group's first assignment
+        time.sleep(SETTLE_SECONDS)
         scenes = {each.__name__: recorder.scene(each) for each in (woken, waiting, produce, sendfile)}
     RECORDED.write_text(compact(scenes) + "\n", encoding="utf-8")
 

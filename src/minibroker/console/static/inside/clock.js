@@ -18,11 +18,13 @@ export class MonotonicClock {
     this.offsetUs = null
     this.heldUs = null
     this.wall = { us: 0, ms: 0 }
+    this.turns = []
   }
 
   /** An event has come, with the broker's two clocks. The quickest of the latest events is the truest. */
-  heard({ now_us, broker_ms }) {
+  heard({ now_us, broker_ms, turns }) {
     this.wall = { us: now_us, ms: broker_ms }
+    this.turns = turns
     this.offsets.push(now_us - performance.now() * 1000)
     if (this.offsets.length > SAMPLES) this.offsets.shift()
     this.offsetUs = Math.max(...this.offsets)
@@ -39,9 +41,10 @@ export class MonotonicClock {
     return this.offsetUs === null ? 0 : performance.now() * 1000 + this.offsetUs - LAG_US
   }
 
-  /** The broker's wall clock at `us`, in ms. */
+  /** The broker's wall clock at `us`, in ms, as it was before later turns. */
   wallMs(us) {
-    return this.wall.ms + (us - this.wall.us) / 1000
+    const turnedSince = this.turns.reduce((sum, [at, ms]) => (at > us && at <= this.wall.us ? sum + ms : sum), 0)
+    return this.wall.ms + (us - this.wall.us) / 1000 - turnedSince
   }
 }
 

@@ -46,7 +46,7 @@ export function decoded(row) {
     bytesIn,
     bytesOut: bytesOut < 0 ? null : bytesOut,
     case: fetchCase,
-    isWoken: outcome === 'woken' || (woken >= 0 && wokenBy >= 0),
+    isWoken: wokenBy >= 0 || fetchCase !== '',
     isExpired: outcome === 'expired',
     wokenBy: wokenBy < 0 ? null : wokenBy,
     maxWaitMs: maxWait < 0 ? null : Math.round(maxWait / 1000),

@@ -233,6 +233,7 @@ export class InsidePage {
       const kept = await this.view.get(`/api/inside/exchanges?from=${atUs - spanUs}&to=${atUs}`)
       if (atUs !== this.requests.atUs) return
       this.take(kept)
+      setText(this.summary, `paused at ${clockTime(this.clock.wallMs(atUs))}`)
       this.requests.show({ anew: true })
       this.requests.showTable()
       this.drawStory()
@@ -273,6 +274,11 @@ export class InsidePage {
   nameOf(connection) {
     const name = this.store.connections.get(connection)?.name
     return name ? `#${connection} ${name}` : `#${connection}`
+  }
+
+  nameOfRequest(seq) {
+    const known = this.store.get(seq)
+    return known ? `${known.api} ${known.correlation} of ${this.nameOf(known.connection)}` : `request ${seq}`
   }
 
   // Keys and links
@@ -351,9 +357,15 @@ export class InsidePage {
 
   drawChosen() {
     if (this.explained) {
-      const { api, connection, client_id, broker_ms } = this.explained
-      setText(this.requestAbout, `#${connection} ${visible(client_id ?? '(no client id)')}, ${clockTime(broker_ms)}`)
-      const body = requestBody(this.explained, { address: ({ seq }) => this.addressOf(seq) })
+      const { api, connection, client_id, arrived_us } = this.explained
+      setText(
+        this.requestAbout,
+        `#${connection} ${visible(client_id ?? '(no client id)')}, ${this.words.time(arrived_us)}`,
+      )
+      const body = requestBody(this.explained, {
+        address: ({ seq }) => this.addressOf(seq),
+        nameOfRequest: (seq) => this.nameOfRequest(seq),
+      })
       body.classList.add(`kind-${kindOf(api)}`)
       this.showRequest(requestTitle(this.explained), body)
     } else {

@@ -113,7 +113,10 @@ function segmentStrip(drawing, view, width, chosen) {
   const entries = segment.entryCount
     ? `its offset index: ${counted(segment.entryCount, 'entry', 'entries')}, one after every ${number(segment.intervalBytes)} bytes or more`
     : `its offset index has no entry yet: the first comes after ${number(segment.intervalBytes)} bytes`
-  drawing.append(label(0, y + height + 21, entries, { class: 'caption halo' }))
+  // The name of the chosen entry stands right of it: the caption makes room.
+  const isOnTheRight = segment.entry !== null && at(segment.entry.position) < textWidth(entries) + 8
+  const place = { class: 'caption halo', 'text-anchor': isOnTheRight ? 'end' : 'start' }
+  drawing.append(label(isOnTheRight ? width : 0, y + height + 21, entries, place))
   const first = batches[0]
   const final = batches[batches.length - 1]
   const from = first ? at(first.position) : 0
@@ -124,8 +127,8 @@ function segmentStrip(drawing, view, width, chosen) {
     drawing.append(s('line', { class: 'entry', x1: x, x2: x, y1: y - 2, y2: y + height + 12 }))
     const words = `entry ${number(segment.entry.number)}`
     const isLeft = x + 8 + textWidth(words, { mono: true }) > width
-    const place = { class: 'mono entry-name halo', 'text-anchor': isLeft ? 'end' : 'start' }
-    drawing.append(label(isLeft ? x - 8 : x + 8, y + height + 21, words, place))
+    const beside = { class: 'mono entry-name halo', 'text-anchor': isLeft ? 'end' : 'start' }
+    drawing.append(label(isLeft ? x - 8 : x + 8, y + height + 21, words, beside))
   }
   return { from, to }
 }
@@ -144,7 +147,7 @@ function batchesStrip(drawing, view, width) {
     drawing.append(
       label(0, y + 26, 'There is no batch here: the log ends where the fetch begins.', { class: 'caption' }),
     )
-    flags(drawing, [{ words: `LEO ${number(ends.leo)}`, class: 'leo', x: width, rank: 2 }], width)
+    flags(drawing, [{ words: `LEO ${number(ends.leo)}`, class: 'leo', x: width }], width)
     return
   }
   const total = batches.reduce((sum, batch) => sum + batch.sizeBytes, 0) || 1
@@ -169,22 +172,19 @@ function batchesStrip(drawing, view, width) {
     const found = places.find(({ batch }) => offset <= batch.lastOffset)
     return found ? found.x : width
   }
-  const isShown = (offset) => offset >= batches[0].baseOffset && offset <= ends.leo
+  const last = batches[batches.length - 1].lastOffset + 1
+  const flag = (name, offset) => {
+    const isFurther = offset > last
+    const words = `${name} ${number(offset)}${isFurther ? ' ›' : ''}`
+    return { words, class: name.toLowerCase(), x: isFurther ? width : placeOf(offset), offset }
+  }
+  const wanted = [flag('LSO', ends.lso), flag('HW', ends.hw), flag('LEO', ends.leo)]
   flags(
     drawing,
-    [
-      { words: `LSO ${number(ends.lso)}`, class: 'lso', x: placeOf(ends.lso), offset: ends.lso, rank: 0 },
-      { words: `HW ${number(ends.hw)}`, class: 'hw', x: placeOf(ends.hw), offset: ends.hw, rank: 1 },
-      { words: `LEO ${number(ends.leo)}`, class: 'leo', x: placeOf(ends.leo), offset: ends.leo, rank: 2 },
-    ].filter(({ offset }) => isShown(offset) && (offset !== ends.leo || endsThere(batches, ends))),
+    wanted.filter(({ offset }) => offset >= batches[0].baseOffset),
     width,
   )
   below(drawing, places, width, view)
-}
-
-/** Whether the last batch shown is the log's last. */
-function endsThere(batches, ends) {
-  return batches[batches.length - 1].lastOffset + 1 >= ends.leo
 }
 
 /** Flags on staffs at the top of the batches; one that would cover another stands higher. */

@@ -18,13 +18,14 @@ const STAGES = [
 ]
 
 /** The panel's body for an explained request. @param {object} explained as `inside.exchange` has it */
-export function requestBody(explained, { address }) {
+export function requestBody(explained, { address, nameOfRequest }) {
   return h(
     'div',
     { class: 'request' },
     h('p', { class: 'unit' }, 'ms since it arrived'),
     stepList(explained, address),
     ...[fetchTable(explained.fetch), produceTable(explained.produce), offsetTable(explained.group)].filter(Boolean),
+    wokeList(explained.woke ?? [], address, nameOfRequest),
     weights(explained),
     stages(explained.stages_us),
   )
@@ -116,6 +117,16 @@ function offsetTable(group) {
 function span(first, last) {
   if (first === null || first === undefined || first < 0) return ''
   return first === last ? number(first) : `${number(first)}–${number(last)}`
+}
+
+/** The requests whose wait this one has ended. */
+function wokeList(woke, address, nameOfRequest) {
+  if (!woke.length) return null
+  const links = woke.flatMap((seq, index) => [
+    index ? ', ' : '',
+    h('a', { href: address({ seq }) }, nameOfRequest(seq)),
+  ])
+  return h('p', { class: 'woke secondary' }, 'It woke ', links)
 }
 
 function weights({ bytes_in, bytes_out, throttled_ms, converted_to }) {

@@ -50,8 +50,8 @@ export class RequestsPanel {
       SPANS.map((span) => button(`${span} s`, () => this.remember({ span: span === USUAL_SPAN ? null : span }))),
     )
     this.pause = button('', () => live.set(!live.paused), { 'aria-keyshortcuts': 'Space' })
-    this.earlier = button('Earlier', () => this.move(-STEP_SHARE))
-    this.later = button('Later', () => this.move(STEP_SHARE))
+    this.earlier = button('‹', () => this.move(-STEP_SHARE), { 'aria-label': 'Earlier', title: 'Earlier' })
+    this.later = button('›', () => this.move(STEP_SHARE), { 'aria-label': 'Later', title: 'Later' })
     this.rows = h('button', { type: 'button', class: 'rows-button', onclick: () => this.moreRows() })
     this.box = h('div', { class: 'requests-box' }, this.drawing.element)
     this.table = h('div', {
@@ -89,6 +89,7 @@ export class RequestsPanel {
     })
     fill(this.pause, live.paused ? 'Go on' : 'Pause', h('kbd', {}, 'space'))
     this.earlier.hidden = this.later.hidden = !live.paused
+    this.element.classList.toggle('paused', live.paused)
     this.rowsAt = -Infinity
     this.resize()
   }

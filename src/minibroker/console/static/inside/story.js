@@ -20,8 +20,9 @@ export function result(exchange) {
   const parts = []
   if (outcome === 'waits') parts.push(maxWaitMs === null ? 'waits' : `waits, for ${number(maxWaitMs)} ms at most`)
   else if (parkedUs !== null && wokenUs !== null) parts.push(`parked for ${briefMs(wokenUs - parkedUs)}`)
-  if (exchange.isWoken) parts.push(exchange.case ? `woken by case ${exchange.case}` : 'woken')
-  else if (exchange.isExpired) parts.push('its time was over')
+  if (exchange.case) parts.push(`woken by case ${exchange.case}`)
+  else if (exchange.wokenBy !== null) parts.push('woken')
+  if (exchange.isExpired) parts.push('its time was over')
   if (outcome === 'sending') parts.push('being sent')
   if (outcome === 'closed') parts.push('its connection was closed')
   if (outcome === 'gone') parts.push('its client left first')
