@@ -10,8 +10,8 @@ LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
 LISTEN_CONSOLE ?= 127.0.0.1:8080
 SPEED ?= 3
-# Each worker has a broker and clients of its own. One more than there are cores: they wait for half of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Each worker has a broker and clients of its own. Two more than there are cores: they wait for half of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Sharing:
     return Sharing(config, log)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give what `sample` refuses to `make nightly`."""
+    for mark in item.iter_markers("sample"):
+        takes = mark.kwargs["of"]
+        parameters = item.callspec.params  # type: ignore[attr-defined]
+        if not takes(**{name: parameters[name] for name in signature(takes).parameters}):
+            item.add_marker(NIGHTLY)
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,7 +10,7 @@ import pytest
 
 TOLERANCE = 0.001  # of all pixels
 VISIBLE = 24  # of 255: less is another rounding of an edge
-UPDATE = "MINIBROKER_UPDATE_PICTURES"
+KEEP = "MINIBROKER_PICTURES"
 
 
 def share_that_differs(one: bytes, other: bytes) -> float:
@@ -27,14 +27,14 @@ def share_that_differs(one: bytes, other: bytes) -> float:
 
 
 def check_picture(picture: bytes, kept: Path, seen_in: Path, *, tolerance: float = TOLERANCE) -> None:
-    """Fail if `picture` differs from the kept one; with MINIBROKER_UPDATE_PICTURES=1 keep it instead."""
-    if os.environ.get(UPDATE):
+    """Fail if `picture` differs from the kept one; with MINIBROKER_PICTURES=keep, keep it instead."""
+    if os.environ.get(KEEP) == "keep":
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(picture)
         return
     seen = seen_in / kept.name
     seen.write_bytes(picture)
-    how = f"compare {seen} with {kept}; if the new one is right, run the test again with {UPDATE}=1"
+    how = f"compare {seen} with {kept}; if the new one is right, run the test again with {KEEP}=keep"
     assert kept.exists(), f"{kept} is not there; {how}"
     share = share_that_differs(picture, kept.read_bytes())
     assert share <= tolerance, f"{share:.2%} of the pixels differ; {how}"

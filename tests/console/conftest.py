@@ -6,22 +6,26 @@ console. Without Chromium, the tests of pages skip; those of the console's answe
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from minibroker import Broker
+from tests.console import moment
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Route
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
@@ -131,21 +135,111 @@ class Tab:
         self.page.wait_for_function("document.fonts.ready.then(() => true)")
         return self.page
 
-    def axe(self) -> list[str]:
-        """What axe-core finds on the page now: nothing, if the page is accessible."""
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate(
-            "tags => axe.run(document, {runOnly: {type: 'tag', values: tags}, resultTypes: ['violations']})", AXE_TAGS
-        )
+    def go(self, path: str) -> Page:
+        """Go on to an address by a link, as the page itself does; the first time, open it."""
+        if self.page.url == "about:blank":
+            return self.open(path)
+        self.page.evaluate(FOLLOW, path)
+        self.page.locator("main[data-page]").wait_for()
+        return self.page
+
+    def axe(self, rules: list[str] | None = None) -> list[str]:
+        """What axe-core finds on the page now, by all rules or some: nothing, if the page is accessible."""
+        if self.page.evaluate("typeof axe") == "undefined":
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        only = {"type": "tag", "values": AXE_TAGS} if rules is None else {"type": "rule", "values": rules}
+        found = self.page.evaluate("only => axe.run(document, {runOnly: only, resultTypes: ['violations']})", only)
         return [
             f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary']}"
             for each in found["violations"]
             for node in each["nodes"]
         ]
 
+    def width(self) -> int:
+        """Pixels that the page takes, with what has to be scrolled to."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    def answer_from(self, answers: dict[str, Any]) -> None:
+        """From now on, answer from a moment that was written down, at its time."""
+        self.page.clock.set_fixed_time(moment.NOW)
+
+        def fulfil(route: Route) -> None:
+            found = moment.answer_to(route.request.url, answers)
+            if found is None:
+                route.fulfill(status=404, json={"error": "not in the moment; add it"})
+            else:
+                route.fulfill(json=found)
+
+        self.page.route("**/api/**", fulfil)
+
+    def compare(self, name: str) -> list[str]:
+        """What is different from the picture of that name: nothing, if it is only a few pixels."""
+        path = REFERENCE / f"{name}.png"
+        taken = self.page.screenshot(full_page=True, animations="disabled", caret="hide")
+        if os.environ.get("MINIBROKER_PICTURES") == "keep":
+            path.write_bytes(smaller(taken))
+            return []
+        if not path.exists():
+            return [f"there is no picture {path.name}; make it with MINIBROKER_PICTURES=keep, and look at it"]
+        blank = self.page.context.new_page()
+        try:
+            share = blank.evaluate(DIFFERENCE, [base64.b64encode(each).decode() for each in (path.read_bytes(), taken)])
+        finally:
+            blank.close()
+        if share <= DIFFERENT_SHARE_MAX:
+            return []
+        now = Path(tempfile.gettempdir()) / f"{name}.png"
+        now.write_bytes(taken)
+        return [f"{share:.2%} of the picture has changed; it is now {now}"]
+
     def unexpected(self) -> list[str]:
         return [each for each in self.failures if not any(re.search(one, each) for one in self.allowed_failures)]
 
+
+FOLLOW = """path => {
+  const link = document.createElement('a')
+  link.href = path
+  document.body.append(link)
+  link.click()
+  link.remove()
+}"""
+# The share of pixels that differ clearly; 1 if the sizes do.
+DIFFERENCE = """async ([before, after]) => {
+  const pixels = async (data) => {
+    const image = new Image()
+    image.src = `data:image/png;base64,${data}`
+    await image.decode()
+    const canvas = new OffscreenCanvas(image.width, image.height)
+    const context = canvas.getContext('2d')
+    context.drawImage(image, 0, 0)
+    return context.getImageData(0, 0, image.width, image.height)
+  }
+  const [one, other] = [await pixels(before), await pixels(after)]
+  if (one.width !== other.width || one.height !== other.height) return 1
+  let different = 0
+  for (let at = 0; at < one.data.length; at += 4) {
+    const by = Math.max(...[0, 1, 2].map((part) => Math.abs(one.data[at + part] - other.data[at + part])))
+    if (by > 48) different += 1
+  }
+  return different / (one.data.length / 4)
+}"""
+
+
+def smaller(picture: bytes) -> bytes:
+    """The picture in its 256 commonest colours, which is a third of its bytes."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    colours = sorted(image.getcolors(image.width * image.height) or [], reverse=True)[:256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in colours for part in cast(tuple[int, int, int], colour)])
+    output = io.BytesIO()
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(output, "PNG", optimize=True)
+    return output.getvalue()
+
+
+DIFFERENT_SHARE_MAX = 0.005
+REFERENCE = Path(__file__).parent / "reference"
 
 NewTab = Callable[..., Tab]
 

@@ -43,8 +43,8 @@ def write(broker: Broker, topic: str, count: int, *, partition: int | None = 0) 
     """Values 0, 1, ..., each with its number as time in ms."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20})
     for number in range(count):
-        where = {} if partition is None else {"partition": partition}
-        producer.produce(topic, str(number), key=f"k{number % 7}", timestamp=1_000_000 + number, **where)
+        where = -1 if partition is None else partition  # -1: by the key
+        producer.produce(topic, str(number), f"k{number % 7}", where, timestamp=1_000_000 + number)
     assert producer.flush(10) == 0
 
 

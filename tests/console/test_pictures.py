@@ -1,69 +1,85 @@
-"""The pictures of documents are what the console draws today, and the page Inside looks as it did."""
+"""Each page in both themes and two widths: what axe finds on it, and a picture that is compared with the one kept.
+
+MINIBROKER_PICTURES=keep writes the pictures of tests/console/reference anew; look at them before you commit them.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from tests.console.comparing import check_picture, share_that_differs
-from tests.console.conftest import NARROW, WIDE, NewTab, RunningConsole, console_of
-from tests.console.inside_moment import open_moment
-from tests.console.pictures import CONSOLE, NOWHERE, PAGE_SIZE, PICTURES, PICTURES_OF_A_FETCH, RECORDED, Picture, drawn
+from tests.console.conftest import NARROW, WIDE, NewTab, Tab
+from tests.console.moment import ANSWERS, EMPTY
 
-REFERENCE = Path(__file__).parent / "reference"
-ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
-pytestmark = [pytest.mark.integration]
-
-
-@pytest.fixture(scope="module")
-def empty_console() -> Iterator[RunningConsole]:
-    """A console without a broker: the pages get what was recorded."""
-    with console_of(NOWHERE) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def scenes() -> Any:
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
-def test_a_picture_of_a_document_is_what_the_console_draws(
-    new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, tmp_path: Path
-) -> None:
-    tab = new_tab(size=(PAGE_SIZE["width"], PAGE_SIZE["height"]), of=empty_console)
-
-    png = drawn(tab.page, empty_console, picture, scenes)
-
-    check_picture(png, PICTURES / f"{picture.name}.png", tmp_path)
-
-
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "800"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_page_inside_looks_as_it_did(
-    new_tab: NewTab, empty_console: RunningConsole, theme: str, size: tuple[int, int], tmp_path: Path
-) -> None:
-    page = open_moment(new_tab(size=size, theme=theme, of=empty_console))
-
-    png = page.screenshot(full_page=True, animations="disabled")
-
-    check_picture(png, REFERENCE / f"inside-{theme}-{size[0]}.png", tmp_path)
+# Each page, and what shows that it is complete.
+PAGES = {
+    "overview": ("/", "spark-2013"),
+    "topics": ("/topics", "41"),
+    "partitions": ("/topics/flights", "43,421"),
+    "messages": ("/topics/flights/messages?open=5:104239", "0x0001fe"),
+    "topic-groups": ("/topics/flights/groups", "12,040"),
+    "settings": ("/topics/flights/settings", "segment.bytes"),
+    "groups": ("/groups", "spark-2013"),
+    "group": ("/groups/billing", "flights-11"),
+    "clients": ("/clients", "billing-3"),
+    "transactions": ("/transactions", "payments-2"),
+}
+LOOKS = {"light-wide": ("light", WIDE), "dark-narrow": ("dark", NARROW)}
+OTHER_LOOKS = {"dark-wide": ("dark", WIDE), "light-narrow": ("light", NARROW)}
+OF_LOOKS = ["color-contrast", "target-size", "scrollable-region-focusable"]
+# What an empty page says, and what to do first.
+EMPTY_PAGES = {
+    "/": ("No groups yet", "minibroker consume"),
+    "/topics": ("No topics yet", "minibroker topics create"),
+    "/groups": ("No groups yet", "minibroker consume"),
+    "/clients": ("No group has members now", "minibroker consume"),
+    "/transactions": ("No transactional ids yet", "transactional.id"),
+    "/topics/flights/messages": ("There are no messages here", "minibroker produce flights"),
+    "/topics/flights/groups": ("No group has committed offsets of this topic", "--group billing"),
+    "/nothing": ("There is nothing at this address", "Choose a page above"),
+}
 
 
-def test_a_picture_that_differs_in_one_word_is_noticed(new_tab: NewTab, empty_console: RunningConsole) -> None:
-    page = open_moment(new_tab(of=empty_console))
-    before = page.screenshot(animations="disabled")
-    page.evaluate("document.querySelector('.steps b').textContent = 'Read: another frame'")
+@pytest.mark.parametrize("look", [*LOOKS, *OTHER_LOOKS])
+def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look: str) -> None:
+    """All of axe in two looks; in the other two only what they can change."""
+    theme, size = (LOOKS | OTHER_LOOKS)[look]
+    tab = new_tab(theme=theme, size=size)
+    tab.answer_from(ANSWERS)
+    found: dict[str, list[str]] = {}
+    for name, (path, complete) in PAGES.items():
+        tab.go(path).get_by_text(complete).first.wait_for()
+        found[name] = tab.axe(rules=None if look in LOOKS else OF_LOOKS)
+        if tab.width() > size[0]:
+            found[name].append("it has to be scrolled sideways")
+        if look in LOOKS:
+            found[name] += tab.compare(f"{name}-{look}")
 
-    assert share_that_differs(before, page.screenshot(animations="disabled")) > 0
+    assert {name: each for name, each in found.items() if each} == {}
 
 
-def test_every_picture_that_a_document_shows_is_made_here() -> None:
-    made = {f"{picture.name}.png" for picture in (*PICTURES_OF_A_FETCH, CONSOLE)} | {"flight-delays.png"}
+def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
+    tab.answer_from(EMPTY)
+    for path, (says, first) in EMPTY_PAGES.items():
+        page = tab.go(path)
 
-    assert {path.name for path in PICTURES.glob("*.png")} == made
+        page.get_by_text(says).first.wait_for()
+        assert first in page.get_by_role("main").inner_text()
+    assert tab.axe() == []
+
+
+def test_dialogs_are_accessible(tab: Tab) -> None:
+    tab.answer_from(ANSWERS)
+    page = tab.open("/topics/flights/messages")
+
+    for button in ("Produce", "Add partitions", "Delete topic"):
+        page.get_by_role("button", name=button, exact=True).click()
+        page.get_by_role("dialog").wait_for()
+        assert (button, tab.axe()) == (button, [])
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+    tab.go("/groups/billing").get_by_role("button", name="Reset offsets").click()
+    page.get_by_role("dialog").wait_for()
+
+    assert tab.axe() == []

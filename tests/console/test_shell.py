@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.console.conftest import NARROW, WIDE, NewTab, Tab
+from tests.console.conftest import Tab
 
 pytestmark = [pytest.mark.integration]
 
@@ -17,13 +17,3 @@ def test_the_overview_shows_the_cluster(tab: Tab) -> None:
 
     assert page.get_by_role("link", name="Overview").get_attribute("aria-current") == "page"
     assert "token" not in page.url
-
-
-@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(new_tab: NewTab, theme: str, size: tuple[int, int]) -> None:
-    tab = new_tab(theme=theme, size=size)
-    page = tab.open("/")
-    page.get_by_text("brokers").first.wait_for()
-
-    assert tab.axe() == []

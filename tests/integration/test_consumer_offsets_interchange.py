@@ -140,7 +140,7 @@ def described_by_kafkas_tool(jars: Path, bootstrap: str, group: str) -> list[lis
     return rows
 
 
-@pytest.mark.parametrize("ending", ["terminate", "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("terminate", marks=pytest.mark.nightly), "kill"])
 def test_apache_kafka_sees_the_groups_that_minibroker_stored(
     start_minibroker: StartMinibroker, tmp_path: Path, jars: Path, ending: str
 ) -> None:

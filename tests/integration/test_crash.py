@@ -25,6 +25,7 @@ from tests.integration.members import wait_until
 from tests.integration.records import numbered
 from tests.integration.topics import create_topic, read_everything
 from tests.integration.wire import connection_to, produce_body, read, request_frame, the_partition, write
+from tests.matrices import each_once
 
 ROUNDS = 5
 BATCHES_BEFORE_THE_KILL = 100
@@ -126,8 +127,7 @@ def offset_of(broker: BrokerProcess, batch: bytes) -> int:
     return int(row.base_offset) if row.error_code == 0 else -int(row.error_code)
 
 
-@pytest.mark.parametrize("how", ["in order", "killed"])
-@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(("name", "how"), each_once(LIBRARIES, ["in order", "killed"]))
 def test_a_consumer_and_a_producer_live_on_over_a_restart(
     start_in_place: StartMinibroker, drivers: Drivers, name: str, how: str
 ) -> None:

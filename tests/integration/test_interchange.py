@@ -40,8 +40,9 @@ from tests.integration.foreign_directory import apache_kafka_on
 from tests.integration.kafka_tools import dump_log_segments
 from tests.integration.topics import create_topic_over, records_in
 from tests.integration.wire import RawConnection
+from tests.matrices import each_once
 
-STOPS = ("in order", "killed")
+PAIRS = pytest.mark.parametrize(("whose", "how"), each_once(["ours", "kafkas"], ["killed", "in order"]))
 EVERYTHING = (*TOPICS, "transactions")
 COMPLAINTS = ("Mismatches", "not found", "Exception", "Corrupt", "isvalid: false", "Could not")
 
@@ -109,8 +110,7 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
         write_transactions(broker, "transactions", values, compression_type=codec)
 
 
-@pytest.mark.parametrize("how", STOPS)
-@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+@PAIRS
 def test_each_serves_the_same_bytes_of_a_directory_that_the_other_wrote(
     directories: Directories, tmp_path: Path, whose: str, how: str
 ) -> None:
@@ -142,8 +142,7 @@ def assert_producers_are_known(broker: BrokerProcess) -> None:
             assert fresh.base_offset == RECORDS_A_BATCH * (2 * BATCHES + number)
 
 
-@pytest.mark.parametrize("how", STOPS)
-@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+@PAIRS
 def test_kafkas_own_tool_finds_every_log_and_index_sound(
     directories: Directories, jars: Path, whose: str, how: str
 ) -> None:
@@ -159,8 +158,7 @@ def test_kafkas_own_tool_finds_every_log_and_index_sound(
     assert complaints(dumped) == []
 
 
-@pytest.mark.parametrize("how", STOPS)
-@pytest.mark.parametrize("whose", ["ours", "kafkas"])
+@PAIRS
 def test_kafkas_own_tool_finds_every_index_entry_right(
     directories: Directories, jars: Path, tmp_path: Path, whose: str, how: str
 ) -> None:
@@ -189,7 +187,7 @@ def complaints(dumped: str) -> list[str]:
     return [line for line in dumped.splitlines() if any(word in line for word in COMPLAINTS)]
 
 
-@pytest.mark.parametrize("how", STOPS)
+@pytest.mark.parametrize("how", ["killed", pytest.param("in order", marks=pytest.mark.nightly)])
 def test_both_brokers_in_turns_lose_nothing_and_leave_no_gap(jars: Path, tmp_path: Path, how: str) -> None:
     data_dir = tmp_path / "data"
     expected: list[bytes] = []

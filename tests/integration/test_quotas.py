@@ -149,6 +149,7 @@ def wait_until_quiet(used_bytes: Callable[[], int], *, at_least: int) -> None:
     raise AssertionError(f"the client is not throttled: it has used {used_bytes()} bytes")
 
 
+@pytest.mark.sample(of=lambda client: client == "java")
 @pytest.mark.parametrize("client", CLIENTS)
 @SPANS
 def test_a_producer_is_held_to_its_rate(client: str, span: Span, record_property: Callable[..., None]) -> None:
@@ -168,6 +169,7 @@ def test_a_producer_is_held_to_its_rate(client: str, span: Span, record_property
     assert rate == pytest.approx(RATE, rel=span.tolerance)
 
 
+@pytest.mark.sample(of=lambda client: client == "confluent-kafka")
 @pytest.mark.parametrize("client", CLIENTS)
 @SPANS
 def test_a_consumer_is_held_to_its_rate(client: str, span: Span, record_property: Callable[..., None]) -> None:

@@ -214,6 +214,7 @@ def record_client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(sys.modules, "minibroker.cli.librdkafka", None)
 
 
+@pytest.mark.sample(of=lambda secured, login: secured == "minibroker" or login == "SCRAM, TLS by PKCS#12")
 @pytest.mark.parametrize("login", LOGINS)
 def test_every_command_works(login: str, commands: Commands) -> None:
     topic = f"story-{next(NUMBERS)}"
@@ -233,6 +234,7 @@ def test_commands_for_later_brokers_log_in_too(command: str, commands: Commands,
     assert (status, UNSUPPORTED in err) == ((0, False) if secured.is_minibroker else (1, True))
 
 
+@pytest.mark.sample(of=lambda secured: secured == "minibroker")
 @pytest.mark.usefixtures("record_client")
 @pytest.mark.parametrize("login", OTHER_LOGINS)
 def test_every_form_of_a_login_works(login: str, commands: Commands) -> None:

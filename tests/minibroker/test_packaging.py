@@ -43,6 +43,13 @@ def modules_in_the_tree() -> set[str]:
     return {str(module.relative_to(source)) for folder in folders for module in folder.rglob("*.py")}
 
 
+def files_of_the_page() -> set[str]:
+    """What the console serves to browsers, as it is named in a wheel."""
+    source = ROOT / "src"
+    static = source / "minibroker" / "console" / "static"
+    return {str(path.relative_to(source)) for path in static.rglob("*") if path.is_file()}
+
+
 def test_every_link_of_the_package_leads_to_a_folder_of_the_project() -> None:
     links = {each.name: each.resolve() for each in (ROOT / "src" / "minibroker").iterdir() if each.is_symlink()}
 
@@ -204,7 +211,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     inside = {name for name in names if ".dist-info/" not in name}
-    assert inside == modules_in_the_tree() | {"minibroker/py.typed"}
+    assert inside == modules_in_the_tree() | files_of_the_page() | {"minibroker/py.typed"}
     assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"
 
 

@@ -28,7 +28,14 @@ if len(sys.argv) > 1 and os.getpid() == first:
 time.sleep(600)
 """
 PARENT = "import os, subprocess, sys; subprocess.run([*sys.argv[1:4], str(os.getpid()), *sys.argv[4:]])"
-GUARD = [sys.executable, "-m", "minibroker.demo.guard"]
+# With a short grace; the demo's tests run it as it is.
+GUARD_WITH_GRACE = """
+import sys
+from minibroker.demo import guard
+guard.GRACE_SECONDS = 0.5
+sys.exit(guard.main(int(sys.argv[1]), sys.argv[2:]))
+"""
+GUARD = [sys.executable, "-c", GUARD_WITH_GRACE]
 COMMAND = [sys.executable, "-c", STUBBORN]
 
 

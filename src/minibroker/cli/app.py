@@ -20,7 +20,6 @@ from minibroker.cli import (
     cluster_commands,
     config_lint,
     configs,
-    console,
     consume,
     dump_log,
     groups,
@@ -31,7 +30,7 @@ from minibroker.cli import (
     transcript,
     users,
 )
-from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
+from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
@@ -78,6 +77,14 @@ def serve(
     raise CommandFailed("`serve` must be the first argument; use `minibroker serve ...`")
 
 
+@app.command("console", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def console(
+    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=console_options)] = None,
+) -> None:
+    """Serve a web page of a cluster; `minibroker console --help` shows its options."""
+    raise CommandFailed("`console` must be the first argument; use `minibroker console ...`")
+
+
 app.add_typer(topics.app, name="topics")
 app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
@@ -94,7 +101,6 @@ app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01
 app.command("health", epilog=cluster_commands.HEALTH_EPILOG)(cluster_commands.health)
 app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(cluster_commands.log_dirs)
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
-app.command("console", epilog=console.EPILOG)(console.console)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)

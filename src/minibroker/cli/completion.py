@@ -95,11 +95,19 @@ def is_divider(word: str) -> bool:
 
 
 def serve_options(incomplete: str) -> list[tuple[str, str]]:
-    """The options in the broker's help; any other word may be a file, which the shell completes."""
+    return options_in_help("serve", incomplete)
+
+
+def console_options(incomplete: str) -> list[tuple[str, str]]:
+    return options_in_help("console", incomplete)
+
+
+def options_in_help(command: str, incomplete: str) -> list[tuple[str, str]]:
+    """The options in that command's help; any other word may be a file, which the shell completes."""
     if not incomplete.startswith("-"):
         return []
     shown = subprocess.run(
-        [sys.executable, "-P", "-m", "minibroker", "serve", "--help"],
+        [sys.executable, "-P", "-m", "minibroker", command, "--help"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -111,7 +119,7 @@ def serve_options(incomplete: str) -> list[tuple[str, str]]:
 
 
 class ServeCommand(TyperCommand):
-    """Completes the options of `serve`: it parses its own arguments, so they are arguments here."""
+    """Completes the options of `serve` and `console`: these parse their arguments, so they are arguments here."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         return self.params[0].shell_complete(ctx, incomplete)

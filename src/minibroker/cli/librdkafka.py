@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,8 @@ FATAL = {  # of those that librdkafka would otherwise try again for ever
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
+GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+REASON_SECONDS = 2.0
 # Java's names of properties that librdkafka names otherwise.
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -167,6 +170,7 @@ class LibrdkafkaProducer:
         self._sent = 0
         self._failed = 0
         self.refusal: Exception | None = None
+        self._lacks_reason = False  # records were given up, and the reason has not come yet
 
     def send(self, record: NewRecord) -> None:
         while True:
@@ -195,6 +199,7 @@ class LibrdkafkaProducer:
     def _on_failure(self, error: Any, message: object) -> None:
         self._failed += message is not None
         if self.refusal is None:
+            self._lacks_reason = error.code() in GIVEN_UP
             self.refusal = error_of(error.code(), error.str())
 
     @property
@@ -204,7 +209,9 @@ class LibrdkafkaProducer:
     def flush(self, seconds: float) -> bool:
         """Wait for the acknowledgements; return whether all came or failed in time."""
         self._serve(lambda: self._producer.flush(seconds))
-        self._serve(lambda: self._producer.poll(0))  # the reason may come behind the records that are given up for it
+        deadline = time.monotonic() + REASON_SECONDS
+        while self._lacks_reason and time.monotonic() < deadline:  # it may come behind the records
+            self._serve(lambda: self._producer.poll(0.1))
         return not len(self._producer)
 
     def _serve(self, callbacks: Callable[[], object]) -> None:
@@ -214,6 +221,7 @@ class LibrdkafkaProducer:
                 callbacks()
         except KafkaException as error:  # the reason of failures that were reported before
             self.refusal = error_of(error.args[0].code(), error.args[0].str())
+            self._lacks_reason = False
         except SystemError:
             if self.refusal is None:
                 raise

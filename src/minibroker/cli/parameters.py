@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +16,14 @@ import typer
 
 from minibroker.cli.completion import group_names, topic_names
 from minibroker.cli.options import (
-    BOOTSTRAP_PROPERTY,
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
     Cluster,
     Output,
     Setting,
+    cluster_of,
     parse_bootstrap,
     parse_setting,
-    read_properties,
 )
 from minibroker.cli.positions import HOW, Position, parse_position
 
@@ -101,19 +98,4 @@ def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     return with_options
 
 
-def cluster_of(
-    bootstrap: Cluster | None, settings: list[Setting] | None = None, command_config: Path | None = None
-) -> Cluster:
-    """The cluster that the options name: the command line before the file, both before the environment.
-
-    Raises typer.BadParameter.
-    """
-    properties = {} if command_config is None else read_properties(command_config)
-    properties.update(settings or ())
-    named = properties.pop(BOOTSTRAP_PROPERTY, None) or os.environ.get(BOOTSTRAP_VARIABLE)
-    if bootstrap is None:
-        bootstrap = parse_bootstrap(named) if named else DEFAULT_CLUSTER
-    return replace(bootstrap, properties=properties)
-
-
-__all__ = ["Position", "on_cluster", "position_option"]
+__all__ = ["Position", "cluster_of", "on_cluster", "position_option"]

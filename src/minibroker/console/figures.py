@@ -98,7 +98,7 @@ class Growth:
         self._seen.move_to_end(name)
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
-        while len(seen) > 1 and now - seen[1][0] > SPAN_SECONDS:
+        while len(seen) > 1 and now - seen[0][0] > SPAN_SECONDS and now - seen[1][0] >= SHORTEST_SECONDS:
             seen.popleft()
         if not seen or now - seen[-1][0] >= SHORTEST_SECONDS:
             seen.append((now, value))

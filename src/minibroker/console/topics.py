@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -62,7 +62,8 @@ class Topics:
             if in_query(request, "figures") == "1":
                 figures = await self._figures(page)
         rows = [topic_summary(topic) | figures.get(topic.name, {}) for topic in page]
-        return {"total": len(topics), "all": len(shown), "from": wanted.start, "rows": rows}
+        totals = total_of(figures.values()) if wanted.sort in OF_FIGURES else None
+        return {"total": len(topics), "all": len(shown), "from": wanted.start, "totals": totals, "rows": rows}
 
     async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
         """Messages, bytes and rate of each topic; None for what nobody knows."""
@@ -195,6 +196,13 @@ class Topics:
         if outcome.outcome == "failed":
             raise Refused(409, outcome.error or "the broker refused; see its log")
         return {"name": outcome.name, "outcome": outcome.outcome}
+
+
+def total_of(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of each figure; None if it is known of no topic."""
+    rows = list(figures)
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in OF_FIGURES}
+    return {name: sum(values) if values else None for name, values in known.items()}
 
 
 def key_of(column: str) -> Any:

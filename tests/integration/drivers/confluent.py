@@ -41,6 +41,7 @@ from tests.integration.drivers.line_protocol import (
 ANY_PARTITION = -1
 NOW = 0
 STATISTICS_INTERVAL_MS = 50
+REFUSALS_S = 0.1  # what `raise_refusals` raises comes out at the end of a flush, not before
 CONFIG_SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -87,7 +88,9 @@ class ConfluentDriver(LibraryDriver):
                 timestamp=record["timestamp_ms"] or NOW,
                 on_delivery=on_delivery,
             )
-        producer.flush(30)
+        deadline = Deadline(30)
+        while producer.flush(REFUSALS_S):
+            deadline.seconds_left("acknowledgements")
         if errors:
             raise KafkaException(errors[0])
         return acked

@@ -5,7 +5,7 @@ import { fill, h, setClass, setText } from './dom.js'
 import { listenForKeys } from './keys.js'
 import { onAddress, pageOf } from './router.js'
 import { PAGES, SECTIONS } from './sections.js'
-import { View, empty, live, sentence } from './view.js'
+import { View, empty, live, sentences } from './view.js'
 
 const CLUSTER_MS = 10_000
 
@@ -42,11 +42,12 @@ function report(state) {
     return
   }
   const tries = failure.status === 0 || failure.status >= 500
-  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, sentence(failure.message), tries && ' Trying again.')))
+  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, ...sentences(failure.message), tries && ' Trying again.')))
 }
 
 async function show() {
   open?.close()
+  delete main.dataset.page
   const found = pageOf(PAGES, location.pathname)
   const view = new View(main, found?.params ?? {}, cluster, report)
   open = view
@@ -57,12 +58,14 @@ async function show() {
   }
   if (found === null) {
     view.title('Not found')
+    main.dataset.page = location.pathname
     fill(main, h('h1', {}, 'No such page'), empty('There is nothing at this address', 'Choose a page above.'))
     return
   }
   const module = await found.page.load()
   if (view.signal.aborted) return
   fill(main)
+  main.dataset.page = location.pathname // the page that is open, for tests
   await view.attempt(async () => module.show(view))
 }
 

@@ -17,7 +17,7 @@ export const ROWS_A_PAGE = 50
  * @property {(row: any) => Cell} cell
  * @property {boolean} [number]  aligned to the right
  * @property {boolean} [sorts]
- * @property {'fill'|'clip'|'mono'|''} [kind]
+ * @property {string} [kind]  classes: fill, clip, mono, extra (left out below 1120 px)
  * @property {boolean} [head]  names its row
  *
  * @typedef {object} Page

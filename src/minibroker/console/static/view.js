@@ -109,9 +109,14 @@ export class View {
 
 /** A failure where its result would be. @param {Error} error */
 export function problem(error) {
-  const [reason, ...next] = error.message.split('; ')
+  return h('div', { class: 'problem' }, ...sentences(error.message))
+}
+
+/** The reason, and the next step behind it. @param {string} message */
+export function sentences(message) {
+  const [reason, ...next] = message.split('; ')
   const advice = next.join('; ')
-  return h('div', { class: 'problem' }, h('b', {}, sentence(reason)), advice && ` ${sentence(advice)}`)
+  return [h('b', {}, sentence(reason)), advice && ` ${sentence(advice)}`]
 }
 
 /** @param {string} text */

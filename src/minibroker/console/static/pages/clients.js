@@ -4,7 +4,7 @@ import { fill, h, setText } from '../dom.js'
 import { bytes, counted, duration, number } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { Table, filterField } from '../table.js'
-import { empty, panel } from '../view.js'
+import { empty, panel, problem } from '../view.js'
 
 const REFRESH_MS = 2000
 
@@ -45,12 +45,13 @@ export function show(view) {
       { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: withQuery('/inside', { connection: row.connection }) }) },
       { name: 'client_id', label: 'client', sorts: true, kind: 'fill', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'has not said', kind: 'dim' }) },
       { name: 'address', label: 'from', sorts: true, cell: (row) => row.address },
-      { name: 'age', label: 'since', number: true, cell: (row) => duration(row.age_seconds ?? null) },
-      { name: 'requests', label: 'requests', number: true, sorts: true, cell: (row) => number(row.requests ?? null) },
-      { name: 'bytes_in', label: 'bytes in', number: true, sorts: true, cell: (row) => bytes(row.bytes_in ?? null) },
-      { name: 'bytes_out', label: 'bytes out', number: true, sorts: true, cell: (row) => bytes(row.bytes_out ?? null) },
-      { name: 'doing', label: 'now', cell: (row) => doing(row) },
-      { name: 'error', label: 'last error', cell: (row) => (row.last_error ? { text: row.last_error, kind: 'bad' } : '') },
+      { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
+      { name: 'principal', label: 'user', kind: 'extra', cell: (row) => row.principal },
+      { name: 'idle_ms', label: 'idle', number: true, sorts: true, cell: (row) => duration(row.idle_ms / 1000) },
+      { name: 'requests', label: 'requests seen', number: true, cell: (row) => number(sum(row, 1)) },
+      { name: 'bytes', label: 'bytes out', number: true, cell: (row) => bytes(sum(row, 3)) },
+      { name: 'in_hand', label: 'now', cell: (row) => (row.in_hand ? { text: `${row.in_hand.api}, ${duration(row.in_hand.for_us / 1e6)}`, kind: 'tag' } : { text: 'idle', kind: 'quiet' }) },
+      { name: 'last_error', label: 'last error', sorts: true, cell: (row) => (row.last_error ? { text: row.last_error, kind: 'bad' } : '') },
     ],
   })
   fill(
@@ -70,7 +71,8 @@ export function show(view) {
     const fits = (row) => words.every((word) => `${row.client_id ?? ''} ${row.group ?? ''} ${row.address ?? ''} ${row.host ?? ''}`.toLowerCase().includes(word))
     const shown = found.members.filter(fits)
     setText(about, counted(found.members.length, 'member') + (found.looked_through < found.groups ? ` of the first ${number(found.looked_through)} of ${counted(found.groups, 'group')}` : ` in ${counted(found.groups, 'group')}`))
-    if (found.connections === null) {
+    if (found.failure) fill(connections, problem(new Error(found.failure)))
+    else if (found.connections === null) {
       fill(connections, empty('This needs minibroker with --control', 'Kafka’s protocol has no list of connections. A minibroker shows them: ', h('code', {}, 'minibroker serve --console'), '.'))
     } else {
       if (connectionTable.element.parentElement !== connections) fill(connections, connectionTable.element)
@@ -84,7 +86,7 @@ export function show(view) {
   }
 }
 
-function doing(row) {
-  if (!row.waits) return { text: 'idle', kind: 'quiet' }
-  return { text: row.waits, kind: 'tag' }
+/** Over all APIs: a count of what was seen while a page of Inside was open. */
+function sum(row, place) {
+  return Object.values(row.requests).reduce((total, each) => total + each[place], 0)
 }

@@ -33,7 +33,7 @@ export function show(view) {
     columns: [
       { name: 'client_id', label: 'client', head: true, cell: (row) => row.client_id },
       { name: 'host', label: 'from', cell: (row) => row.host },
-      { name: 'member_id', label: 'member', kind: 'clip', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
+      { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
       { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', ') || 'nothing: more members than partitions', title: row.partitions.join(', ') }) },
     ],

@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { lagLine } from '../drawings.js'
-import { counted, number, rate, visible } from '../format.js'
+import { bytes, counted, number, rate, visible } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel } from '../view.js'
@@ -23,7 +23,7 @@ export function show(view) {
     columns: [
       { name: 'id', label: 'broker', head: true, cell: (row) => String(row.id) },
       { name: 'address', label: 'address', kind: 'fill', cell: (row) => `${row.host}:${row.port}` },
-      { name: 'role', label: '', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
+      { name: 'role', label: 'role', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
     ],
   })
   const lag = h('div', {})
@@ -65,6 +65,8 @@ export function show(view) {
       { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
     ],
   })
+  /** @type {any} */
+  let totals = null
   view.every(REFRESH_MS, async () => {
     const cluster = await view.get('/api/cluster')
     const problems = cluster.offline + cluster.under_replicated
@@ -78,6 +80,9 @@ export function show(view) {
       ['partitions', number(cluster.partitions)],
       ['without a leader', number(cluster.offline), cluster.offline > 0],
       ['under-replicated', number(cluster.under_replicated), cluster.under_replicated > 0],
+      ['messages', number(totals?.messages)],
+      ['on disk', bytes(totals?.bytes)],
+      ['messages/s in', rate(totals?.rate)],
     ])
     brokers.show({ rows: cluster.brokers.map((each) => ({ ...each, controller: each.id === cluster.controller })), total: cluster.brokers.length, from: 0 })
     if (cluster.topics === 0 && busiest.childElementCount === 0) {
@@ -103,6 +108,7 @@ export function show(view) {
       fill(busiest, empty('Too many partitions to order', visible(error.message)))
       return
     }
+    totals = found.totals
     if (found.total === 0) return
     if (most.element.parentElement === null) fill(busiest, most.element)
     most.show({ rows: found.rows, total: found.rows.length, from: 0 })

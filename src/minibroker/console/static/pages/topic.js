@@ -147,7 +147,7 @@ function showSettings(view, topic, place) {
       { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => row.name },
       { name: 'value', label: 'value', kind: 'fill mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
       { name: 'source', label: 'from', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
-      { name: 'edit', label: '', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(topic, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
+      { name: 'edit', label: 'change', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(topic, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
     ],
   })
   const draw = () => {

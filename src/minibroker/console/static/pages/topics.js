@@ -34,7 +34,7 @@ export function show(view) {
     columns: [
       { name: 'name', label: 'topic', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
       { name: 'partitions', label: 'partitions', number: true, sorts: true, cell: (row) => number(row.partitions) },
-      { name: 'replication', label: 'replicas', number: true, sorts: true, cell: (row) => number(row.replication) },
+      { name: 'replication', label: 'replicas', number: true, sorts: true, kind: 'extra', cell: (row) => number(row.replication) },
       { name: 'messages', label: 'messages', number: true, sorts: true, cell: (row) => number(row.messages) },
       { name: 'bytes', label: 'on disk', number: true, sorts: true, cell: (row) => bytes(row.bytes) },
       { name: 'rate', label: '/s in', number: true, sorts: true, cell: (row) => rate(row.rate) },

@@ -33,7 +33,7 @@ export function show(view) {
       { name: 'started', label: 'open for', number: true, sorts: true, cell: (row) => (row.started === null ? { text: '–', kind: 'dim' } : { text: duration(Math.max(0, (Date.now() - row.started) / 1000)), title: `since ${time(row.started)} UTC`, kind: 'plain' }) },
       { name: 'timeout', label: 'times out after', number: true, cell: (row) => (row.timeout_ms === null ? { text: '–', kind: 'dim' } : duration(row.timeout_ms / 1000)) },
       { name: 'partitions', label: 'holds back the last stable offset of', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', '), title: row.partitions.join(', ') }) },
-      { name: 'abort', label: '', cell: (row) => (view.cluster?.changes && hasToken() && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
+      { name: 'abort', label: 'end it', cell: (row) => (view.cluster?.changes && hasToken() && row.state === 'Ongoing' ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Abort ${visible(row.transactional_id)}`, onclick: () => abort(row.transactional_id, refresh) }, 'Abort'), key: row.transactional_id } : '') },
     ],
   })
   fill(
