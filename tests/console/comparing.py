@@ -23,7 +23,8 @@ def share_that_differs(one: bytes, other: bytes) -> float:
     bands = chops.difference(first, second).split()
     worst = chops.lighter(chops.lighter(bands[0], bands[1]), bands[2])
     histogram: list[int] = worst.histogram()
-    return sum(histogram[VISIBLE:]) / (first.size[0] * first.size[1])
+    width, height = first.size
+    return float(sum(histogram[VISIBLE:]) / (width * height))
 
 
 def check_picture(picture: bytes, kept: Path, seen_in: Path, *, tolerance: float = TOLERANCE) -> None:

@@ -38,7 +38,7 @@ TOPIC = "orders"
 PARTITIONS = 3
 NOWHERE = "127.0.0.1:1"
 QUICK_US = 2_000  # a produce that another process has delayed explains nothing
-PAGE_SIZE = {"width": 1280, "height": 1000}
+PAGE_SIZE = (1280, 1000)
 RECORD_BYTES = 560
 FIRST_RECORDS = 1_300
 LOG_START = 180
@@ -241,7 +241,7 @@ class Recorder:
 
 
 def parked_at(row: list[Any], client: str) -> bool:
-    return row[2] == client and row[3] == "Fetch"
+    return bool(row[2] == client and row[3] == "Fetch")
 
 
 def woken(kept: Json) -> list[Any] | None:
@@ -360,7 +360,9 @@ def draw() -> None:
     with console_of(NOWHERE) as console, sync_playwright() as playwright:
         path = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
-        page = browser.new_page(viewport=PAGE_SIZE, color_scheme="light", reduced_motion="reduce")
+        page = browser.new_page(
+            viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, color_scheme="light", reduced_motion="reduce"
+        )
         for picture in (*PICTURES_OF_A_FETCH, CONSOLE):
             (PICTURES / f"{picture.name}.png").write_bytes(drawn(page, console, picture, scenes))
         browser.close()

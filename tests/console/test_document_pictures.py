@@ -36,7 +36,7 @@ def scenes() -> Any:
 def test_a_picture_of_a_document_is_what_the_console_draws(
     new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, tmp_path: Path
 ) -> None:
-    tab = new_tab(size=(PAGE_SIZE["width"], PAGE_SIZE["height"]), of=empty_console)
+    tab = new_tab(size=PAGE_SIZE, of=empty_console)
 
     png = drawn(tab.page, empty_console, picture, scenes)
 

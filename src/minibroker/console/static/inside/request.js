@@ -68,6 +68,7 @@ function linked(words, cause, address) {
 }
 
 function table(name, heads, rows) {
+  if (!rows.length) return null
   return h(
     'table',
     { class: 'partitions' },
