@@ -15,7 +15,7 @@ import pytest
 from minibroker import Broker
 from minibroker.console.command_line import listen_address, token_in
 from minibroker.console.options import is_loopback
-from tests.console.asking import ask
+from tests.console.asking import ask, change, get
 from tests.console.conftest import console_of
 
 
@@ -100,7 +100,7 @@ def test_without_a_cluster_it_says_why_and_serves_it_once_it_is_there(tmp_path: 
         assert "minibroker serve" in refused.error
         assert (ask(console, "GET", "/healthz").status, ask(console, "GET", "/readyz").status) == (200, 502)
 
-        with Broker(port=port) as broker:
+        with Broker(listen=f"127.0.0.1:{port}") as broker:
             assert broker.is_running
             assert ask(console, "GET", "/readyz").status == 200
 
@@ -130,3 +130,24 @@ def test_on_every_interface_it_warns_and_asks_for_the_token(shown_broker: Broker
     assert f"#token={token.read_text().strip()}" in line
     assert "other machines reach it" in warning
     assert " 401 " in status
+
+
+@pytest.mark.slow
+@pytest.mark.integration
+def test_a_secured_cluster_is_shown_with_the_properties_of_every_command(tmp_path: Path) -> None:
+    with Broker(security="SASL_SSL", users={"alice": "secret"}) as broker:
+        settings = dict(broker.client_settings("confluent-kafka"))
+        bootstrap = settings.pop("bootstrap.servers")
+        file = tmp_path / "admin.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        broker.create_topic("orders")
+        with console_of(bootstrap, "--command-config", file, "--allow-changes") as console:
+            sent = change(console, "POST", "/api/topics/orders/records", value="hello")
+            page = get(console, "/api/topics/orders/messages")
+        wrong = [f"-X{name}={value}" for name, value in (settings | {"sasl.password": "wrong"}).items()]
+        with console_of(bootstrap, *wrong) as console:
+            refused = ask(console, "GET", "/api/cluster")
+
+    assert sent["rows"] == [{"partition": 0, "offset": 0, "timestamp": sent["rows"][0]["timestamp"]}]
+    assert [row["value"]["text"] for row in page["rows"]] == ["hello"]
+    assert (refused.status, "refused the login" in refused.error) == (502, True)

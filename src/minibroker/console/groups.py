@@ -95,23 +95,16 @@ class Groups:
         from minibroker.cli.group_admin import NO_SUCH_GROUP, GroupAdmin
 
         group = in_path(request, "group")
-        await self._console.metadata.snapshot()
 
-        def describe(client: Any) -> tuple[GroupDescription | None, dict[TopicPartition, float]]:
+        def describe(client: Any) -> GroupDescription | None:
             row = client.describe_groups([group])[group]
-            if row["group_state"] == NO_SUCH_GROUP and group not in group_ids(client):
-                return None, {}
-            description = GroupAdmin(client).describe(group)
-            behind = {
-                topic_partition(each.topic, each.partition): each.committed
-                for each in sorted(description.partitions, key=lambda each: -(each.lag or 0))
-                if each.lag and each.committed is not None
-            }
-            return description, seconds_of(client, self._snapshot(), behind)
+            is_dead = row["group_state"] == NO_SUCH_GROUP and group not in group_ids(client)
+            return None if is_dead else GroupAdmin(client).describe(group)
 
-        description, seconds = await self._console.kafka.ask(describe)
+        description = await self._console.kafka.ask(describe)
         if description is None:
             raise Refused(404, f"group {group} does not exist; the page Groups lists those that do")
+        seconds = await self._seconds(description)
         known = [each.lag for each in description.partitions if each.lag is not None]
         lag = sum(known) if known or not description.partitions else None
         if lag is not None:
@@ -133,6 +126,18 @@ class Groups:
                 for each in description.partitions
             ],
         }
+
+    async def _seconds(self, description: GroupDescription) -> dict[TopicPartition, float]:
+        """For how long the oldest unread message of each partition has waited, the furthest behind first."""
+        behind = {
+            topic_partition(each.topic, each.partition): each.committed
+            for each in sorted(description.partitions, key=lambda each: -(each.lag or 0))
+            if each.lag and each.committed is not None
+        }
+        snapshot = await self._console.metadata.snapshot()
+        if any(at.topic not in snapshot.topics for at in behind):
+            snapshot = await self._console.metadata.snapshot(fresh=True)
+        return await self._console.kafka.ask(lambda client: seconds_of(client, snapshot, behind)) if behind else {}
 
     async def of_topic(self, request: Request) -> Any:
         """The groups that have committed offsets of a topic."""

@@ -66,14 +66,11 @@ export function show(view) {
     ],
   })
   /** @type {any} */
+  let cluster = null
+  /** @type {any} */
   let totals = null
-  view.every(REFRESH_MS, async () => {
-    const cluster = await view.get('/api/cluster')
-    const problems = cluster.offline + cluster.under_replicated
-    fill(
-      about,
-      h('span', { class: problems === 0 ? 'good' : 'bad' }, problems === 0 ? 'all partitions are served' : 'not all partitions are well'),
-    )
+  function drawFacts() {
+    if (cluster === null) return
     setFacts(facts, [
       ['brokers', number(cluster.brokers.length)],
       ['topics', number(cluster.topics)],
@@ -84,6 +81,15 @@ export function show(view) {
       ['on disk', bytes(totals?.bytes)],
       ['messages/s in', rate(totals?.rate)],
     ])
+  }
+  view.every(REFRESH_MS, async () => {
+    cluster = await view.get('/api/cluster')
+    const problems = cluster.offline + cluster.under_replicated
+    fill(
+      about,
+      h('span', { class: problems === 0 ? 'good' : 'bad' }, problems === 0 ? 'all partitions are served' : 'not all partitions are well'),
+    )
+    drawFacts()
     brokers.show({ rows: cluster.brokers.map((each) => ({ ...each, controller: each.id === cluster.controller })), total: cluster.brokers.length, from: 0 })
     if (cluster.topics === 0 && busiest.childElementCount === 0) {
       fill(busiest, empty('No topics yet', 'Create one on the page Topics, or with ', h('code', {}, 'minibroker topics create orders'), '.'))
@@ -109,6 +115,7 @@ export function show(view) {
       return
     }
     totals = found.totals
+    drawFacts()
     if (found.total === 0) return
     if (most.element.parentElement === null) fill(busiest, most.element)
     most.show({ rows: found.rows, total: found.rows.length, from: 0 })
