@@ -1,5 +1,6 @@
 # Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
+#   make demo   the same, slower (SPEED=3 days a second), on a web page that shows what the broker does
 #   make test   run every test, with real clients and real Spark
 #   make serve  start a broker
 PYTHON ?= python3
@@ -7,18 +8,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
+LISTEN_CONSOLE ?= 127.0.0.1:8080
+SPEED ?= 3
 # Each worker has a broker and clients of its own. Two more than there are cores: they wait for half of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast nightly mutants lint check format conformance bench profile clean
+.PHONY: help run demo serve test test-fast nightly mutants lint check format conformance bench profile clean
 
 help:
-	@sed -n '2,4s/^#   //p' Makefile
+	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
@@ -44,8 +47,12 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker and its test tools into $(VENV) (first time: pyspark is 430 MB) ..."
 	@$(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
 
+# `make demo` is `make run CONSOLE=1`: slower, and on a web page.
 run: $(VENV)/.demo
-	@$(BIN)/python -m minibroker.demo --end-with-parent $(DEMO)
+	@$(BIN)/python -m minibroker.demo --end-with-parent $(if $(CONSOLE),--console $(LISTEN_CONSOLE) --days-per-second $(SPEED)) $(DEMO)
+
+demo:
+	@$(MAKE) --no-print-directory run CONSOLE=1
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)

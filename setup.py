@@ -1,7 +1,7 @@
 """What pyproject.toml cannot declare: the package's page, and a source distribution that is the clone's tree.
 
 The page is the README. Its links lead into the repository: with a `Source` in [project.urls] they become absolute,
-without one they become the paths that the source distribution has.
+without one they become the paths that the source distribution has, and its pictures are left out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ from setuptools.command.sdist import sdist
 
 PACKAGE = Path("src/minibroker")
 LINK = re.compile(r"\[([^]]+)\]\((?![a-z]+:|#)([^)]+)\)")
+PICTURE = re.compile(r"!\[([^]]+)\]\((?![a-z]+:)([^)]+)\)(\n*)")
 FILES_OF_SOURCE = "/blob/main/"
+PICTURES_OF_SOURCE = "/raw/main/"
 
 
 def page(readme: str, source: str | None) -> str:
     """The README for a reader who has no clone."""
-    if source is not None:
-        return LINK.sub(lambda link: f"[{link[1]}]({source.rstrip('/')}{FILES_OF_SOURCE}{link[2]})", readme)
-    return LINK.sub(lambda link: f"`{link[2]}`" if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", readme)
+    if source is None:
+        readme = PICTURE.sub("", readme)
+        return LINK.sub(lambda link: f"`{link[2]}`" if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", readme)
+    here = source.rstrip("/")
+    readme = PICTURE.sub(rf"![\1]({here}{PICTURES_OF_SOURCE}\2)\3", readme)
+    return LINK.sub(rf"[\1]({here}{FILES_OF_SOURCE}\2)", readme)
 
 
 class SourceDistribution(sdist):

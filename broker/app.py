@@ -181,6 +181,7 @@ class BrokerApp:
             kept_max=self._options.faults_max,
         )
         tracer = Tracer(faults.dispatch, parts, connections)
+        faults.witness = tracer.struck
         inside = InsideCalls(tracer, parts, clock, connections, lambda: int(clock.turned_seconds * 1000))
         calls: dict[str, Callable[..., object]] = {
             "clock.advance": inside.noting_turns(turner.advance),

@@ -349,6 +349,12 @@ class Tracer:
         exchange.body = body
         return body
 
+    def struck(self, request: Request, client: Client, body: Body) -> None:
+        """Note the answer of a request that a fault has struck: the registry may not have seen it."""
+        exchange = self._in_hand.get(client.number)
+        if exchange is not None:
+            exchange.request, exchange.body = request, body
+
     def _park(self, exchange: Exchange, answer: Pending[Encoded]) -> None:
         exchange.outcome = WAITS
         if exchange.request is None:

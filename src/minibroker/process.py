@@ -388,6 +388,11 @@ class Broker:
         return self._control_path is not None
 
     @property
+    def control_path(self) -> Path | None:
+        """The control socket, for `minibroker console --control`; None unless made with `control=True`."""
+        return self._control_path
+
+    @property
     def clock(self) -> BrokerClock:
         """The broker's clock. Raises BrokerError unless made with `control=True`."""
         from minibroker.broker_clock import BrokerClock

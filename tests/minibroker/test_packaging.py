@@ -126,6 +126,12 @@ def metadata_of(wheel: Path) -> email.message.Message:
         ("[docs/a.md](docs/a.md), [below](#here)", None, "`docs/a.md`, [below](#here)"),
         ("[a recipe](docs/a.md)", None, "a recipe (`docs/a.md`)"),
         ("[a recipe](docs/a.md)", "https://example.org/m/", "[a recipe](https://example.org/m/blob/main/docs/a.md)"),
+        ("Text.\n\n![A](docs/a.png)\n\nMore.", None, "Text.\n\nMore."),
+        (
+            "![A](docs/a.png)\n\nMore.",
+            "https://example.org/m",
+            "![A](https://example.org/m/raw/main/docs/a.png)\n\nMore.",
+        ),
         ("[elsewhere](https://example.org)", "https://example.org/m", "[elsewhere](https://example.org)"),
     ],
 )

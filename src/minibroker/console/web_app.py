@@ -11,7 +11,17 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 import minibroker
-from minibroker.console import assets, groups, members, messages, overview, producing, topics, transactions
+from minibroker.console import (
+    assets,
+    groups,
+    inside_routes,
+    members,
+    messages,
+    overview,
+    producing,
+    topics,
+    transactions,
+)
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.safety import Safety
@@ -33,6 +43,7 @@ def web_app(console: Console) -> ASGIApp:
         *groups.routes(console),
         *members.routes(console),
         *transactions.routes(console),
+        *inside_routes.routes(console),
         *assets.ROUTES,
     ]
     api = openapi_of(routes)

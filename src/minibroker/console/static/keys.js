@@ -16,6 +16,8 @@ const HELP = [
   ['g c', 'Clients'],
   ['g x', 'Transactions'],
   ['g i', 'Inside'],
+  ['← → ↑ ↓', 'Inside: from request to request'],
+  ['t', 'Inside: the requests as a table'],
   ['?', 'this list'],
   ['Esc', 'close'],
 ]
