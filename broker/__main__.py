@@ -26,6 +26,7 @@ from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, st
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.inside.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
@@ -105,6 +106,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="poll for this time after a request instead of sleeping at once: half the latency, for up to a whole core "
         "while requests keep coming; not while other processes want the core (default 0)",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=host_and_port,
+        help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
+    )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
@@ -146,6 +153,11 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         type=number_of("bytes", TRANSCRIPT_BYTES_MAX),
         default=DEFAULT_TRANSCRIPT_BYTES,
         help=f"stop recording when the file has this size (default {DEFAULT_TRANSCRIPT_BYTES})",
+    )
+    parser.add_argument(
+        "--count",
+        action="store_true",
+        help="with --control: count for the metrics from the start, not from the first look at them",
     )
     parser.add_argument(
         "--faults-max",
@@ -234,6 +246,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     check_key_stores(config)
     if options.check:
         return
+    endpoint = None if options.metrics is None else metrics_at(options.metrics)
     if options.act_as is not None:
         logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
     if options.ready_file is not None:
@@ -241,6 +254,8 @@ def start_and_run(options: argparse.Namespace) -> None:
     listeners = listen_on(config)
     control = recorder = None
     with ExitStack() as at_end:
+        if endpoint is not None:
+            at_end.callback(endpoint.close)
         if options.control is not None:
             control = control_at(options.control)
             at_end.callback(control.close)
@@ -252,7 +267,7 @@ def start_and_run(options: argparse.Namespace) -> None:
             config,
             listeners,
             options.ready_file,
-            ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max),
+            ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max, endpoint, options.count),
         )
 
 
@@ -300,6 +315,22 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
         raise StartFailed(
             f"{error.strerror}; choose another address with --listen HOST:PORT (port 0 takes a free one)"
         ) from error
+
+
+def metrics_at(address: str) -> MetricsEndpoint:
+    """Listen there, so that an address in use is found out now. Raises StartFailed."""
+    from importlib.util import find_spec
+
+    if find_spec("prometheus_client") is None:
+        raise StartFailed("--metrics needs prometheus-client; run: pip install 'minibroker[metrics]'")
+    from minibroker.broker.inside.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.network.listen import listen
+
+    host, _, port = address.rpartition(":")
+    try:
+        return MetricsEndpoint(listen(host.strip("[]"), int(port)))
+    except OSError as error:
+        raise StartFailed(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
 
 
 def control_at(path: Path) -> ControlServer:
@@ -353,6 +384,8 @@ def run(
             print(banner(host, port, config.log_dir, named), file=sys.stderr)
         else:
             logger.info("minibroker is ready at %s, data in %s", ", ".join(named) or address, config.log_dir)
+        if options.metrics is not None:
+            logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
         if ready_file is not None:
             try:
                 write_atomically(ready_file, "".join(f"{line}\n" for line in (address, *named)).encode())

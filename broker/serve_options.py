@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.inside.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
@@ -21,9 +22,12 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 class ServeOptions(NamedTuple):
     """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
+    `metrics` serves Prometheus; `counts` counts for the metrics from the start.
     `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`: faults to remember."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
     busy_poll_ms: int = 0
     faults_max: int = DEFAULT_FAULTS_MAX
+    metrics: MetricsEndpoint | None = None
+    counts: bool = False

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 Body = Any
 Encoded = list[Any] | None
 Answer = Callable[[Request, Client], Body | Pending[Body]]
+Encode = Callable[[Request, Client, Body], Encoded]
 
 
 class ApiRegistry:
@@ -48,9 +49,10 @@ class ApiRegistry:
         self.profile = profile
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)
-        self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        self.encoded: Encode = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         # Returns the response before it is `encoded`, also that of a failed request; raises as `dispatch`.
         self.answer: Answer = self.unthrottled
+        self.unobserved: Answer = self.unthrottled
         metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
@@ -74,6 +76,16 @@ class ApiRegistry:
         if type(body) is Pending:
             return body.recovered(partial(failed, request, client))
         return body
+
+    def answer_by(self, answer: Answer) -> None:
+        """Answer by this in place of `unthrottled`."""
+        if self.answer == self.unobserved:
+            self.answer = answer
+        self.unobserved = answer
+
+    def observe(self, observer: Answer | None) -> None:
+        """Answer by `observer`, which calls `unobserved`; None: without one."""
+        self.answer = self.unobserved if observer is None else observer
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
         known = None if body is None else self._known_errors.replaced(request.api_key, body)
