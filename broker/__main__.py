@@ -26,7 +26,7 @@ from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, st
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.control.control_server import ControlServer
-    from minibroker.broker.inside.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
@@ -323,7 +323,7 @@ def metrics_at(address: str) -> MetricsEndpoint:
 
     if find_spec("prometheus_client") is None:
         raise StartFailed("--metrics needs prometheus-client; run: pip install 'minibroker[metrics]'")
-    from minibroker.broker.inside.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.broker.network.listen import listen
 
     host, _, port = address.rpartition(":")

@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from minibroker.broker.apis.client import Client
     from minibroker.broker.control.control_server import Calls
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
@@ -99,8 +98,7 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
-        faults = self._faults(parts, lambda: (each.client for each in connections))
-        dispatch = parts.registry.dispatch if faults is None else faults.dispatch
+        faults, dispatch = self._controlled(parts, connections)
         recorder = self._options.recorder
         recording = None if recorder is None else Recording(recorder, dispatch)
         dispatch_recorded = dispatch if recording is None else recording.dispatch
@@ -167,27 +165,37 @@ class BrokerApp:
     def _checkpoint_high_watermarks(self, parts: BrokerParts) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
-    def _faults(self, parts: BrokerParts, open_clients: Callable[[], Iterable[Client]]) -> FaultInjector | None:
-        """With a control socket, register its calls, and return the injector that wraps the registry."""
+    def _controlled(self, parts: BrokerParts, connections: set[Connection]) -> tuple[FaultInjector | None, Dispatch]:
+        """With a control socket, register its calls; return the injector and what wraps the registry's dispatch."""
         control = self._options.control
         if control is None:
-            return None
+            return None, parts.registry.dispatch
         from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
         from minibroker.broker.faults.injector import FaultInjector
+        from minibroker.broker.inside.calls import InsideCalls
+        from minibroker.broker.inside.tracer import Tracer
 
-        assert isinstance(self._clock, TurnableClock)
-        turner = ClockTurner(self._clock)
+        clock = self._clock
+        assert isinstance(clock, TurnableClock)
+        turner = ClockTurner(clock)
         faults = FaultInjector(
-            parts.registry, parts.fetch_sessions, open_clients, parts.background, kept_max=self._options.faults_max
+            parts.registry,
+            parts.fetch_sessions,
+            lambda: (each.client for each in connections),
+            parts.background,
+            kept_max=self._options.faults_max,
         )
+        tracer = Tracer(faults.dispatch, parts, connections)
+        inside = InsideCalls(tracer, parts, clock, connections, lambda: int(clock.turned_seconds * 1000))
         calls: dict[str, Callable[..., object]] = {
-            "clock.advance": turner.advance,
+            "clock.advance": inside.noting_turns(turner.advance),
             "clock.now": turner.now,
             **faults.calls,
+            **inside.by_name,
         }
         for name, call in calls.items():
             control.register(name, call)
-        return faults
+        return faults, tracer.dispatch
 
     def _metrics(
         self,

@@ -95,6 +95,11 @@ class Purgatory:
         if len(self._left_behind) > self._purge_interval:
             self._purge()
 
+    @property
+    def delayed(self) -> int:
+        """How many operations wait now."""
+        return self._delayed
+
     def statistics(self) -> PurgatoryStatistics:
         return PurgatoryStatistics(
             watched=sum(map(len, self._watchers.values())),

@@ -43,16 +43,15 @@ class ApiRegistry:
         profile: Profile = EVERYTHING,
         guard: Guard | None = None,
     ) -> None:
-        self._handlers = handlers_of(families)
+        self.handlers = handlers_of(families)
         if guard is not None:
-            self._handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self._handlers.items()}
+            self.handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self.handlers.items()}
         self.profile = profile
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)
         self.encoded: Encode = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         # Returns the response before it is `encoded`, also that of a failed request; raises as `dispatch`.
         self.answer: Answer = self.unthrottled
-        self.unobserved: Answer = self.unthrottled
         metadata.served = list(self.apis.values())
 
     def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
@@ -70,22 +69,12 @@ class ApiRegistry:
     def unthrottled(self, request: Request, client: Client) -> Body | Pending[Body]:
         """`answer`, on a broker without quotas (`throttling.py`)."""
         try:
-            body = self._handlers[request.api_key](request, client)
+            body = self.handlers[request.api_key](request, client)
         except Exception as error:
             return failed(request, client, error)
         if type(body) is Pending:
             return body.recovered(partial(failed, request, client))
         return body
-
-    def answer_by(self, answer: Answer) -> None:
-        """Answer by this in place of `unthrottled`."""
-        if self.answer == self.unobserved:
-            self.answer = answer
-        self.unobserved = answer
-
-    def observe(self, observer: Answer | None) -> None:
-        """Answer by `observer`, which calls `unobserved`; None: without one."""
-        self.answer = self.unobserved if observer is None else observer
 
     def _encoded_with_known_errors(self, request: Request, client: Client, body: Body) -> Encoded:
         known = None if body is None else self._known_errors.replaced(request.api_key, body)

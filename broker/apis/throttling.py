@@ -57,7 +57,7 @@ class Throttling:
             quotas.on_first_use = self._start
 
     def _start(self) -> None:
-        self._registry.answer_by(self.answer)
+        self._registry.answer = self.answer
 
     def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Answer as the registry, charge the client, and mute its connection if it is throttled."""

@@ -135,15 +135,18 @@ class GroupCoordinator:
         else:
             self.offsets.on_partitions_deleted(topic_partitions)
 
-    # -- for metrics --------------------------------------------------------------------------------------------
+    # -- for those who look -----------------------------------------------------------------------------------
+
+    def get(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def all(self) -> Iterable[Group]:
+        return self._groups.all()
 
     @property
     def rebalance_purgatory(self) -> Purgatory:
-        """Where rebalances wait for members."""
+        """Where rebalances wait for the members."""
         return self._rebalances.joins
-
-    def all_groups(self) -> Sequence[Group]:
-        return self._groups.all()
 
     # -- for administrators -----------------------------------------------------------------------------------
 

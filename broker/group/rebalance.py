@@ -40,6 +40,7 @@ class Rebalances:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         delayed = self._initial_join(group) if group.state is GroupState.EMPTY else self._join(group)
         group.become(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
+        group.rebalance_reason, group.missed_members = why, ()
         logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
         self.joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
 
@@ -69,8 +70,10 @@ class Rebalances:
         """
         if group.state is GroupState.DEAD:
             return
-        for member in group.not_yet_joined():
-            if not member.is_static:
+        missed = [member for member in group.not_yet_joined() if not member.is_static]
+        if missed:
+            group.missed_members = [member.member_id for member in missed]
+            for member in missed:
                 member.forget_heartbeat()
                 group.remove(member)
         if group.members and not group.elect_joined_leader():

@@ -8,7 +8,7 @@ Nothing is done per record, and of a partition only if its answer has records. W
 each `Log` knows.
 
 Times are samples: of every request up to `TIMED_PER_WINDOW` in `WINDOW_NS`, then of one in `SPARSE` or so. To time a
-request, `registry.answer` is replaced for that one. As in Kafka, percentiles are those of the last 1,028 samples.
+request, `registry.handlers` are replaced for that one. As in Kafka, percentiles are those of the last 1,028 samples.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import Places, places_of_answer
 from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.apis.routes import Handler
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
@@ -57,24 +59,20 @@ Body = Any
 
 
 class Timing(NamedTuple):
-    """The stages of one request, in milliseconds as Kafka has them; its frame's bytes."""
+    """The stages of one request, in milliseconds as Kafka has them; the bytes of its frame."""
 
     local_ms: float
     remote_ms: float
-    throttle_ms: float
     request_bytes: int
-
-    @property
-    def total_ms(self) -> float:
-        return self.local_ms + self.remote_ms + self.throttle_ms
 
 
 class OfApi:
     """What all versions of an API share."""
 
-    __slots__ = ("errors", "samples")
+    __slots__ = ("errors", "samples", "throttled_ms")
 
     def __init__(self) -> None:
+        self.throttled_ms: deque[float] = deque(maxlen=SAMPLES)  # of the requests that were throttled
         self.errors: Counter[int] = Counter()
         self.samples: deque[Timing] = deque(maxlen=SAMPLES)
 
@@ -89,9 +87,10 @@ class RequestCount:
         self.codes = 0  # error codes in rows of its answers, NONE among them
         self.of_api = of_api
         places = places_of_answer(api_key)
-        # Where the answer has its own error code, -1 for none, and where its rows have theirs.
-        self.place = next((place for place, inner in places if inner is None), -1)
-        self.inner_places = [(place, inner) for place, inner in places if inner is not None]
+        # Where the answer has its own error code, -1 for none, and where its rows have theirs. That of a Fetch is one
+        # of its session, and counts only if it is an error, as in Kafka.
+        self.place = next((place for place, inner in places if inner is None and api_key != FETCH), -1)
+        self.inner_places: Places = [(place, inner) for place, inner in places if inner is not None]
         self.of_partitions = places_of_partitions(self.inner_places)
 
     @property
@@ -143,6 +142,10 @@ class Counters:
         self._existing = existing
         self._encrypted = frozenset(encrypted)
         self._inner_encoded = registry.encoded
+        self._handlers = registry.handlers
+        self._timed_handlers: dict[int, Handler] = {
+            key: partial(self._timed, each) for key, each in registry.handlers.items()
+        }
         self._sparse_mask = SPARSE - 1
         self._timed_left = 0
         self._window_ends_ns = 0
@@ -152,14 +155,14 @@ class Counters:
             self.is_counting = True
             self._inner_encoded = self._registry.encoded
             self._registry.encoded = self.encoded
-            self._registry.observe(self.timed)
+            self._registry.handlers = self._timed_handlers
             self._replica_manager.on_refused = self.refused
 
     def stop(self) -> None:
         if self.is_counting:
             self.is_counting = False
             self._registry.encoded = self._inner_encoded
-            self._registry.observe(None)
+            self._registry.handlers = self._handlers
             self._replica_manager.on_refused = None
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -192,7 +195,9 @@ class Counters:
                 count.codes += count_codes(body, count.inner_places, count.of_api.errors)
         requests = count.requests = count.requests + 1
         if not requests & self._sparse_mask:
-            self._time_next()
+            self._registry.handlers = self._timed_handlers
+        if client.muted_until_ms and body is not None:
+            count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
         return self._inner_encoded(request, client, body)
 
     def _new_count(self, api_key: int, api_version: int, is_from_follower: bool = False) -> RequestCount:
@@ -211,6 +216,7 @@ class Counters:
         errors = count.of_api.errors
         if body.error_code:
             errors[body.error_code] += 1
+            count.codes += 1
         is_from_follower = asked.replica_id >= 0
         for name, rows in body.topics:
             count.codes += len(rows)
@@ -271,45 +277,39 @@ class Counters:
 
     # -- times ------------------------------------------------------------------------------------------------
 
-    def timed(self, request: Request, client: Client) -> Body | Pending[Body]:
-        """Answer as the registry, and take the time. Decides, too, when the next request is timed."""
+    def _timed(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
+        """Answer as the handler, and take the time. Raises as the handler."""
         began_ns = time.perf_counter_ns()
         self._plan_next(began_ns)
-        body = self._registry.unobserved(request, client)
+        try:
+            body = handler(request, client)
+        except Exception:
+            self._keep(request, time.perf_counter_ns() - began_ns, 0)
+            raise
         handled_ns = time.perf_counter_ns()
         if type(body) is not Pending:
-            self._keep(request, body, handled_ns - began_ns, 0)
+            self._keep(request, handled_ns - began_ns, 0)
             return body
 
         def on_answer(answer: Body) -> Body:
-            self._keep(request, answer, handled_ns - began_ns, time.perf_counter_ns() - handled_ns)
+            self._keep(request, handled_ns - began_ns, time.perf_counter_ns() - handled_ns)
             return answer
 
         return body.then(on_answer)
 
-    def _time_next(self) -> None:
-        if self._timed_left <= 0:
-            self._registry.observe(self.timed)
-
     def _plan_next(self, now_ns: int) -> None:
-        """Time all requests of a quiet broker; of a busy one those that `_time_next` selects."""
+        """Time all requests of a quiet broker; of a busy one those that `encoded` selects."""
         if now_ns > self._window_ends_ns:
             self._window_ends_ns = now_ns + WINDOW_NS
             self._timed_left = TIMED_PER_WINDOW
         self._timed_left -= 1
         if self._timed_left <= 0:
-            self._registry.observe(None)
+            self._registry.handlers = self._handlers
 
-    def _keep(self, request: Request, body: Body, local_ns: int, remote_ns: int) -> None:
+    def _keep(self, request: Request, local_ns: int, remote_ns: int) -> None:
         is_from_follower = request.api_key == FETCH and request.body.replica_id >= 0
-        self.of_api(request.api_key, is_from_follower).samples.append(
-            Timing(
-                local_ns / NS_PER_MS,
-                remote_ns / NS_PER_MS,
-                float(getattr(body, "throttle_time_ms", 0)),
-                request.size_bytes,
-            )
-        )
+        timing = Timing(local_ns / NS_PER_MS, remote_ns / NS_PER_MS, request.size_bytes)
+        self.of_api(request.api_key, is_from_follower).samples.append(timing)
 
 
 def key_of(api_key: int, api_version: int, is_from_follower: bool = False) -> int:

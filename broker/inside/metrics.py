@@ -24,19 +24,22 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.group.group import GroupState
-from minibroker.broker.inside.counters import Counters, RequestCount, Timing, TopicCount, api_of
+from minibroker.broker.inside.counters import SAMPLES, Counters, RequestCount, Timing, TopicCount, api_of
 from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.parts import BrokerParts
+from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
 from minibroker.broker.replica.partition import Partition
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
+from minibroker.storage.log.log import Log
 
 if TYPE_CHECKING:
     from minibroker.broker.network.server import Server
@@ -77,10 +80,9 @@ TOPIC_METRICS = {  # Kafka's name: the attribute of TopicCount
 # Stages that minibroker does not have: one loop reads, handles and answers a request, and nothing is queued in between.
 EMPTY_STAGES = ("RequestQueueTimeMs", "ResponseQueueTimeMs")
 STAGES: dict[str, Callable[[Timing], float]] = {
-    "TotalTimeMs": lambda timing: timing.total_ms,
+    "TotalTimeMs": lambda timing: timing.local_ms + timing.remote_ms,
     "LocalTimeMs": lambda timing: timing.local_ms,
     "RemoteTimeMs": lambda timing: timing.remote_ms,
-    "ThrottleTimeMs": lambda timing: timing.throttle_ms,
     "RequestBytes": lambda timing: float(timing.request_bytes),
 }
 
@@ -147,7 +149,6 @@ class Metrics:
         self._counters = Counters(
             parts.registry,
             parts.replica_manager,
-            parts.fetch_sessions,
             parts.metadata_cache.topics,
             encrypted=encrypted,
         )
@@ -158,6 +159,7 @@ class Metrics:
         self._lease = Lease(self._stop)
         self._is_leased = True  # else it counts until the broker ends
         self._counted_from_ms = 0
+        self._topics = TopicSums(parts, self._counters)
         self._waits = Waits(observed.parts, observed.clock)
 
     def count(self) -> None:
@@ -188,7 +190,6 @@ class Metrics:
             if going is None or self._now() - going.continued_at > SCAN_SECONDS:
                 raise ValueError(f"scan {number!r} is no longer kept; begin a new one, without `scan`")
             return number, going
-        self._counters.settle()
         number = next(self._numbers)
         going = self._scans[number] = Scan(self._found(), self._now())
         while len(self._scans) > SCANS_MAX:
@@ -224,7 +225,7 @@ class Metrics:
     def _found(self) -> Iterator[Found]:
         observed, parts = self._observed, self._observed.parts
         yield from broker_metrics(observed)
-        yield from topic_metrics(self._counters)
+        yield from self._topics.metrics()
         yield from request_metrics(self._counters)
         yield from purgatory_metrics(parts, self._waits)
         yield from network_metrics(observed)
@@ -326,20 +327,89 @@ def broker_metrics(observed: Observed) -> Iterator[Found]:
     )
 
 
-def topic_metrics(counters: Counters) -> Iterator[Found]:
-    total = TopicCount()
-    total.add(counters.retired)
-    head = Head("kafka.server:type=BrokerTopicMetrics", tuple(TOPIC_METRICS), ("topic",))
-    for name, topic in list(counters.topics.items()):
-        total.add(topic)
-        yield head, (name, *(getattr(topic, attribute) for attribute in TOPIC_METRICS.values()))
-    yield (
-        Head("kafka.server:type=BrokerTopicMetrics", (*TOPIC_METRICS, "ReplicationBytesOutPerSec")),
-        (
-            *(getattr(total, attribute) for attribute in TOPIC_METRICS.values()),
-            total.replication_bytes_out,
-        ),
-    )
+class TopicSums:
+    """The counts of topics: those of `Counters`, what their logs know, and the fetches of sessions.
+
+    A session's epoch counts its fetches, each of which has read the partitions that the session has at the scan. What a
+    log or a session did between the last scan and its end is lost.
+    """
+
+    def __init__(self, parts: BrokerParts, counters: Counters) -> None:
+        self._parts = parts
+        self._counters = counters
+        self._logs: dict[TopicPartition, Log] = {}  # of the last scan
+        self._sessions: dict[int, SessionReads] = {}
+
+    def metrics(self) -> Iterator[Found]:
+        yield from self._count_sessions()
+        sums: dict[str, TopicCount] = {}
+        logs = self._parts.replica_manager.log_manager.logs
+        for key, log in self._logs.items():
+            if logs.get(key) is not log:
+                add_log(self._counters.retired, log)
+        self._logs = dict(logs)
+        for number, (key, log) in enumerate(list(self._logs.items())):
+            add_log(sums.setdefault(key.topic, TopicCount()), log)
+            if number % STEP == 0:
+                yield None
+        self._counters.retire()
+        for name, counted in self._counters.topics.items():
+            sums.setdefault(name, TopicCount()).add(counted)
+        total = TopicCount()
+        total.add(self._counters.retired)
+        head = Head("kafka.server:type=BrokerTopicMetrics", tuple(TOPIC_METRICS), ("topic",))
+        for name, topic in sums.items():
+            total.add(topic)
+            yield head, (name, *(getattr(topic, attribute) for attribute in TOPIC_METRICS.values()))
+        yield (
+            Head("kafka.server:type=BrokerTopicMetrics", (*TOPIC_METRICS, "ReplicationBytesOutPerSec")),
+            (*(getattr(total, attribute) for attribute in TOPIC_METRICS.values()), total.replication_bytes_out),
+        )
+
+    def _count_sessions(self) -> Iterator[Found]:
+        sessions = self._parts.fetch_sessions.sessions
+        for session_id in self._sessions.keys() - sessions.keys():
+            self._sessions.pop(session_id).count(self._counters)
+        for session_id, session in list(sessions.items()):
+            known = self._sessions.get(session_id)
+            if known is None or known.session is not session:
+                known = self._sessions[session_id] = SessionReads(session)
+            yield from known.look()
+            known.count(self._counters)
+            yield None
+
+
+class SessionReads:
+    """How often a session has read which topics."""
+
+    def __init__(self, session: FetchSession) -> None:
+        self.session = session
+        self._epoch = next_epoch(INITIAL_EPOCH)  # of its first request
+        self._size = -1
+        self._by_topic: Counter[str] = Counter()
+
+    def look(self) -> Iterator[Found]:
+        """Note its partitions, if there are more or fewer than at the last look."""
+        if len(self.session.partitions) != self._size:
+            self._size = len(self.session.partitions)
+            self._by_topic.clear()
+            for number, each in enumerate(list(self.session.partitions)):
+                self._by_topic[each.topic] += 1
+                if number % STEP == 0:
+                    yield None
+
+    def count(self, counters: Counters) -> None:
+        reads, self._epoch = max(0, self.session.epoch - self._epoch), self.session.epoch
+        for name, partitions in self._by_topic.items():
+            counters.topic(name).fetches += partitions * reads
+
+
+def add_log(topic: TopicCount, log: Log) -> None:
+    """Add what was appended to a log since it was opened; duplicates are not appended."""
+    topic.messages_in += max(0, log.log_end_offset - log.opened_at_offset)
+    topic.bytes_in += log.appended_bytes
+    topic.produces += log.appends
+    topic.produce_conversions += log.converted_records
 
 
 # -- kafka.network --------------------------------------------------------------------------------------------------
@@ -367,10 +437,10 @@ def names_of(api_key: int, is_from_follower: bool) -> tuple[str, ...]:
 
 def error_metrics(name: str, counts: Sequence[RequestCount]) -> Iterator[Found]:
     head = Head("kafka.network:type=RequestMetrics", ("ErrorsPerSec",), ("request", "error"))
-    codes = sum(each.codes for each in counts)
+    codes = sum(each.all_codes for each in counts)
     if not codes:
         return
-    errors = counts[0].errors  # all versions share them
+    errors = counts[0].of_api.errors
     yield head, (name, "NONE", codes - sum(errors.values()))
     for code, number in sorted(errors.items()):
         yield head, (name, error_name(code), number)
@@ -387,10 +457,20 @@ def stage_metrics(
     counters: Counters, name: str, api_key: int, is_from_follower: bool, counts: Sequence[RequestCount]
 ) -> Iterator[Found]:
     requests = sum(each.requests for each in counts)
-    samples = tuple(counters.samples_of(api_key, is_from_follower))
+    of_api = counters.of_api(api_key, is_from_follower)
+    samples = tuple(of_api.samples)
     for stage, value_of in STAGES.items():
         head = Head("kafka.network:type=RequestMetrics", (stage,), ("request",))
         yield head, (name, histogram(map(value_of, samples), requests))
+    throttled = list(of_api.throttled_ms)
+    throttles = [0.0] * (min(SAMPLES, requests) - len(throttled)) + throttled
+    yield (
+        Head("kafka.network:type=RequestMetrics", ("ThrottleTimeMs",), ("request",)),
+        (
+            name,
+            histogram(throttles, requests),
+        ),
+    )
     nothing = histogram((), requests)
     yield Head("kafka.network:type=RequestMetrics", EMPTY_STAGES, ("request",)), (name, nothing, nothing)
 
@@ -551,7 +631,7 @@ def group_metrics(parts: BrokerParts) -> Iterator[Found]:
     """The members and the committed offsets of groups, from which lag is computed; and how many groups there are."""
     members = Head("minibroker:type=Group", ("Members",), ("group",))
     committed = Head("minibroker:type=Group", ("CommittedOffset",), ("group", "topic", "partition"))
-    groups = parts.groups.all_groups()
+    groups = list(parts.groups.all())
     states, offsets = Counter[GroupState](), 0
     for group in groups:
         states[group.state] += 1

@@ -50,6 +50,10 @@ class TlsConnection(Connection):
         self._pieces: Iterator[bytes | memoryview] = iter(())  # the rest of the responses that are being sent
         self._unsent: bytes | memoryview = b""  # encrypted, and left over by a full socket
 
+    @property
+    def tls_version(self) -> str | None:
+        return None if self._tls is None else self._tls.version()
+
     # -- Receiving
 
     def _receive(self) -> bool:
@@ -135,6 +139,8 @@ class TlsConnection(Connection):
             self._take_responses()
         for _ in range(PIECES_AT_ONCE):
             if not self._encrypt():
+                if self.witness is not None:
+                    self.witness(True)
                 return True
             try:
                 sent = self._sock.send(self._unsent)

@@ -196,6 +196,11 @@ class Log:
         if self._refusal is not None:
             raise KafkaError(*self._refusal)
 
+    @property
+    def takes_clients_batches_as_sent(self) -> bool:
+        """Whether a client's batch of magic 2 is appended without a look at its records."""
+        return self._takes_clients_batches_as_sent
+
     def _derive_append_rules(self) -> None:
         config = self.config
         is_plain = (
