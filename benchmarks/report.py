@@ -17,10 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.goals import MET, MISSED, Verdict
-from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
+from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, PLAIN, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
 
-CONTENDERS = (MINIBROKER, BEFORE, KAFKA, RAW)
-OTHERS = {BEFORE: "× before", KAFKA: "× Kafka", RAW: "× raw"}
+CONTENDERS = (MINIBROKER, BEFORE, PLAIN, KAFKA, RAW)
+OTHERS = {BEFORE: "× before", PLAIN: "× plain", KAFKA: "× Kafka", RAW: "× raw"}
 MARK_STYLES = {MET: "green", MISSED: "red"}
 PACKAGES = ("trio", "construct", "crc32c", "confluent-kafka", "pyspark")
 SIGNIFICANT_DIGITS = 3

@@ -132,7 +132,8 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="PATH",
         type=Path,
-        help="create a Unix socket there, for tests to advance this broker's clock and make faults (default none)",
+        help="create a Unix socket there, for tests to advance this broker's clock, make faults and explain requests "
+        "(default none)",
     )
     parser.add_argument(
         "--transcript",

@@ -272,11 +272,15 @@ def sent_step(sent: Mapping[str, Any], us: int) -> Step:
     if how == "copied":
         if sent["slices"]:
             detail.append(f"records are copied: up to {READ_INSTEAD_KIB} KiB that is cheaper than sendfile")
+    elif how == "encrypted":
+        detail.append("TLS encrypts every byte: records are read, not sent by sendfile")
     elif how == "converted":
         detail.append("records are converted for an older client while they are sent")
     else:
         detail.append(f"{size} of records by sendfile, without a copy")
-    calls = f" in {many(sent['calls'], 'call')}" if sent["calls"] is not None else " by its connection's task"
+    calls = "" if sent["in_the_call"] else " by its connection's task"
+    if sent["calls"] is not None:
+        calls = f" in {many(sent['calls'], 'call')}"
     return Step(us, "sent", f"Sent{calls}", detail)
 
 
@@ -339,3 +343,18 @@ def story(explained: Explained) -> str:
         lines.append(f"{at:>10}  {step.title}")
         lines += [f"{'':>10}    {text}" for text in step.detail]
     return "\n".join(lines)
+
+
+def brief_line(explained: Explained) -> str:
+    """One line: the client, the request, its time, and what it waited for."""
+    took_ms = max(explained["us"].values()) / 1000
+    size = f"{number(explained['bytes_out'])} B" if explained["bytes_out"] >= 0 else "-"
+    topics = ",".join(explained["topics"]) or "-"
+    head = f"{client_of(explained)}  {explained['api']} v{explained['version']} {explained['correlation_id']}"
+    text = f"{head}  {topics}  {took_ms:.3f} ms  {size}  {explained['error'] or explained['outcome']}"
+    wait = explained["wait"]
+    if wait is None:
+        return text
+    case = f" case {wait['case']}" if wait["case"] else ""
+    cause = cause_text(wait)
+    return text + case + (f": {cause}" if cause else "")

@@ -55,6 +55,7 @@ class Sent(NamedTuple):
     slice_bytes: int
     long_slices: int
     is_converted: bool
+    is_encrypted: bool
 
 
 class Exchange:
@@ -135,7 +136,7 @@ class Exchange:
         """A time of one of its stages in microseconds since its arrival; -1 for none."""
         return NEVER if time_ns == NEVER else (time_ns - self.arrived_ns) // 1000
 
-    def note_sent(self) -> None:
+    def note_sent(self, *, is_encrypted: bool) -> None:
         """Note how the response leaves, before it is forgotten."""
         if self.encoded is None:
             return
@@ -145,4 +146,5 @@ class Exchange:
             sum(chunk.size_bytes for chunk in slices),
             sum(chunk.size_bytes > READ_INSTEAD_BYTES for chunk in slices),
             any(isinstance(chunk, ConvertedSlice) for chunk in slices),
+            is_encrypted,
         )

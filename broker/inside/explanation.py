@@ -307,7 +307,9 @@ def sent_of(exchange: Exchange) -> Json | None:
     if sent is None or exchange.sent_ns == NEVER:
         return None
     is_copied = sent.long_slices == 0
-    if sent.is_converted:
+    if sent.is_encrypted:
+        how = "encrypted"
+    elif sent.is_converted:
         how = "converted"
     elif is_copied:
         how = "copied"
@@ -316,6 +318,8 @@ def sent_of(exchange: Exchange) -> Json | None:
     calls = None
     if exchange.is_sent_in_the_call:
         calls = 1 if is_copied else 2
+    if sent.is_encrypted:
+        calls = None
     return {
         "how": how,
         "calls": calls,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+from minibroker.broker.config.settings import LONG_MAX
 from minibroker.broker.inside.errors import name_of
 from minibroker.broker.inside.exchange import NEVER, Before, Exchange
 from minibroker.broker.parts import BrokerParts
@@ -19,6 +20,7 @@ from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.resources import Resource, ResourceType, name_fields, resources_named
+from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.log.log import Log
@@ -138,6 +140,9 @@ class Facts(NamedTuple):
     group: GroupFacts | None = None
 
 
+NO_FACTS = Facts((), 0, 0, 0, NEVER, NEVER, "")
+
+
 class FactsTaker:
     """Takes the facts of exchanges on a broker with these parts."""
 
@@ -201,6 +206,14 @@ class FactsTaker:
                 return True
         named = resources_named(API_TABLE[request.api_key].request, request.api_version, request.body)
         return Resource(ResourceType.TOPIC, topic) in named
+
+    def waits_for_disk(self, operation: DelayedOperation) -> bool:
+        """Whether flush.messages holds records back in one of the first partitions that it waits for."""
+        for key in islice(operation.watched_keys, ROWS_MAX):
+            led = self._replicas.partitions.get(key)  # type: ignore[call-overload]
+            if led is not None and led.log.config.flush_messages < LONG_MAX:
+                return True
+        return False
 
     def before(self, request: Request) -> dict[TopicPartition, Before]:
         """The partitions of a Produce as they are now."""

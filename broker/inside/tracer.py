@@ -12,6 +12,7 @@ What completes a parked Fetch answers it in its own call. So the exchange in han
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
@@ -33,13 +34,15 @@ from minibroker.broker.inside.exchange import (
     WOKEN,
     Exchange,
 )
-from minibroker.broker.inside.facts import FactsTaker
+from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
 from minibroker.broker.network.connection import Connection, Dispatch, Encoded
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.pending import Pending
 from minibroker.protocol.api import HEADER, ApiKey, Request
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
+
+logger = logging.getLogger(__name__)
 
 RING_SIZE = 4096
 SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
@@ -175,7 +178,7 @@ class Tracer:
             if len(self._wants) >= WANTS_MAX and wanted not in self._wants:
                 raise ValueError(f"{WANTS_MAX} filters are followed already; let one end")
             self._wants[wanted] = until_ns
-        self._until_ns = max(self._until_ns, until_ns)
+        self._until_ns = max(self._pulled_until_ns, *self._wants.values(), 0)
         if self._registry.answer != self.answer:  # at the first look, and after the first quota
             self._inner_answer = self._registry.answer
             self._registry.answer = self.answer
@@ -298,7 +301,10 @@ class Tracer:
         """What ends a wait that is neither in a purgatory nor ended by a request."""
         if exchange.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             return "time"
-        return "flush" if exchange.api_key == ApiKey.PRODUCE else "other"
+        operation = exchange.operation
+        if operation is None:
+            return "flush" if exchange.api_key == ApiKey.PRODUCE else "other"
+        return "flush" if getattr(operation, "case", "") == "D" and self.facts.waits_for_disk(operation) else "other"
 
     def _answered_later(self, exchange: Exchange, encoded: Encoded) -> Encoded:
         if self._in_hand.get(exchange.client.number) is exchange:  # else the lease has ended
@@ -325,7 +331,7 @@ class Tracer:
         number = exchange.client.number
         self._in_hand.pop(number, None)
         exchange.error = first_error(exchange.api_key, exchange.body)
-        if encoded is None:
+        if not encoded:
             if not exchange.is_parked:
                 exchange.outcome = SILENT
             self._finish(exchange)
@@ -390,9 +396,14 @@ class Tracer:
         return not is_usual or exchange.end_ns - exchange.arrived_ns >= SLOW_NS
 
     def _keep(self, exchange: Exchange) -> None:
-        exchange.facts = self.facts.take(exchange)
+        try:
+            exchange.facts = self.facts.take(exchange)
+        except Exception:  # fails the explanation, not the request
+            logger.exception("request %d cannot be explained: a defect of minibroker", exchange.seq)
+            exchange.facts = NO_FACTS
         exchange.request = exchange.body = exchange.operation = exchange.before = None
-        exchange.note_sent()
+        connection = self._witnessed.get(exchange.client.number)
+        exchange.note_sent(is_encrypted=connection is not None and connection.tls_version is not None)
         exchange.encoded = None
         self._kept += 1
         exchange.number = self._kept

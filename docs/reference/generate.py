@@ -27,10 +27,10 @@ HERE = Path(__file__).parent
 # In the order in which a reader meets them.
 NAMES = (
     "Broker", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
-    "Fault", "ClientConnection", "Transcript", "Exchange", "Event",
+    "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
 )  # fmt: skip
 # Made by a Broker, not by its users.
-MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Exchange")
+MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Explanation", "Explained", "Exchange")
 # The broker checks these and keeps them, as Kafka does, but has no other broker for which they count.
 ALSO_ONE_BROKER = ("unclean.leader.election.enable",)
 NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there

@@ -19,13 +19,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.administration import Connection
     from minibroker.broker_clock import BrokerClock
     from minibroker.control import Control
+    from minibroker.explain import Chosen, Explanation
     from minibroker.faults import Faults
     from minibroker.records import Given, Record
     from minibroker.security import Security
@@ -89,7 +90,7 @@ class Broker:
     `environment`: settings as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`. `settings` override
     it, its listeners are ignored in favour of `listen`, and so are the KAFKA_* variables of this process.
     `log_file`: where the broker logs; kept if it is given.
-    `control`: whether to open the control socket behind `clock` and `faults`.
+    `control`: whether to open the control socket behind `clock`, `faults` and `explain`.
     `metrics`: whether to count for `metrics` from the start; it opens the control socket too.
     `transcript`: True, or a path, to record requests and responses for `transcript`.
     `security`: "SSL", "SASL_PLAINTEXT" or "SASL_SSL", for a broker with TLS, with users, or both; certificates are made
@@ -402,6 +403,20 @@ class Broker:
         from minibroker.faults import Faults
 
         return Faults(self._control)
+
+    def explain(self, **chosen: Unpack[Chosen]) -> Explanation:
+        """Explain requests from now on, to the end of a `with`: why each was answered as it was, what it waited for.
+
+            with broker.explain(api="fetch", client_id="billing-1") as explained:
+                consumer.poll(5)
+            print(explained)
+
+        `api`, `client_id`, `connection`, `topic`, `slower_than_ms`, `parked`, `empty` and `failed` choose the requests.
+        Raises BrokerError unless made with `control=True`.
+        """
+        from minibroker.explain import Explanation
+
+        return Explanation(self._control, chosen)
 
     @property
     def transcript(self) -> Transcript:

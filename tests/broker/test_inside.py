@@ -75,7 +75,7 @@ async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_release
 
 
 async def test_each_pull_renews_the_lease_and_returns_what_ended_since(watched: Traced) -> None:
-    numbers = []
+    numbers: list[int] = []
     for _ in range(3):
         watched.skipped_ns += 1_500_000_000
         await watched.broker.produce("orders", [b"one"])
@@ -277,6 +277,38 @@ async def test_a_produce_that_waits_for_a_follower_is_woken_by_its_fetch(watched
     assert explained["produce"]["partitions"][0]["base_offset"] == 0
 
 
+async def test_an_fsync_ends_the_waits_of_a_produce_and_of_the_fetch_that_it_serves(broker: InMemoryBroker) -> None:
+    await broker.create_topic("orders", flush_messages=1)
+    traced = Traced(broker)
+    traced.calls.pull()
+    fetch = await broker.park(broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    traced.connect()
+
+    await broker.produce("orders", [b"one"])
+
+    assert await fetch.seen() is not None
+    ended = {each["api"]: traced.explained(each["seq"])["wait"] for each in traced.exchanges()}
+    assert {api: (wait["ended_by"], wait["cause"]) for api, wait in ended.items()} == {
+        ApiKey.FETCH: ("flush", None),
+        ApiKey.PRODUCE: ("flush", None),
+    }
+
+
+async def test_a_defect_of_the_explanation_harms_no_request(
+    watched: Traced, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(watched.tracer.facts, "take", fail)
+
+    assert (await watched.broker.produce("orders", [b"one"])).error_code == ErrorCode.NONE
+
+    assert "request 1 cannot be explained: a defect of minibroker" in caplog.text
+    assert watched.exchanges()[0]["records"] == 0
+    caplog.clear()
+
+
 # -- how bytes are found --------------------------------------------------------------------------------------
 
 
@@ -345,7 +377,7 @@ async def test_a_fetch_tells_what_became_of_its_session(
     ],
 )
 async def test_a_produce_tells_how_its_records_were_taken(
-    broker: InMemoryBroker, configs: dict[str, str], validation: str
+    broker: InMemoryBroker, configs: dict[str, Any], validation: str
 ) -> None:
     await broker.create_topic("t", **configs)
     traced = Traced(broker)
@@ -364,7 +396,7 @@ async def test_a_produce_tells_a_roll_a_duplicate_and_a_refusal(broker: InMemory
     await broker.create_topic("t", segment_bytes=1000)
     traced = Traced(broker)
     traced.calls.pull()
-    batch = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    batch: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
 
     async def produced(data: bytes | bytearray, partition: int = 0) -> dict[str, Any]:
         await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(partition, data)])])

@@ -22,6 +22,7 @@ from minibroker.cli import (
     configs,
     consume,
     dump_log,
+    explain,
     groups,
     metrics,
     produce,
@@ -97,6 +98,7 @@ app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(c
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
+app.command("explain", epilog=explain.EPILOG)(explain.explain)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import Cluster, show_help_if_alone
-from minibroker.cli.parameters import on_cluster
+from minibroker.cli.parameters import OutputOption, on_cluster
 
 if TYPE_CHECKING:
     from minibroker.metrics.scraper import Scraper
@@ -52,6 +52,7 @@ def serve(
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve; port 0 takes a free one.")
     ] = DEFAULT_LISTEN,
     control: ControlOption = None,
+    output: OutputOption = "text",
 ) -> int:
     """Serve the metrics of a cluster at http://HOST:PORT/metrics, until Ctrl-C."""
     host, port = host_and_port(listen)
@@ -68,33 +69,39 @@ def serve(
             f"cannot listen on {listen}: {error.strerror or error}; choose another address with --listen HOST:PORT"
         ) from error
     with interruption(), Endpoint(listener, scraper) as endpoint:
-        print(f"metrics are at http://{address_of(listener)}/metrics", flush=True)
+        url = f"http://{address_of(listener)}/metrics"
+        print(json.dumps({"url": url}) if output == "json" else f"metrics are at {url}", flush=True)
         endpoint.serve_forever()
     return EXIT_OK
 
 
 @app.command("show", epilog="Example: minibroker metrics show | grep lag")
 @on_cluster
-def show(cluster: Cluster, control: ControlOption = None) -> int:
+def show(cluster: Cluster, control: ControlOption = None, output: OutputOption = "text") -> int:
     """Print the metrics of a cluster once, as Prometheus reads them."""
     scraper = scraper_of(cluster, control)
     from minibroker.metrics.exposition import exposition
     from minibroker.process import BrokerError
 
     try:
-        text, _ = exposition(scraper.scrape())
+        found = scraper.scrape()
     except BrokerError as error:
         raise CommandFailed(f"{error}; correct --control, or leave it out") from error
-    print(text.decode(), end="")
+    if output == "json":
+        samples = [sample for metric in found.collect() for sample in metric.samples]
+        print(json.dumps([{"name": each.name, "labels": each.labels, "value": each.value} for each in samples]))
+    else:
+        print(exposition(found)[0].decode(), end="")
     return EXIT_OK
 
 
 @app.command("dashboard", epilog="Example: minibroker metrics dashboard > dashboard.json")
-def dashboard() -> int:
-    """Print a dashboard of these metrics, to import in Grafana."""
+def dashboard(output: OutputOption = "json") -> int:
+    """Print a dashboard of these metrics, to import in Grafana; as text, only its queries."""
+    from minibroker.metrics.dashboard import PANELS
     from minibroker.metrics.dashboard import dashboard as made
 
-    print(json.dumps(made(), indent=2))
+    print(json.dumps(made(), indent=2) if output == "json" else PANELS, end="" if output == "text" else "\n")
     return EXIT_OK
 
 
