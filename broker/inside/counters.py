@@ -210,7 +210,10 @@ class Counters:
         return self._new_count(FETCH, api_version, True) if known is None else known
 
     def of_api(self, api_key: int, is_from_follower: bool) -> OfApi:
-        return self._of_apis.setdefault((api_key, is_from_follower), OfApi())
+        known = self._of_apis.get((api_key, is_from_follower))
+        if known is None:
+            known = self._of_apis[api_key, is_from_follower] = OfApi()
+        return known
 
     def _count_fetch(self, asked: Body, body: Body, client: Client, count: RequestCount) -> None:
         errors = count.of_api.errors
