@@ -23,7 +23,7 @@ from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, 
 from minibroker.metrics.dashboard import rows
 from tests.integration.brokers import Minibroker
 from tests.minibroker.commands import minibroker
-from tests.minibroker.test_metrics import OF_OTHERS, selectors
+from tests.minibroker.queries import OF_OTHERS, selectors
 
 # Nothing has happened that they count: no fetch of a follower, no descriptor on an old kernel.
 MAY_BE_MISSING = {"process_open_fds"}
