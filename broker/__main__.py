@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
     from minibroker.broker.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
@@ -122,6 +123,12 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=Path,
         help="client properties with which the console logs in to a secured broker, as --command-config of commands",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=host_and_port,
+        help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
+    )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
@@ -164,6 +171,11 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         type=number_of("bytes", TRANSCRIPT_BYTES_MAX),
         default=DEFAULT_TRANSCRIPT_BYTES,
         help=f"stop recording when the file has this size (default {DEFAULT_TRANSCRIPT_BYTES})",
+    )
+    parser.add_argument(
+        "--count",
+        action="store_true",
+        help="with --control: count for the metrics from the start, not from the first look at them",
     )
     parser.add_argument(
         "--faults-max",
@@ -257,6 +269,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     check_key_stores(config)
     if options.check:
         return
+    endpoint = None if options.metrics is None else metrics_at(options.metrics)
     if options.act_as is not None:
         logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
     if options.ready_file is not None:
@@ -267,6 +280,8 @@ def start_and_run(options: argparse.Namespace) -> None:
         if options.console is not None:
             console = console_at(options)
             at_end.callback(console.close)
+        if endpoint is not None:
+            at_end.callback(endpoint.close)
         control_path = options.control if console is None else console.control
         if control_path is not None:
             control = control_at(control_path)
@@ -279,7 +294,9 @@ def start_and_run(options: argparse.Namespace) -> None:
             config,
             listeners,
             options.ready_file,
-            ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max, console=console),
+            ServeOptions(
+                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count
+            ),
         )
 
 
@@ -339,6 +356,22 @@ def console_at(options: argparse.Namespace) -> ConsoleChild:
         raise StartFailed(str(error)) from error
 
 
+def metrics_at(address: str) -> MetricsEndpoint:
+    """Listen there, so that an address in use is found out now. Raises StartFailed."""
+    from importlib.util import find_spec
+
+    if find_spec("prometheus_client") is None:
+        raise StartFailed("--metrics needs prometheus-client; run: pip install 'minibroker[metrics]'")
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.network.listen import listen
+
+    host, _, port = address.rpartition(":")
+    try:
+        return MetricsEndpoint(listen(host.strip("[]"), int(port)))
+    except OSError as error:
+        raise StartFailed(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
+
+
 def control_at(path: Path) -> ControlServer:
     """Raises StartFailed."""
     from minibroker.broker.control.control_server import ControlError, ControlServer
@@ -390,6 +423,8 @@ def run(
             print(banner(host, port, config.log_dir, named), file=sys.stderr)
         else:
             logger.info("minibroker is ready at %s, data in %s", ", ".join(named) or address, config.log_dir)
+        if options.metrics is not None:
+            logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
         if ready_file is not None:
             try:
                 write_atomically(ready_file, "".join(f"{line}\n" for line in (address, *named)).encode())

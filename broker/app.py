@@ -31,6 +31,7 @@ from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from minibroker.broker.control.control_server import Calls
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.security.tls import TlsListener
@@ -113,14 +114,18 @@ class BrokerApp:
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
+        compaction = Compaction(self._config, self._log_manager, self._clock)
+        calls = self._metrics(parts, server, connections, compaction, host, port)
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
-                self._start_upkeep(parts, upkeep)
+                self._start_upkeep(parts, upkeep, compaction)
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server, parts, faults)
                     settle_memory()
                     on_ready(host, port)
+                    if self._options.metrics is not None and calls is not None:
+                        serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
@@ -145,7 +150,7 @@ class BrokerApp:
         )
         return {listener: authenticator.guard for listener, authenticator in made.items()}
 
-    def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery) -> None:
+    def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction) -> None:
         config = self._config
         upkeep = Upkeep(config, self._log_manager, self._clock)
         upkeep.every(
@@ -153,7 +158,7 @@ class BrokerApp:
         )
         upkeep.every(config.offsets_retention_check_interval_ms, parts.groups.offsets.expire)
         nursery.start_soon(upkeep.run)
-        nursery.start_soon(Compaction(config, self._log_manager, self._clock).run)
+        nursery.start_soon(compaction.run)
         if self._options.control is not None:
             nursery.start_soon(self._options.control.run)
 
@@ -192,6 +197,32 @@ class BrokerApp:
         for name, call in calls.items():
             control.register(name, call)
         return faults, tracer.dispatch
+
+    def _metrics(
+        self,
+        parts: BrokerParts,
+        server: Server,
+        connections: set[Connection],
+        compaction: Compaction,
+        host: str,
+        port: int,
+    ) -> Calls | None:
+        """With a control socket or `--metrics`, register `inside.metrics`; return the calls of the child."""
+        control, endpoint = self._options.control, self._options.metrics
+        if control is None and endpoint is None:
+            return None
+        from minibroker.broker.control.control_server import Calls
+        from minibroker.broker.inside.metrics import Metrics, Observed
+
+        observed = Observed(parts, server, connections, compaction, self._clock, f"{host}:{port}")
+        metrics = Metrics(observed, encrypted=self._tls)
+        if endpoint is not None or self._options.counts:
+            metrics.count()
+        calls = Calls()
+        for each in (calls, control):
+            if each is not None:
+                each.register("inside.metrics", metrics.metrics)
+        return calls
 
     async def _stop_on_signal(
         self, signals: AsyncIterator[int], server: Server, parts: BrokerParts, faults: FaultInjector | None

