@@ -361,7 +361,7 @@ def metrics_at(address: str) -> MetricsEndpoint:
     from importlib.util import find_spec
 
     if find_spec("prometheus_client") is None:
-        raise StartFailed("--metrics needs prometheus-client; run: pip install 'minibroker[metrics]'")
+        raise StartFailed("--metrics needs prometheus-client; run: pip install prometheus-client")
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.broker.network.listen import listen
 

@@ -22,7 +22,7 @@ minibroker metrics serve -b kafka.example.com:9092 --listen 127.0.0.1:9308
 minibroker metrics dashboard > dashboard.json
 
 A minibroker serves its metrics by itself: minibroker serve --metrics 127.0.0.1:9308"""
-NOT_INSTALLED = "metrics need prometheus-client; run: pip install 'minibroker[metrics]'"
+NOT_INSTALLED = "metrics need prometheus-client; run: pip install prometheus-client"
 DEFAULT_LISTEN = "127.0.0.1:9308"
 PORT_MAX = 65_535
 
