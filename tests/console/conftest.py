@@ -88,14 +88,15 @@ def console(shown_broker: Broker) -> Iterator[RunningConsole]:
         yield running
 
 
-@pytest.fixture(scope="session")
+# It ends with a file's tests: while it runs, no test of its process can start an event loop.
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Playwright]:
     api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
     with api.sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:
