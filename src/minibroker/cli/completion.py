@@ -24,6 +24,13 @@ DIVIDERS = {":", "="}
 OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
+def api_names(incomplete: str) -> list[str]:
+    """The APIs with this prefix."""
+    from minibroker.protocol.api import API_TABLE
+
+    return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
+
+
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
 

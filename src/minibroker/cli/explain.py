@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.parameters import OutputOption
+from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
 
 if TYPE_CHECKING:
     from minibroker.control import Control
@@ -41,13 +41,6 @@ minibroker explain --control broker.control --parked --brief
 minibroker explain --control broker.control -o json | jq '.wait.cause'"""
 
 
-def api_names(incomplete: str) -> list[str]:
-    """The APIs with this prefix, for the shell."""
-    from minibroker.protocol.api import API_TABLE
-
-    return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
-
-
 def explain(
     control: Annotated[
         Path,
@@ -59,18 +52,9 @@ def explain(
             show_default=False,
         ),
     ],
-    api: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api", "-a", metavar="NAME", help="Only requests of this API; may be repeated.", autocompletion=api_names
-        ),
-    ] = None,
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", metavar="ID", help="Only requests with this client id.")
-    ] = None,
-    connection: Annotated[
-        int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
-    ] = None,
+    api: ApiOption = None,
+    client_id: ClientIdOption = None,
+    connection: ConnectionOption = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only requests that have to do with this topic.")
     ] = None,

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
@@ -39,6 +39,18 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=Fals
 GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
+]
+ApiOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api", "-a", metavar="NAME", help="Only requests of this API; may be repeated.", autocompletion=api_names
+    ),
+]
+ClientIdOption = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="Only requests with this client id.")
+]
+ConnectionOption = Annotated[
+    int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
 ]
 ReadCommittedOption = Annotated[bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")]
 IfExistsOption = Annotated[bool, typer.Option("--if-exists", help="Ignore those that do not exist.")]
