@@ -25,7 +25,7 @@ from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, st
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
-    from minibroker.broker.console_child import ConsoleChild
+    from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
@@ -348,7 +348,7 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
 
 def console_at(options: argparse.Namespace) -> ConsoleChild:
     """Raises StartFailed."""
-    from minibroker.broker.console_child import ConsoleChild, ConsoleError
+    from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
 
     try:
         return ConsoleChild(options.console, control=options.control, client_config=options.console_config)

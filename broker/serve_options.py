@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from minibroker.broker.console_child import ConsoleChild
+    from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
     from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder

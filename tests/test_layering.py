@@ -60,8 +60,8 @@ def layers(text: str) -> list[list[str]]:
 
 
 BROKER_LAYERS = layers("""
-    __main__ > app > inside > parts serve_options > control faults console_child > network > apis > transaction > group
-    > security > cluster > replica > upkeep > pending time quota > config
+    __main__ > app > inside > parts serve_options > control faults > network > apis > transaction > group > security
+    > cluster > replica > upkeep > pending time quota > config
 """)
 # Read upwards, how a log is built.
 STORAGE_LAYERS = layers("compaction > data_dir > log > segment > producers > index > files config")

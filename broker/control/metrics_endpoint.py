@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from minibroker.broker.control.child_process import end
+
 if TYPE_CHECKING:
     from minibroker.broker.control.control_server import Calls
 
@@ -52,7 +54,7 @@ class MetricsEndpoint:
             finally:
                 ours.close()
                 with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(end, child)
+                    await trio.to_thread.run_sync(end, child, STOP_SECONDS)
 
     def _start(self, channel: socket.socket) -> subprocess.Popen[bytes]:
         listener_fd, channel_fd = self._listener.fileno(), channel.fileno()
@@ -64,12 +66,3 @@ class MetricsEndpoint:
             pass_fds=(listener_fd, channel_fd),
             process_group=0,  # Ctrl-C is for the broker, which ends it
         )
-
-
-def end(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a child whose channel is closed; kill it if it does not end."""
-    try:
-        child.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -47,7 +47,7 @@ class Streams:
             try:
                 events = source(request, last_event_id(request))
                 first = await anext(events, None)
-            except BaseException as error:
+            except BaseException as error:  # also a page that leaves meanwhile frees its place
                 self.open -= 1
                 if isinstance(error, Exception):
                     return refusal_response(error)

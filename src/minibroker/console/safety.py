@@ -87,7 +87,7 @@ def refusal_of(options: ConsoleOptions, method: str, path: str, headers: Mapping
     if host_name(host) not in options.allowed_hosts:
         return Refusal(400, f"this console is not {host or 'nameless'}; start it with --host-name for another name")
     if method not in READING + CHANGING:
-        return Refusal(405, f"{method} is no method here; use GET, POST, PUT or DELETE")
+        return Refusal(405, f"{method} is not served here; use GET, POST, PUT or DELETE")
     if comes_from_elsewhere(method, path, headers, host):
         return Refusal(403, "another site made the browser send this; open the console's own address")
     if method in READING and (options.is_local or not path.startswith(GUARDED)):
@@ -98,7 +98,7 @@ def refusal_of(options: ConsoleOptions, method: str, path: str, headers: Mapping
 
 
 def host_name(host: str) -> str:
-    """The name without the port, `::1` without its brackets; empty for what is no host."""
+    """The name without the port, `::1` without its brackets; empty for anything but a host."""
     parts = HOST.fullmatch(host)
     return "" if parts is None else (parts["v6"] or parts["name"]).lower()
 

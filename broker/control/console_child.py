@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from minibroker.broker.control.child_process import end
+
 STOP_SECONDS = 5.0
 LIBRARIES = ("hypercorn", "starlette")
 FOLDER_PREFIX = "minibroker-console-"
@@ -70,12 +72,7 @@ class ConsoleChild:
     def close(self) -> None:
         """Wait until it has ended, and remove the control socket that was made for it."""
         self.stop()
-        if self._process is not None:
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                logger.warning("the console did not end within %.0f s and is killed", STOP_SECONDS)
-                self._process.kill()
-                self._process.wait()
+        if self._process is not None and not end(self._process, STOP_SECONDS):
+            logger.warning("the console did not end within %.0f s and was killed", STOP_SECONDS)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
