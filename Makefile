@@ -1,5 +1,6 @@
 # Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
+#   make demo   the same, slower (SPEED=3 days a second), on a web page that shows what the broker does
 #   make test   run every test, with real clients and real Spark
 #   make serve  start a broker
 # MINIBROKER_COMPILE=1 make serve (run, test-fast ...) does it with the compiled form.
@@ -8,12 +9,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
+LISTEN_CONSOLE ?= 127.0.0.1:8080
+SPEED ?= 3
 # Each worker has a broker and clients of its own. Two more than there are cores: they wait for half of their time.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/reference/generate.py setup.py compiled_form.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py compiled_form.py
 # The compiled form, where it is found before the sources.
 COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
@@ -25,10 +28,10 @@ export PYTHONPATH := $(CURDIR)/$(COMPILED)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve wheel test test-fast test-compiled nightly mutants lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants lint check format conformance bench profile clean
 
 help:
-	@sed -n '2,4s/^#   //p' Makefile
+	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
 	@echo "make wheel  the compiled form, in dist/;  make test-compiled  the fast tests and the conformance scripts on it"
@@ -63,8 +66,12 @@ $(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py $(shell find -L src/mi
 	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
 	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@
 
+# `make demo` is `make run CONSOLE=1`: slower, and on a web page.
 run: $(VENV)/.demo $(FORM)
-	@$(BIN)/python -m minibroker.demo --end-with-parent $(DEMO)
+	@$(BIN)/python -m minibroker.demo --end-with-parent $(if $(CONSOLE),--console $(LISTEN_CONSOLE) --days-per-second $(SPEED)) $(DEMO)
+
+demo:
+	@$(MAKE) --no-print-directory run CONSOLE=1
 
 serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)

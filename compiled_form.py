@@ -1,11 +1,12 @@
 """Builds the compiled form of the package with mypyc: `make wheel`, or `MINIBROKER_COMPILE=1 pip install .`.
 
 pyproject.toml lists what is compiled ([tool.minibroker.compiled]); ARCHITECTURE.md has the reasons for what is not. The
-sources are compiled as they stand, but for three things that only mypyc needs, done to a copy in `build/`:
+sources are compiled as they stand, but for what only mypyc needs, done to a copy in `build/`:
 
     __slots__         left out, as the layout of a native class is fixed anyway; mypyc asks which attributes are deleted
     constants         Final, which spares a look-up of the name at each use
     NamedTuples       made by tuple.__new__, as their own __new__ does it, without the call of a Python function
+    __loader__        empty, so that tracebacks show lines of the sources
     classes           a decorator for those that classes in Python inherit from, and for those that must stay Python
     codecs            written out as modules by protocol/codegen_module.py, from the declarations of the messages
 
@@ -35,6 +36,8 @@ OPEN_DECORATOR = "@mypyc_attr(allow_interpreted_subclasses=True)"
 PYTHON_DECORATOR = "@(lambda python_class: python_class)"
 # Never true when it runs; for mypy, which knows this name, always.
 IMPORT_OF_DECORATOR = "\n\nMYPY = False\nif MYPY:\n    from mypy_extensions import mypyc_attr\n"
+# A traceback asks a module's loader for its lines, which that of a shared library does not have, and else sys.path.
+SOURCE_ON_PATH = "\n__loader__: object = ()  # not None, which importlib would replace\n"
 LITERAL = re.compile(r"None|True|False|-?\d+|''|\(\)")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+|_?[a-z][a-z0-9_]+")
 MYPY_OPTIONS = (
@@ -176,7 +179,8 @@ def made_directly(tree: ast.Module, text: str, named_tuples: Mapping[str, NamedF
         assert node.end_lineno is not None and node.end_col_offset is not None and node.func.end_col_offset is not None
         last = node.args[-1]
         assert last.end_lineno is not None
-        after = b"".join(lines[last.end_lineno - 1 : node.end_lineno])[last.end_col_offset :]
+        ending = [*lines[last.end_lineno - 1 : node.end_lineno - 1], lines[node.end_lineno - 1][: node.end_col_offset]]
+        after = b"".join(ending)[last.end_col_offset :]
         comma = "" if after.lstrip(b" )").startswith(b",") else ", "
         yield node.lineno, node.func.col_offset, "tuple.__new__("
         yield node.lineno, node.func.end_col_offset, ", "
@@ -218,7 +222,7 @@ def prepare(tree: Path, compiled: Compiled) -> None:
             compiled.python_classes.get(below, ()),
             named_tuples,
         )
-        write_if_changed(tree / module, text)
+        write_if_changed(tree / module, text + SOURCE_ON_PATH)
         kept.add(tree / module)
     for name, text in written_codecs(compiled.codecs).items():
         module = CODECS / f"{name}.py"

@@ -2,7 +2,7 @@
 MINIBROKER_COMPILE=1 the compiled form (compiled_form.py).
 
 The page is the README. Its links lead into the repository: with a `Source` in [project.urls] they become absolute,
-without one they become the paths that the source distribution has.
+without one they become the paths that the source distribution has, and its pictures are left out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from setuptools.command.sdist import sdist
 
 PACKAGE = Path("src/minibroker")
 LINK = re.compile(r"\[([^]]+)\]\((?![a-z]+:|#)([^)]+)\)")
+PICTURE = re.compile(r"!\[([^]]+)\]\((?![a-z]+:)([^)]+)\)(\n*)")
 FILES_OF_SOURCE = "/blob/main/"
+PICTURES_OF_SOURCE = "/raw/main/"
 
 
 def page(readme: str, source: str | None) -> str:
     """The README for a reader who has no clone."""
-    if source is not None:
-        return LINK.sub(lambda link: f"[{link[1]}]({source.rstrip('/')}{FILES_OF_SOURCE}{link[2]})", readme)
-    return LINK.sub(lambda link: f"`{link[2]}`" if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", readme)
+    if source is None:
+        readme = PICTURE.sub("", readme)
+        return LINK.sub(lambda link: f"`{link[2]}`" if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", readme)
+    here = source.rstrip("/")
+    readme = PICTURE.sub(rf"![\1]({here}{PICTURES_OF_SOURCE}\2)\3", readme)
+    return LINK.sub(rf"[\1]({here}{FILES_OF_SOURCE}\2)", readme)
 
 
 class SourceDistribution(sdist):
@@ -49,16 +54,20 @@ class CompiledDistribution(Distribution):
 
 
 class BuildCompiledForm(build_ext):
-    """Generates C code when it is built, not when pip asks what it takes to build."""
+    """Generates C code when it is built, not when pip asks for the package's metadata."""
 
     def finalize_options(self) -> None:
         if self.inplace or getattr(self, "editable_mode", False):
             raise SystemExit("an editable installation stays pure Python; leave MINIBROKER_COMPILE out")
+        super().finalize_options()
+
+    def run(self) -> None:
         sys.path.insert(0, str(Path(__file__).parent))
         from compiled_form import extensions, optimisation
 
         level = f"O{optimisation()}"
         self.distribution.ext_modules = extensions(Path("build", level).absolute())
+        self.initialize_options()
         super().finalize_options()
         self.build_temp = str(Path(self.build_temp, level))
         compiled_at = Path("build", "level")
@@ -67,6 +76,7 @@ class BuildCompiledForm(build_ext):
                 library.unlink()
             compiled_at.write_text(level)
         self.parallel = self.parallel or True
+        super().run()
 
 
 def compiled() -> dict[str, Any]:
@@ -74,7 +84,8 @@ def compiled() -> dict[str, Any]:
     if os.environ.get("MINIBROKER_COMPILE") != "1":
         return {}
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return {"distclass": CompiledDistribution, "setup_requires": project["optional-dependencies"]["compile"]}
+    needed = project["optional-dependencies"]["compile"]
+    return {"distclass": CompiledDistribution, "ext_modules": [], "setup_requires": needed}
 
 
 if __name__ == "__main__":

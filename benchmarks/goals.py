@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from benchmarks.measurements import KAFKA, MINIBROKER, RAW, Measurement, Spread
+from benchmarks.measurements import KAFKA, MINIBROKER, PLAIN, RAW, Measurement, Spread
 
 MET = "met"
 MISSED = "missed"
@@ -71,6 +71,8 @@ GOALS = (
     at_least_times("requests", "api_versions_per_s", "ApiVersions", 1.0, KAFKA),
     at_least_times("requests", "metadata_per_s", "Metadata of ten partitions", 1.0, KAFKA),
     at_least_times("requests", "api_versions_per_s", "ApiVersions", 0.55, RAW),
+    at_least_times("watched", "unwatched_per_s", "small requests with --control, unwatched", 0.99, PLAIN),
+    at_least_times("watched", "watched_per_s", "small requests while a console looks", 0.97, PLAIN),
     at_most("fetches", "1_conn_over_100_ms", "hot 1 MiB answers over 100 ms, one reader", 0, worst=True),
     at_most("fetches", "10_conns_over_100_ms", "hot 1 MiB answers over 100 ms, ten readers", 0, worst=True),
     at_least_times("fetches", "1_conn_gb_per_s", "1 MiB answers, one reader", 0.85, RAW),

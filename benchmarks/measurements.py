@@ -16,6 +16,7 @@ COMPILED = "minibroker compiled"  # by mypyc: `--compiled`
 BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 RAW = "raw sockets"
+PLAIN = "minibroker plain"  # without what the case is about
 
 ROUNDS_TO_CONCLUDE = 5  # in fewer, half of all quantities differ in every round by chance, or a quarter
 

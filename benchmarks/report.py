@@ -17,12 +17,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.goals import MET, MISSED, Verdict
-from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
+from benchmarks.measurements import (
+    BEFORE,
+    COMPILED,
+    KAFKA,
+    MINIBROKER,
+    PLAIN,
+    RAW,
+    ROUNDS_TO_CONCLUDE,
+    Measurement,
+    Spread,
+)
 
-CONTENDERS = (MINIBROKER, COMPILED, BEFORE, KAFKA, RAW)
+CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, RAW)
 # The columns of ratios: of which contender, to which other.
 RATIOS = {
     "× before": (MINIBROKER, BEFORE),
+    "× plain": (MINIBROKER, PLAIN),
     "× Kafka": (MINIBROKER, KAFKA),
     "× raw": (MINIBROKER, RAW),
     "compiled × pure": (COMPILED, MINIBROKER),

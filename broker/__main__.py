@@ -25,7 +25,9 @@ from minibroker.broker.serve_options import DEFAULT_FAULTS_MAX, ServeOptions, st
 
 if TYPE_CHECKING:
     from minibroker.broker.config.kafka_config import KafkaConfig
+    from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 EXIT_OK = 0
@@ -34,6 +36,7 @@ EXIT_USAGE = 2
 
 PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
+DEFAULT_CONSOLE = "127.0.0.1:8080"
 EVERY_INTERFACE = ("0.0.0.0", "::")
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
@@ -105,6 +108,27 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="poll for this time after a request instead of sleeping at once: half the latency, for up to a whole core "
         "while requests keep coming; not while other processes want the core (default 0)",
     )
+    parser.add_argument(
+        "--console",
+        metavar="PORT",
+        nargs="?",
+        const=DEFAULT_CONSOLE,
+        type=console_address,
+        help="serve a web page of the broker at http://127.0.0.1:PORT (default 8080, HOST:PORT for another host), by a "
+        "process beside it; its address is printed, with the token that changes need",
+    )
+    parser.add_argument(
+        "--console-config",
+        metavar="FILE",
+        type=Path,
+        help="client properties with which the console logs in to a secured broker, as --command-config of commands",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        type=host_and_port,
+        help="serve metrics to Prometheus at http://HOST:PORT/metrics, by a process beside the broker (default none)",
+    )
     add_options_of_tests(parser)
     parser.add_argument("--check", action="store_true", help="only read the settings, print their errors, and end")
     parser.add_argument(
@@ -125,7 +149,8 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="PATH",
         type=Path,
-        help="create a Unix socket there, for tests to advance this broker's clock and make faults (default none)",
+        help="create a Unix socket there, for tests to advance this broker's clock, make faults and explain requests "
+        "(default none)",
     )
     parser.add_argument(
         "--transcript",
@@ -146,6 +171,11 @@ def add_options_of_tests(parser: argparse.ArgumentParser) -> None:
         type=number_of("bytes", TRANSCRIPT_BYTES_MAX),
         default=DEFAULT_TRANSCRIPT_BYTES,
         help=f"stop recording when the file has this size (default {DEFAULT_TRANSCRIPT_BYTES})",
+    )
+    parser.add_argument(
+        "--count",
+        action="store_true",
+        help="with --control: count for the metrics from the start, not from the first look at them",
     )
     parser.add_argument(
         "--faults-max",
@@ -169,6 +199,11 @@ def host_and_port(text: str) -> str:
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
     return text
+
+
+def console_address(text: str) -> str:
+    """Check PORT or HOST:PORT; a port alone is of this machine only."""
+    return host_and_port(text if ":" in text else f"127.0.0.1:{text}")
 
 
 def number_of(unit: str, most: int) -> Callable[[str], int]:
@@ -234,15 +269,22 @@ def start_and_run(options: argparse.Namespace) -> None:
     check_key_stores(config)
     if options.check:
         return
+    endpoint = None if options.metrics is None else metrics_at(options.metrics)
     if options.act_as is not None:
         logger.info("acting as Apache Kafka %s, for clients", RELEASES[options.act_as])
     if options.ready_file is not None:
         prepare_ready_file(options.ready_file)
     listeners = listen_on(config)
-    control = recorder = None
+    control = recorder = console = None
     with ExitStack() as at_end:
-        if options.control is not None:
-            control = control_at(options.control)
+        if options.console is not None:
+            console = console_at(options)
+            at_end.callback(console.close)
+        if endpoint is not None:
+            at_end.callback(endpoint.close)
+        control_path = options.control if console is None else console.control
+        if control_path is not None:
+            control = control_at(control_path)
             at_end.callback(control.close)
         if options.transcript is not None:
             recorder = recorder_at(options.transcript, options.transcript_record_bytes, options.transcript_max_bytes)
@@ -252,7 +294,9 @@ def start_and_run(options: argparse.Namespace) -> None:
             config,
             listeners,
             options.ready_file,
-            ServeOptions(control, recorder, options.busy_poll_ms, options.faults_max),
+            ServeOptions(
+                control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count
+            ),
         )
 
 
@@ -300,6 +344,32 @@ def listen_on(config: KafkaConfig) -> list[socket.socket]:
         raise StartFailed(
             f"{error.strerror}; choose another address with --listen HOST:PORT (port 0 takes a free one)"
         ) from error
+
+
+def console_at(options: argparse.Namespace) -> ConsoleChild:
+    """Raises StartFailed."""
+    from minibroker.broker.control.console_child import ConsoleChild, ConsoleError
+
+    try:
+        return ConsoleChild(options.console, control=options.control, client_config=options.console_config)
+    except ConsoleError as error:
+        raise StartFailed(str(error)) from error
+
+
+def metrics_at(address: str) -> MetricsEndpoint:
+    """Listen there, so that an address in use is found out now. Raises StartFailed."""
+    from importlib.util import find_spec
+
+    if find_spec("prometheus_client") is None:
+        raise StartFailed("--metrics needs prometheus-client; run: pip install prometheus-client")
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
+    from minibroker.broker.network.listen import listen
+
+    host, _, port = address.rpartition(":")
+    try:
+        return MetricsEndpoint(listen(host.strip("[]"), int(port)))
+    except OSError as error:
+        raise StartFailed(f"{error.strerror}; choose another address with --metrics HOST:PORT") from error
 
 
 def control_at(path: Path) -> ControlServer:
@@ -356,12 +426,16 @@ def run(
             logger.info(
                 "minibroker is ready at %s, data in %s (%s)", ", ".join(named) or address, config.log_dir, form()
             )
+        if options.metrics is not None:
+            logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
         if ready_file is not None:
             try:
                 write_atomically(ready_file, "".join(f"{line}\n" for line in (address, *named)).encode())
             except OSError as error:
                 failures.append(f"cannot write --ready-file {ready_file}: {error.strerror}; name another")
                 early.append(signal.SIGTERM)
+        if options.console is not None:
+            options.console.start(bootstrap_of(config, listeners))
         for number in early:
             signal.raise_signal(number)
 
@@ -390,6 +464,14 @@ def named_addresses(config: KafkaConfig, listeners: Sequence[socket.socket]) -> 
 
 def address_of(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def bootstrap_of(config: KafkaConfig, listeners: Sequence[socket.socket]) -> str:
+    """Where a client on this machine connects, in plaintext where a listener has that."""
+    pairs = zip(config.endpoints, listeners, strict=True)
+    plain = [sock for endpoint, sock in pairs if endpoint.protocol == "PLAINTEXT"]
+    host, port = (plain or listeners)[0].getsockname()[:2]
+    return address_of("127.0.0.1" if host in EVERY_INTERFACE else host, port)
 
 
 def banner(host: str, port: int, data_dir: Path, named: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from minibroker.broker.upkeep.upkeep import Upkeep
 from minibroker.storage.data_dir.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from minibroker.broker.apis.client import Client
+    from minibroker.broker.control.control_server import Calls
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
     from minibroker.broker.security.tls import TlsListener
@@ -98,8 +98,7 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
-        faults = self._faults(parts, lambda: (each.client for each in connections))
-        dispatch = parts.registry.dispatch if faults is None else faults.dispatch
+        faults, dispatch = self._controlled(parts, connections)
         recorder = self._options.recorder
         recording = None if recorder is None else Recording(recorder, dispatch)
         dispatch_recorded = dispatch if recording is None else recording.dispatch
@@ -115,14 +114,18 @@ class BrokerApp:
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
+        compaction = Compaction(self._config, self._log_manager, self._clock)
+        calls = self._metrics(parts, server, connections, compaction, host, port)
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
-                self._start_upkeep(parts, upkeep)
+                self._start_upkeep(parts, upkeep, compaction)
                 async with trio.open_nursery() as serving:
                     serving.start_soon(self._stop_on_signal, signals, server, parts, faults)
                     settle_memory()
                     on_ready(host, port)
+                    if self._options.metrics is not None and calls is not None:
+                        serving.start_soon(self._options.metrics.run, calls)
                     await server.run()
                     serving.cancel_scope.cancel()
                 upkeep.cancel_scope.cancel()
@@ -147,7 +150,7 @@ class BrokerApp:
         )
         return {listener: authenticator.guard for listener, authenticator in made.items()}
 
-    def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery) -> None:
+    def _start_upkeep(self, parts: BrokerParts, nursery: trio.Nursery, compaction: Compaction) -> None:
         config = self._config
         upkeep = Upkeep(config, self._log_manager, self._clock)
         upkeep.every(
@@ -155,34 +158,71 @@ class BrokerApp:
         )
         upkeep.every(config.offsets_retention_check_interval_ms, parts.groups.offsets.expire)
         nursery.start_soon(upkeep.run)
-        nursery.start_soon(Compaction(config, self._log_manager, self._clock).run)
+        nursery.start_soon(compaction.run)
         if self._options.control is not None:
             nursery.start_soon(self._options.control.run)
 
     def _checkpoint_high_watermarks(self, parts: BrokerParts) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
-    def _faults(self, parts: BrokerParts, open_clients: Callable[[], Iterable[Client]]) -> FaultInjector | None:
-        """With a control socket, register its calls, and return the injector that wraps the registry."""
+    def _controlled(self, parts: BrokerParts, connections: set[Connection]) -> tuple[FaultInjector | None, Dispatch]:
+        """With a control socket, register its calls; return the injector and what wraps the registry's dispatch."""
         control = self._options.control
         if control is None:
-            return None
+            return None, parts.registry.dispatch
         from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
         from minibroker.broker.faults.injector import FaultInjector
+        from minibroker.broker.inside.calls import InsideCalls
+        from minibroker.broker.inside.tracer import Tracer
 
-        assert isinstance(self._clock, TurnableClock)
-        turner = ClockTurner(self._clock)
+        clock = self._clock
+        assert isinstance(clock, TurnableClock)
+        turner = ClockTurner(clock)
         faults = FaultInjector(
-            parts.registry, parts.fetch_sessions, open_clients, parts.background, kept_max=self._options.faults_max
+            parts.registry,
+            parts.fetch_sessions,
+            lambda: (each.client for each in connections),
+            parts.background,
+            kept_max=self._options.faults_max,
         )
+        tracer = Tracer(faults.dispatch, parts, connections)
+        faults.witness = tracer.struck
+        inside = InsideCalls(tracer, parts, clock, connections, lambda: int(clock.turned_seconds * 1000))
         calls: dict[str, Callable[..., object]] = {
-            "clock.advance": turner.advance,
+            "clock.advance": inside.noting_turns(turner.advance),
             "clock.now": turner.now,
             **faults.calls,
+            **inside.by_name,
         }
         for name, call in calls.items():
             control.register(name, call)
-        return faults
+        return faults, tracer.dispatch
+
+    def _metrics(
+        self,
+        parts: BrokerParts,
+        server: Server,
+        connections: set[Connection],
+        compaction: Compaction,
+        host: str,
+        port: int,
+    ) -> Calls | None:
+        """With a control socket or `--metrics`, register `inside.metrics`; return the calls of the child."""
+        control, endpoint = self._options.control, self._options.metrics
+        if control is None and endpoint is None:
+            return None
+        from minibroker.broker.control.control_server import Calls
+        from minibroker.broker.inside.metrics import Metrics, Observed
+
+        observed = Observed(parts, server, connections, compaction, self._clock, f"{host}:{port}")
+        metrics = Metrics(observed, encrypted=self._tls)
+        if endpoint is not None or self._options.counts:
+            metrics.count()
+        calls = Calls()
+        for each in (calls, control):
+            if each is not None:
+                each.register("inside.metrics", metrics.metrics)
+        return calls
 
     async def _stop_on_signal(
         self, signals: AsyncIterator[int], server: Server, parts: BrokerParts, faults: FaultInjector | None
@@ -190,6 +230,8 @@ class BrokerApp:
         async for number in signals:
             logger.info("stopping on %s", signal.Signals(number).name)
             break
+        if self._options.console is not None:
+            self._options.console.stop()
         server.stop_accepting()
         if faults is not None:
             faults.lift_all()

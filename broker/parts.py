@@ -67,6 +67,7 @@ class BrokerParts:
     background: Background
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
+    metadata_cache: MetadataCache
     controller: Controller
     groups: GroupCoordinator
     transactions: TransactionCoordinator
@@ -198,6 +199,7 @@ def build(
         background=background,
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
+        metadata_cache=metadata_cache,
         controller=controller,
         groups=groups,
         transactions=transactions,

@@ -45,6 +45,11 @@ class Pending(Generic[T]):
         self._value: Any = None
         self._error: Exception | None = None
 
+    @property
+    def source(self) -> Abandonable | None:
+        """What makes the value, if it can be abandoned; None once that has ended."""
+        return self._source
+
     def resolve(self, value: T | Pending[T]) -> None:
         """Make the value known, or take over that of another Pending. Only the first call counts."""
         if not self._is_ended:

@@ -6,7 +6,9 @@ import signal
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from minibroker.broker.control.console_child import ConsoleChild
     from minibroker.broker.control.control_server import ControlServer
+    from minibroker.broker.control.metrics_endpoint import MetricsEndpoint
     from minibroker.transcript.recorder import Recorder
 
 DEFAULT_FAULTS_MAX = 10_000
@@ -21,9 +23,14 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 class ServeOptions(NamedTuple):
     """`control` lets tests advance the clock and make faults; `recorder` writes a transcript. The caller closes both.
-    `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`: faults to remember."""
+    `console` is the page beside the broker, and ends first. `metrics` serves Prometheus; `counts` counts for the
+    metrics from the start. `busy_poll_ms`: poll for that time after a request, instead of sleeping. `faults_max`:
+    faults to remember."""
 
     control: ControlServer | None = None
     recorder: Recorder | None = None
     busy_poll_ms: int = 0
     faults_max: int = DEFAULT_FAULTS_MAX
+    console: ConsoleChild | None = None
+    metrics: MetricsEndpoint | None = None
+    counts: bool = False

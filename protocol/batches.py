@@ -133,6 +133,17 @@ def view_batch(buffer: ReadableBuffer, position: int, end: int) -> BatchView | N
     return next(scan_batches(buffer, position, end), None)
 
 
+def view_header(header: ReadableBuffer, position: int) -> BatchView:
+    """Return the batch that begins with `header`, at a position of its file; the rest of it is not needed.
+
+    `header` has RECORD_BATCH_OVERHEAD bytes, or all of a shorter message. Raises as `scan_batches`.
+    """
+    offset, size, magic = unpack_prefix(header, 0)
+    _check(offset, size, magic, position)
+    view = _view_batch(header, 0) if magic == 2 else _view_message(header, 0)
+    return view._replace(position=position)
+
+
 def _check(offset: int, size: int, magic: int, position: int) -> None:
     if size < MESSAGE_OVERHEAD_V0 or (magic == 2 and size < SMALLEST_BATCH_LENGTH):
         raise corrupt(f"Record size {size} is less than the minimum record overhead, at {position}")

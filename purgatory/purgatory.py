@@ -11,7 +11,7 @@ purge. A purge cleans only the lists those were in: keys where nothing happened 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
@@ -46,6 +46,7 @@ class Purgatory:
         self._endings: dict[Ending, int] = {"completed": 0, "expired": 0, "cancelled": 0}
         self._delayed = 0
         self._purged = 0
+        self.on_release: Callable[[DelayedOperation, Ending], object] | None = None  # after each wait
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], now_ms: int) -> bool:
         """Complete `operation` if its condition holds (True), else have it wait for its `delay_ms` (False).
@@ -88,9 +89,16 @@ class Purgatory:
         self._timer.cancel(operation)
         self._delayed -= 1
         self._endings[ending] += 1
+        if self.on_release is not None:
+            self.on_release(operation, ending)
         self._left_behind.append(keys)
         if len(self._left_behind) > self._purge_interval:
             self._purge()
+
+    @property
+    def delayed(self) -> int:
+        """How many operations wait now."""
+        return self._delayed
 
     def statistics(self) -> PurgatoryStatistics:
         return PurgatoryStatistics(

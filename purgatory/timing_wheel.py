@@ -15,7 +15,7 @@ its tasks move to lower levels. A slot is a ring of tasks linked to each other: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 LEVELS = 8  # 64 bits of milliseconds: no deadline is too far
 SLOTS_PER_LEVEL = 256
@@ -121,6 +121,34 @@ class Timer:
         self._announced_ms = first[0]
         return first[0]
 
+    # -- for those who look ----------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """The wheel's own time: that of the last `advance`, or of the slot that it handles."""
+        return self._now_ms
+
+    def place_of(self, deadline_ms: int) -> tuple[int, int]:
+        """Return the level and the slot in which a task with this deadline would lie if it were added now."""
+        if deadline_ms <= self._now_ms:
+            return 0, self._now_ms & 255
+        level = ((deadline_ms ^ self._now_ms).bit_length() - 1) >> 3
+        return level, (deadline_ms >> (level << 3)) & 255
+
+    def lit_slots(self, level: int) -> Iterator[tuple[int, Iterator[TimerTask]]]:
+        """Iterate over the slots of a level that hold tasks, in the order of their deadlines, with the tasks of each.
+
+        Nothing may change in the timer meanwhile.
+        """
+        in_use = self._in_use[level]
+        while in_use:
+            bit = in_use & -in_use
+            in_use ^= bit
+            index = bit.bit_length() - 1
+            slot = self._slots[level << 8 | index]
+            assert slot is not None
+            yield index, _tasks_of(slot)
+
     def advance(self, now_ms: int, max_tasks: int | None = None) -> int:
         """Make it `now_ms`; fire what is due, at most `max_tasks`; return how many fired.
 
@@ -210,3 +238,11 @@ class Timer:
             self._place(task, task.deadline_ms)
             moves_left -= 1
         return moves_left
+
+
+def _tasks_of(slot: _Slot) -> Iterator[TimerTask]:
+    """Iterate over the ring of a slot, in the order of adding."""
+    task = slot._next
+    while task is not slot:
+        yield task
+        task = task._next

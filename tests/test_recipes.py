@@ -31,7 +31,8 @@ CI = "ci"  # has jobs instead of commands
 ALSO_RUN_ELSEWHERE = {"moving-to-apache-kafka": "tests/integration/test_moving_to_apache_kafka.py"}
 KNOWN = {
     "pytest", "unittest", "asyncio", "spark", "compose", "ci", "stuck-consumer", "transactions", "old-clients", "clock",
-    "faults", "quotas", "moving-to-apache-kafka", "acls", "security",
+    "faults", "quotas", "moving-to-apache-kafka", "acls", "security", "grafana",
+    "slow-consumer",
 }  # fmt: skip
 
 

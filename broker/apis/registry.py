@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 Body = Any
 Encoded = list[Any] | None
 Answer = Callable[[Request, Client], Body | Pending[Body]]
+Encode = Callable[[Request, Client, Body], Encoded]
 
 
 class ApiRegistry:
@@ -42,13 +43,13 @@ class ApiRegistry:
         profile: Profile = EVERYTHING,
         guard: Guard | None = None,
     ) -> None:
-        self._handlers = handlers_of(families)
+        self.handlers = handlers_of(families)
         if guard is not None:
-            self._handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self._handlers.items()}
+            self.handlers = {key: guard.guarded(ApiKey(key), each) for key, each in self.handlers.items()}
         self.profile = profile
         self.apis = offered(profile)
         self._known_errors = KnownErrors(profile.error_code_for)
-        self.encoded = encoded if profile is EVERYTHING else self._encoded_with_known_errors
+        self.encoded: Encode = encoded if profile is EVERYTHING else self._encoded_with_known_errors
         # Returns the response before it is `encoded`, also that of a failed request; raises as `dispatch`.
         self.answer: Answer = self.unthrottled
         metadata.served = list(self.apis.values())
@@ -68,7 +69,7 @@ class ApiRegistry:
     def unthrottled(self, request: Request, client: Client) -> Body | Pending[Body]:
         """`answer`, on a broker without quotas (`throttling.py`)."""
         try:
-            body = self._handlers[request.api_key](request, client)
+            body = self.handlers[request.api_key](request, client)
         except Exception as error:
             return failed(request, client, error)
         if type(body) is Pending:

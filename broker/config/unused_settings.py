@@ -30,7 +30,7 @@ OF_MECHANISMS = Reason(
 NO_JAVA_SECURITY = Reason("OpenSSL encrypts connections here, and Python checks names", False)
 OF_BROKER = Reason("this setting is not one of a listener", True)
 NO_PLUGINS = Reason("this broker cannot load Java classes", True)
-NO_METRICS = Reason("this broker keeps no metrics", False)
+NO_METRICS = Reason("metrics have no reporters and no samples here: --metrics serves them to Prometheus", False)
 ONE_COMPACTION = Reason("this broker compacts one log at a time", False)
 
 OF_LISTENER = "listener.name."

@@ -34,38 +34,18 @@ class ControlError(Exception):
     """The server cannot create its socket, or refuses a call; the message is one line for the caller."""
 
 
-class ControlServer:
-    """Listens at `path` from its creation, answers while `run` runs, ends with `close`. Raises ControlError."""
+class Calls:
+    """Calls by name, and a stream of lines that are answered by them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
+    def __init__(self) -> None:
         self._calls: dict[str, Callable[..., object]] = {}
-        self._socket = _listen(self._path)
-        self._inode = os.stat(self._path).st_ino
 
     def register(self, name: str, call: Callable[..., object]) -> None:
-        """Answer `name` by `call`, a plain function or a coroutine function with keyword arguments.
-
-        It returns a value for JSON. ControlError and ValueError refuse the call with their text; any other exception is
-        a defect of minibroker.
-        """
+        """As `ControlServer.register`."""
         self._calls[name] = call
 
-    async def run(self) -> None:
-        """Answer until cancelled."""
-        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
-        await trio.serve_listeners(self._serve, [listener])
-
-    def close(self) -> None:
-        """Remove the socket, unless another broker's has taken its place."""
-        self._socket.close()
-        try:
-            if os.stat(self._path).st_ino == self._inode:
-                self._path.unlink()
-        except FileNotFoundError:
-            logger.info("the control socket %s was removed before the broker ended", self._path)
-
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer until the caller has left, then close the stream."""
         received = bytearray()
         try:
             while chunk := await stream.receive_some(READ_BYTES):
@@ -111,6 +91,38 @@ class ControlServer:
         except TypeError as error:
             raise ControlError(str(error)) from error
         return self._calls[name], arguments
+
+
+class ControlServer:
+    """Listens at `path` from its creation, answers while `run` runs, ends with `close`. Raises ControlError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._calls = Calls()
+        self._socket = _listen(self._path)
+        self._inode = os.stat(self._path).st_ino
+
+    def register(self, name: str, call: Callable[..., object]) -> None:
+        """Answer `name` by `call`, a plain function or a coroutine function with keyword arguments.
+
+        It returns a value for JSON. ControlError and ValueError refuse the call with their text; any other exception is
+        a defect of minibroker.
+        """
+        self._calls.register(name, call)
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+        await trio.serve_listeners(self._calls.serve, [listener])
+
+    def close(self) -> None:
+        """Remove the socket, unless another broker's has taken its place."""
+        self._socket.close()
+        try:
+            if os.stat(self._path).st_ino == self._inode:
+                self._path.unlink()
+        except FileNotFoundError:
+            logger.info("the control socket %s was removed before the broker ended", self._path)
 
 
 def _line(answer: dict[str, object]) -> bytes:

@@ -56,6 +56,8 @@ class FaultInjector:
         self._kept_max = kept_max
         self._faults: dict[int, Fault] = {}  # the newest ever made: tests may ask for their counts
         self._active: list[Fault] = []
+        # Gets each struck request with its answer, which may be none of the registry's.
+        self.witness: Callable[[Request, Client, Any], None] | None = None
         self.calls: dict[str, Callable[..., object]] = {
             "faults.add": self.add,
             "faults.lift": self.lift,
@@ -97,6 +99,8 @@ class FaultInjector:
         await hold(faults, When.BEFORE)
         disconnect(faults, When.BEFORE)
         body = await self._error_faults.answer(request, client, of_kind(faults, Kind.ERROR))
+        if self.witness is not None:
+            self.witness(request, client, body)
         encoded = self._registry.encoded(request, client, with_wrong_crcs(body, of_kind(faults, Kind.WRONG_CRC)))
         await hold(faults, When.AFTER)
         disconnect(faults, When.AFTER)

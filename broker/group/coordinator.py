@@ -25,6 +25,7 @@ from minibroker.broker.replica.coordinator_log import CoordinatorLog, abs_of, ja
 from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,19 @@ class GroupCoordinator:
             self._unload_all()
         else:
             self.offsets.on_partitions_deleted(topic_partitions)
+
+    # -- for those who look -----------------------------------------------------------------------------------
+
+    def get(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def all(self) -> Iterable[Group]:
+        return self._groups.all()
+
+    @property
+    def rebalance_purgatory(self) -> Purgatory:
+        """Where rebalances wait for the members."""
+        return self._rebalances.joins
 
     # -- for administrators -----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ Dead                 has been removed
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 
 from minibroker.broker.group.member import (
@@ -70,6 +71,8 @@ class Group:
         self.members: dict[str, Member] = {}  # by member id, in the order in which they joined
         self.pending_members: dict[str, Heartbeat] = {}  # by their new id, until they join with it
         self.static_members: dict[str, str] = {}  # member ids by group.instance.id
+        self.rebalance_reason = ""  # of the last rebalance that began here
+        self.missed_members: Sequence[str] = ()  # those that it went on without
         self.has_new_member = False  # since the initial rebalance was last delayed
         self._supporters: Counter[str] = Counter()  # number of members that support each protocol
 

@@ -30,7 +30,7 @@ class Rebalances:
         self._store = store
         self._initial_delay_ms = initial_delay_ms
         self._clock = clock
-        self._joins = Purgatory("Rebalance", timer)
+        self.joins = Purgatory("Rebalance", timer)
 
     def maybe_prepare(self, group: Group, why: str) -> None:
         """Begin a rebalance, unless one waits for the members already."""
@@ -40,13 +40,14 @@ class Rebalances:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         delayed = self._initial_join(group) if group.state is GroupState.EMPTY else self._join(group)
         group.become(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
+        group.rebalance_reason, group.missed_members = why, ()
         logger.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, why)
-        self._joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
+        self.joins.try_complete_else_watch(delayed, (group.group_id,), self._clock.monotonic_ms())
 
     def check(self, group: Group) -> None:
         """Complete the rebalance if all members have joined, after one has joined or left."""
         if group.state is GroupState.PREPARING_REBALANCE:
-            self._joins.check_and_complete(group.group_id)
+            self.joins.check_and_complete(group.group_id)
 
     def _join(self, group: Group) -> DelayedJoin:
         return DelayedJoin(group, group.rebalance_timeout_ms, self._complete_join)
@@ -58,7 +59,7 @@ class Rebalances:
             self._complete_join,
             configured_delay_ms=self._initial_delay_ms,
             remaining_ms=max(group.rebalance_timeout_ms - self._initial_delay_ms, 0),
-            purgatory=self._joins,
+            purgatory=self.joins,
             now_ms=self._clock.monotonic_ms,
         )
 
@@ -69,12 +70,14 @@ class Rebalances:
         """
         if group.state is GroupState.DEAD:
             return
-        for member in group.not_yet_joined():
-            if not member.is_static:
+        missed = [member for member in group.not_yet_joined() if not member.is_static]
+        if missed:
+            group.missed_members = [member.member_id for member in missed]
+            for member in missed:
                 member.forget_heartbeat()
                 group.remove(member)
         if group.members and not group.elect_joined_leader():
-            self._joins.try_complete_else_watch(self._join(group), (group.group_id,), self._clock.monotonic_ms())
+            self.joins.try_complete_else_watch(self._join(group), (group.group_id,), self._clock.monotonic_ms())
             return
         group.begin_generation(self._clock.wall_ms())
         if group.state is GroupState.EMPTY:
@@ -149,4 +152,4 @@ class Rebalances:
             member.forget_heartbeat()
         for pending in group.pending_members.values():
             pending.cancel()
-        self._joins.complete_all(group.group_id)
+        self.joins.complete_all(group.group_id)

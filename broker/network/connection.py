@@ -96,6 +96,7 @@ class Connection(TimerTask):
         "has_ended",
         "is_stopping",
         "last_active_ms",
+        "witness",
     )
 
     def __init__(
@@ -135,6 +136,13 @@ class Connection(TimerTask):
         self.has_ended = False  # the client closed its side
         self.ended_by = ""  # the reason, unless the client left or the broker stopped
         self.is_stopping = False
+        # Is called when the socket has taken the last byte of all responses so far; with True if no task was needed.
+        self.witness: Callable[[bool], object] | None = None
+
+    @property
+    def tls_version(self) -> str | None:
+        """The version of TLS that it speaks, such as "TLSv1.3"; None without TLS, and before the handshake."""
+        return None
 
     async def run(self) -> None:
         """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
@@ -264,6 +272,8 @@ class Connection(TimerTask):
         if self._throttled is not None:
             throttled, self._throttled = self._throttled, None
             await send_slowly(self._send_bytes, throttled)
+        if self.witness is not None and (self._pending is None or not self._pending.is_known):
+            self.witness(False)
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
@@ -387,6 +397,8 @@ class Connection(TimerTask):
             if self._out:
                 return False
             self._out_bytes, self._must_send_slices = 0, False
+            if self.witness is not None:
+                self.witness(True)
             return True
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)  # type: ignore[arg-type]
         try:
@@ -400,6 +412,8 @@ class Connection(TimerTask):
         if sent < len(data):  # type: ignore[arg-type]
             self._out.append(memoryview(data)[sent:])  # type: ignore[arg-type]
             return False
+        if self.witness is not None:
+            self.witness(True)
         return True
 
     # What TLS replaces, besides `_receive` and `_send_at_once`

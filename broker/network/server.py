@@ -75,6 +75,7 @@ class Server:
         self._observer = observer
         self._guards = guards or {}
         self._numbers = count(first_number)
+        self.accepted: Counter[str] = Counter()  # by listener
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
@@ -147,6 +148,7 @@ class Server:
         if self._guards and endpoint.name in self._guards:
             self._guards[endpoint.name](connection)
         self._per_host[host] += 1
+        self.accepted[endpoint.name] += 1
         self._connections.add(connection)
         if self._observer is not None:
             self._observer.opened(connection.client)

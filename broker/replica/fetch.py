@@ -79,6 +79,14 @@ def must_wait(params: FetchParams, fetched: Sequence[FetchedPartition]) -> bool:
     return bytes_readable < params.min_bytes
 
 
+# The cases of DelayedFetch in which the leader refuses a read.
+CASES = {
+    ErrorCode.NOT_LEADER_FOR_PARTITION: "A",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "B",
+    ErrorCode.KAFKA_STORAGE_ERROR: "E",
+}
+
+
 class FetchStatus(NamedTuple):
     """The position of a fetch in one partition when it began to wait."""
 
@@ -96,11 +104,23 @@ class DelayedFetch(DelayedOperation):
     Case D: the bytes between the fetch offsets and the ends are at least `min_bytes`
     Case E: a partition's log directory is offline
 
+    `case` is the letter of the one that held, empty while it waits and when its time is over; `decided_by` is the
+    partition that decided it. `seen_bytes` is what the last check counted.
     `pending` gets the result of a new read at the end of the wait, as in Kafka. So, if one produce writes to two
     partitions, the answer has the records of the first; and a follower gets the high watermark before its own fetch.
     """
 
-    __slots__ = ("_is_counted", "_params", "_replica_manager", "_rows", "_statuses", "pending")
+    __slots__ = (
+        "_is_counted",
+        "_params",
+        "_replica_manager",
+        "_rows",
+        "_statuses",
+        "case",
+        "decided_by",
+        "pending",
+        "seen_bytes",
+    )
 
     def __init__(
         self,
@@ -119,6 +139,9 @@ class DelayedFetch(DelayedOperation):
             if result.start is not None
         ]
         self._replica_manager = replica_manager
+        self.case = ""
+        self.decided_by: TopicPartition | None = None
+        self.seen_bytes = 0
         self._is_counted = not params.is_committed_only  # among the fetches that wait for log ends
         if self._is_counted:
             replica_manager.fetches_waiting_for_log_ends += 1
@@ -140,14 +163,20 @@ class DelayedFetch(DelayedOperation):
         for status in self._statuses:
             try:
                 available_bytes = self._available_bytes(status)
-            except KafkaError:  # Cases A, B, E
-                return self.force_complete()
-            if available_bytes is None:  # Case C
-                return self.force_complete()
+            except KafkaError as error:
+                return self._complete_as(CASES.get(error.code, "A"), status)
+            if available_bytes is None:
+                return self._complete_as("C", status)
             accumulated_bytes += available_bytes
-        if accumulated_bytes >= self._params.min_bytes:  # Case D
-            return self.force_complete()
+        self.seen_bytes = accumulated_bytes
+        if accumulated_bytes >= self._params.min_bytes:
+            return self._complete_as("D", None)
         return False
+
+    def _complete_as(self, case: str, decided_by: FetchStatus | None) -> bool:
+        self.case = case
+        self.decided_by = None if decided_by is None else decided_by.topic_partition
+        return self.force_complete()
 
     def _available_bytes(self, status: FetchStatus) -> int | None:
         """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""

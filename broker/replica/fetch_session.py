@@ -137,7 +137,7 @@ class FetchSessionCache:
     """
 
     def __init__(self, max_sessions: int, random: Random, *, stale_after_ms: int = STALE_AFTER_MS) -> None:
-        self._max_sessions = max_sessions
+        self.max_sessions = max_sessions
         self._random = random
         self._stale_after_ms = stale_after_ms
         self._sessions: dict[int, FetchSession] = {}
@@ -148,12 +148,17 @@ class FetchSessionCache:
         self._partitions = 0
         self._evictions = 0
 
+    @property
+    def sessions(self) -> Mapping[int, FetchSession]:
+        """The sessions by id."""
+        return self._sessions
+
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
 
     def has_room_for(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
         """Whether a session of `size` partitions may be created now; evict another for it if the cache is full."""
-        if len(self._sessions) < self._max_sessions:
+        if len(self._sessions) < self.max_sessions:
             return True
         return self._try_evict(EvictableKey(is_privileged, size, NO_SESSION_ID), now_ms)
 

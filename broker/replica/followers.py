@@ -41,6 +41,9 @@ class Followers:
         self._broker_id = broker_id
         self._on_isr_change = on_isr_change
         self._on_progress = on_progress
+        self.isr_expansions = 0
+        self.isr_shrinks = 0
+        self.failed_isr_updates = 0
 
     def note_fetch(
         self, replica_id: int, rows: Sequence[FetchRow], fetched: Sequence[FetchedPartition], now_ms: int
@@ -85,9 +88,14 @@ class Followers:
         try:
             self._on_isr_change({partition.topic_partition: isr for partition, isr in changes})
         except KafkaError as error:
+            self.failed_isr_updates += len(changes)
             logger.warning("cannot change the in-sync replicas of %s: %s", counted(len(changes), "partition"), error)
             return []
         for partition, isr in changes:
+            if len(isr) > len(partition.in_sync_replicas):
+                self.isr_expansions += 1
+            else:
+                self.isr_shrinks += 1
             logger.info("%s: ISR %s, was %s", partition.topic_partition, isr, partition.in_sync_replicas)
             partition.in_sync_replicas = isr
         return [partition for partition, _ in changes]

@@ -62,7 +62,9 @@ class ReplicaManager:
         self._clock = clock
         self.is_alive = is_alive
         self.partitions: dict[TopicPartition, Partition] = {}
-        self._followers = Followers(
+        # Called with each refused append: the partition, the error, the size of the records.
+        self.on_refused: Callable[[TopicPartition, ErrorCode, int], object] | None = None
+        self.followers = Followers(
             self.partitions,
             broker_id=config.broker_id,
             on_isr_change=on_isr_change,
@@ -158,7 +160,7 @@ class ReplicaManager:
                         remembers_producers=remembers_producers,
                     )
             except KafkaError as error:
-                results[topic_partition] = self._refused_append(topic_partition, error)
+                results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
             results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset)
             if info.needs_flush:
@@ -172,7 +174,9 @@ class ReplicaManager:
             return results
         return self._replicate(results, required_acks, timeout_ms, is_from_client)
 
-    def _refused_append(self, topic_partition: TopicPartition, error: KafkaError) -> AppendResult:
+    def _refused_append(self, topic_partition: TopicPartition, error: KafkaError, size_bytes: int) -> AppendResult:
+        if self.on_refused is not None:
+            self.on_refused(topic_partition, error.code, size_bytes)
         if self.log_manager.is_offline:
             self.complete_all_delayed()  # Case E
         known = self.partitions.get(topic_partition)
@@ -238,7 +242,7 @@ class ReplicaManager:
         """
         fetched = read_rows(self, params, rows)
         if params.is_from_follower:
-            fetched = self._followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
+            fetched = self.followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
         if not must_wait(params, fetched):
             return fetched
         delayed = DelayedFetch(params, rows, fetched, self)
@@ -287,7 +291,7 @@ class ReplicaManager:
     def drop_lagging_replicas(self) -> None:
         """Remove followers that lag by more than replica.lag.time.max.ms from the in-sync replicas."""
         if not self.log_manager.is_offline:
-            self._followers.drop_laggards(self._clock.monotonic_ms())
+            self.followers.drop_laggards(self._clock.monotonic_ms())
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         return {

@@ -28,7 +28,12 @@ class Compaction:
         self._config = config
         self._log_manager = log_manager
         self._clock = clock
-        self._manager = LogCleanerManager(log_manager)
+        self.manager = LogCleanerManager(log_manager)
+        self.count = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.max_seconds = 0.0
+        self.newest: CleanerStats | None = None
         self._pace = CleanerPace()
 
     async def run(self) -> None:
@@ -51,7 +56,7 @@ class Compaction:
 
     async def _clean_filthiest_log(self) -> bool:
         """Compact one log; return whether to look for the next at once."""
-        to_clean = self._manager.grab_filthiest_log(self._clock.wall_ms())
+        to_clean = self.manager.grab_filthiest_log(self._clock.wall_ms())
         if to_clean is None:
             return False
         try:
@@ -60,7 +65,7 @@ class Compaction:
             self._log_manager.on_storage_error(error)
             return False
         finally:
-            self._manager.done(to_clean.log)
+            self.manager.done(to_clean.log)
 
     async def _clean(self, to_clean: LogToClean) -> bool:
         config, log = self._config, to_clean.log
@@ -86,17 +91,25 @@ class Compaction:
                 return False
             if isinstance(error, OSError):
                 raise
-            self._manager.mark_uncleanable(log, error)
+            self.manager.mark_uncleanable(log, error)
             return True
         finally:
             cleaning.close()
+        self._count(cleaning.stats)
         _report(to_clean, cleaning.stats)
         await trio.to_thread.run_sync(self._log_manager.checkpoint_cleaner_offsets())
         return True
 
+    def _count(self, stats: CleanerStats) -> None:
+        self.newest = stats
+        self.count += 1
+        self.bytes_read += stats.bytes_read
+        self.bytes_written += stats.bytes_written
+        self.max_seconds = max(self.max_seconds, stats.seconds)
+
     def _delete_old_segments(self) -> None:
         now_ms = self._clock.wall_ms()
-        for log in self._manager.compacted_and_deleted_logs():
+        for log in self.manager.compacted_and_deleted_logs():
             try:
                 log.delete_old_segments(now_ms)
             except OSError as error:

@@ -20,16 +20,17 @@ from minibroker.broker.config.dynamic_settings import CHANGEABLE, PER_BROKER
 from minibroker.broker.config.kafka_settings import KafkaSettings
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.config.unused_settings import ONE_BROKER, ONLY_CHECKED, UNUSED, UNUSED_SETTINGS, Reason
+from minibroker.metrics.catalogue import HISTOGRAM, Entry, entries_of_broker, entries_of_cluster
 from minibroker.storage.config import TOPIC_CONFIGS, LogConfig
 
 HERE = Path(__file__).parent
 # In the order in which a reader meets them.
 NAMES = (
     "Broker", "running_broker", "Acl", "Record", "BrokerError", "WaitError", "SettingWarning", "BrokerClock", "Faults",
-    "Fault", "ClientConnection", "Transcript", "Exchange", "Event",
+    "Fault", "ClientConnection", "Explanation", "Explained", "Transcript", "Exchange", "Event",
 )  # fmt: skip
 # Made by a Broker, not by its users.
-MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Exchange")
+MADE_BY_A_BROKER = ("BrokerClock", "Faults", "Fault", "Explanation", "Explained", "Exchange")
 # The broker checks these and keeps them, as Kafka does, but has no other broker for which they count.
 ALSO_ONE_BROKER = ("unclean.leader.election.enable",)
 NOT_WHILE_IT_RUNS = ("listeners",)  # refused, see below there
@@ -60,6 +61,32 @@ REFUSED = """\
 TOPICS_HEAD = """\
 A topic's own config comes first, then the broker's setting, then the default. The two throttles are accepted without
 effect, and so is `unclean.leader.election.enable`: there is no other broker."""
+
+METRICS_HEAD = """\
+# Metrics
+
+What `minibroker serve --metrics HOST:PORT` and `minibroker metrics` give Prometheus
+([recipe](../recipes/grafana.md)), and `Broker.metrics()` a test.
+
+A broker without `--metrics` counts only while its control socket is asked, and for five minutes after that; what it
+knows anyway, such as offsets, sizes and records appended, is exact at any time. Nothing is done per record."""
+METRICS_OF_BROKER = """\
+A minibroker's own, with the names that the JMX exporter's rules for Kafka 2.0 give those of Kafka. An MBean of Kafka
+has the type, the name and the labels: `kafka.log:type=Log,name=Size,topic=orders,partition=0`. Rates of Kafka are
+counters here. A histogram has the label `quantile` (0.50, 0.75, 0.95, 0.98, 0.99, 0.999), of the last 1,028 samples,
+and `_count`. What differs from Kafka:
+
+- One thread reads a request, handles it and writes the answer. So nothing is queued, and `RequestQueueTimeMs` and
+  `ResponseQueueTimeMs` are always 0. `LocalTimeMs` is the handler, without decoding and encoding. The time of
+  sending is not part of `TotalTimeMs`; `ResponseSendTimeMs` and the idle percentages of threads do not exist.
+- A busy broker times some of its requests, about one of 16.
+- Batches that are recognized as duplicates count nowhere.
+- `FetchMessageConversionsPerSec` counts answered partitions, not records: they are converted while they are sent.
+- A fetch in a session counts for the topics that the session has at the scrape.
+- Rows without labels are sums, in which deleted topics stay."""
+METRICS_OF_CLUSTER = """\
+Of any Kafka cluster, with the names and labels of kafka_exporter; the lag in seconds has that of lag exporters. It is
+the time since the partition's end was at the group's committed offset, as far as earlier scrapes know."""
 
 
 def text_of(thing: Any) -> str:
@@ -182,6 +209,33 @@ def fixtures() -> Iterator[tuple[str, str, str]]:
                 yield node.name, "session" if "session" in decorator else "function", ast.get_docstring(node) or ""
 
 
+# -- metrics.md
+
+
+def metrics_page() -> str:
+    parts = [METRICS_HEAD, "## Of a cluster", METRICS_OF_CLUSTER, cluster_table(), "## Of a minibroker"]
+    parts.append(METRICS_OF_BROKER)
+    entries = entries_of_broker()
+    for mbean_type in dict.fromkeys(entry.type for entry in entries):
+        parts += [f"### {mbean_type}", broker_table([entry for entry in entries if entry.type == mbean_type])]
+    return "\n\n".join(parts) + "\n"
+
+
+def cluster_table() -> str:
+    rows = ["| metric | labels | unit | meaning |", "|---|---|---|---|"]
+    for entry in entries_of_cluster():
+        rows.append(f"| `{entry.prometheus}` | {', '.join(entry.labels)} | {entry.unit} | {entry.text} |")
+    return "\n".join(rows)
+
+
+def broker_table(entries: list[Entry]) -> str:
+    rows = ["| name | metric | labels | unit | meaning |", "|---|---|---|---|---|"]
+    for entry in entries:
+        labels = ", ".join((*entry.labels, *(["quantile"] if entry.kind == HISTOGRAM else [])))
+        rows.append(f"| `{entry.name}` | `{entry.prometheus}` | {labels} | {entry.unit} | {entry.text} |")
+    return "\n".join(rows)
+
+
 # -- settings.md
 
 
@@ -251,6 +305,7 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 PAGES = {"python.md": python_page, "pytest.md": pytest_page, "settings.md": settings_page}
+PAGES["metrics.md"] = metrics_page
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.broker_clock import BrokerClock
     from minibroker.decorator import running_broker
+    from minibroker.explain import Explained, Explanation
     from minibroker.faults import ClientConnection, Fault, Faults
     from minibroker.process import Broker, BrokerError, SettingWarning
     from minibroker.records import Record
@@ -31,6 +32,8 @@ __all__ = [
     "ClientConnection",
     "Event",
     "Exchange",
+    "Explained",
+    "Explanation",
     "Fault",
     "Faults",
     "Record",
@@ -48,6 +51,7 @@ MODULES = {
     "waiting": ("WaitError",),
     "decorator": ("running_broker",),
     "broker_clock": ("BrokerClock",),
+    "explain": ("Explained", "Explanation"),
     "faults": ("ClientConnection", "Fault", "Faults"),
     "transcript.exchanges": ("Event", "Exchange", "Transcript"),
 }

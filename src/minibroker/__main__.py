@@ -22,6 +22,10 @@ def main() -> int:
 
         print(f"minibroker {minibroker.__version__} ({form()})")
         return 0
+    if sys.argv[1:2] == ["console"]:
+        from minibroker.console.command_line import main as console_main
+
+        return console_main(sys.argv[2:])
     from minibroker.cli.app import main as cli_main
 
     return cli_main()  # imports the rest when a command needs it

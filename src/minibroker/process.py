@@ -19,13 +19,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.administration import Connection
     from minibroker.broker_clock import BrokerClock
     from minibroker.control import Control
+    from minibroker.explain import Chosen, Explanation
     from minibroker.faults import Faults
     from minibroker.records import Given, Record
     from minibroker.security import Security
@@ -89,7 +90,8 @@ class Broker:
     `environment`: settings as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`. `settings` override
     it, its listeners are ignored in favour of `listen`, and so are the KAFKA_* variables of this process.
     `log_file`: where the broker logs; kept if it is given.
-    `control`: whether to open the control socket behind `clock` and `faults`.
+    `control`: whether to open the control socket behind `clock`, `faults` and `explain`.
+    `metrics`: whether to count for `metrics` from the start; it opens the control socket too.
     `transcript`: True, or a path, to record requests and responses for `transcript`.
     `security`: "SSL", "SASL_PLAINTEXT" or "SASL_SSL", for a broker with TLS, with users, or both; certificates are made
     for it (the extra `secure`). None for an open broker.
@@ -112,6 +114,7 @@ class Broker:
         environment: Mapping[str, str] | None = None,
         log_file: str | os.PathLike[str] | None = None,
         control: bool = False,
+        metrics: bool = False,
         transcript: bool | str | os.PathLike[str] = False,
         security: str | None = None,
         users: Mapping[str, str] | Iterable[str] = (),
@@ -126,7 +129,8 @@ class Broker:
         self._settings = dict(settings or {})
         self._act_as = act_as
         self._environment = dict(environment or {})
-        self._control_path = self._work_dir / "control" if control else None
+        self._control_path = self._work_dir / "control" if control or metrics else None
+        self._counts = metrics
         self._transcript_path = self._transcript_file(transcript)
         try:
             self._security = self._secured(security, users=users, mechanisms=mechanisms, acls=acls)
@@ -387,6 +391,11 @@ class Broker:
         return self._control_path is not None
 
     @property
+    def control_path(self) -> Path | None:
+        """The control socket, for `minibroker console --control`; None unless made with `control=True`."""
+        return self._control_path
+
+    @property
     def clock(self) -> BrokerClock:
         """The broker's clock. Raises BrokerError unless made with `control=True`."""
         from minibroker.broker_clock import BrokerClock
@@ -400,6 +409,20 @@ class Broker:
 
         return Faults(self._control)
 
+    def explain(self, **chosen: Unpack[Chosen]) -> Explanation:
+        """Explain requests from now on, to the end of a `with`: why each was answered as it was, what it waited for.
+
+            with broker.explain(api="fetch", client_id="billing-1") as explained:
+                consumer.poll(5)
+            print(explained)
+
+        `api`, `client_id`, `connection`, `topic`, `slower_than_ms`, `parked`, `empty` and `failed` choose the requests.
+        Raises BrokerError unless made with `control=True`.
+        """
+        from minibroker.explain import Explanation
+
+        return Explanation(self._control, chosen)
+
     @property
     def transcript(self) -> Transcript:
         """The requests and responses until now. Raises BrokerError unless made with `transcript`."""
@@ -408,6 +431,19 @@ class Broker:
         if self._transcript_path is None:
             raise BrokerError("this broker records no transcript; start it with Broker(transcript=True)")
         return Transcript(self._transcript_path)
+
+    def metrics(self) -> dict[str, float | dict[str, float]]:
+        """Every metric by the name of its MBean in Kafka; a histogram is a dict of its attributes.
+
+            assert broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders"] == 3
+
+        docs/reference/metrics.md lists them. Raises BrokerError unless made with `metrics=True`.
+        """
+        from minibroker.metrics.mbeans import by_mbean
+
+        if not self._counts:
+            raise BrokerError("this broker does not count; start it with Broker(metrics=True)")
+        return by_mbean(self._control.call)
 
     def get_bootstrap_server(self) -> str:
         """`host:port`; the name is that of testcontainers."""
@@ -538,6 +574,8 @@ class Broker:
             command.append("--environment")
         if self._control_path is not None:
             command += ["--control", str(self._control_path)]
+        if self._counts:
+            command.append("--count")
         if self._transcript_path is not None:
             command += ["--transcript", str(self._transcript_path)]
         for name, value in self._settings.items():

@@ -26,6 +26,8 @@ class LogCleanerManager:
     def __init__(self, log_manager: LogManager) -> None:
         self._logs = log_manager.logs
         self._uncleanable: dict[TopicPartition, Log] = {}
+        self.max_dirty_ratio = 0.0  # of the compacted logs, at the last look
+        self.looked_at_ms: int | None = None
 
     @property
     def uncleanable(self) -> list[TopicPartition]:
@@ -35,6 +37,8 @@ class LogCleanerManager:
     def grab_filthiest_log(self, now_ms: int) -> LogToClean | None:
         """Return the log with the greatest dirty ratio, and suspend its retention until `done`; None if none is due."""
         dirty = [log_to_clean(log, now_ms) for key, log in self._logs.items() if self._may_be_cleaned(key, log)]
+        self.looked_at_ms = now_ms
+        self.max_dirty_ratio = max((each.cleanable_ratio for each in dirty), default=0.0)
         due = [
             each
             for each in dirty

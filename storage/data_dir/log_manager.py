@@ -42,6 +42,7 @@ from minibroker.storage.files.storage_errors import (
     is_passing,
     map_directory_errors,
 )
+from minibroker.storage.log.flush_times import FlushTimes
 from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, load_log
 
@@ -70,6 +71,7 @@ class LogManager:
         self.default_config = default_config
         self.is_offline = False
         self.has_had_old_formats = False  # whether a log is, or was, of a format before magic 2
+        self.flush_times = FlushTimes()
         self._broker_id = broker_id
         self._overrides = {topic: dict(props) for topic, props in (topic_overrides or {}).items()}
         self._producer_expiration_ms = producer_expiration_ms
@@ -143,7 +145,7 @@ class LogManager:
             log.update_high_watermark(high_watermarks.get(topic_partition, 0))
             if topic_partition in cleaner_offsets:
                 log.cleaned_offset = min(cleaner_offsets[topic_partition], log.log_end_offset)
-            self._logs[topic_partition] = log
+            self._add(log)
         known = recovery_points.keys() | log_start_offsets.keys() | cleaner_offsets.keys()
         self._forgotten = known - self._logs.keys()
         for entry in os.scandir(self.log_dir):
@@ -188,8 +190,12 @@ class LogManager:
         except OSError:
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        self._logs[topic_partition] = log
+        self._add(log)
         return log
+
+    def _add(self, log: Log) -> None:
+        log.flush_times = self.flush_times
+        self._logs[log.topic_partition] = log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""

@@ -40,11 +40,11 @@ class ConvertedSlice:
     converted; a later one ends the answer, and is the first one of the client's next fetch.
     """
 
-    __slots__ = ("_fetch_offset", "_first", "_records", "_to_magic", "size_bytes")
+    __slots__ = ("_fetch_offset", "_first", "records", "size_bytes", "to_magic")
 
     def __init__(self, records: FileSlice, to_magic: int, fetch_offset: int) -> None:
-        self._records = records
-        self._to_magic = to_magic
+        self.records = records
+        self.to_magic = to_magic
         self._fetch_offset = fetch_offset
         converted = (self._convert(buffer, view) for buffer, view in whole_batches(records))
         self._first = next(filter(None, converted), b"")
@@ -71,7 +71,7 @@ class ConvertedSlice:
         if not self._first:
             return
         piece, self._first = bytearray(self._first), b""
-        batches = whole_batches(self._records)
+        batches = whole_batches(self.records)
         next(batches)  # the first one, which is not always the one that was converted: see above
         try:
             for buffer, view in batches:
@@ -88,13 +88,13 @@ class ConvertedSlice:
             buffer,
             view.position,
             view.end_position,
-            to_magic=self._to_magic,
+            to_magic=self.to_magic,
             first_offset=self._fetch_offset,
             max_decompressed_bytes=MAX_DECOMPRESSED_BATCH_BYTES,
         )
 
     def __repr__(self) -> str:
-        return f"ConvertedSlice({self._records!r} to magic {self._to_magic})"
+        return f"ConvertedSlice({self.records!r} to magic {self.to_magic})"
 
 
 def whole_batches(records: FileSlice) -> Iterator[tuple[bytes, BatchView]]:

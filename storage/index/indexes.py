@@ -257,6 +257,15 @@ class OffsetIndex(MappedIndex):
         slot = self._slot(target_offset - self.base_offset)
         return 0 if slot < 0 else int(_FIELD(self._buffer, slot * 8 + 4)[0])
 
+    def slot_before(self, target_offset: int) -> int:
+        """Return the place of the entry that `lookup` returns; -1 if there is none."""
+        return self._slot(target_offset - self.base_offset)
+
+    def entry(self, slot: int) -> IndexEntry:
+        """Return the entry at a place from 0 on, without mapping the file."""
+        relative_offset, position = self._read_entry(slot)
+        return IndexEntry(self.base_offset + relative_offset, position)
+
     def _slot(self, target: int) -> int:
         """Return the slot of the last entry not beyond the relative offset, and have it mapped; -1 for none."""
         high = self.entries

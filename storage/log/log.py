@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from bisect import bisect_right
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from minibroker.storage.config import LogConfig
     from minibroker.storage.index.leader_epochs import LeaderEpochCache
     from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
+    from minibroker.storage.log.flush_times import FlushTimes
     from minibroker.storage.producers.producer_append import BatchMetadata, ProducerAppendInfo
     from minibroker.storage.producers.producer_state import ProducerStateManager
     from minibroker.storage.segment.log_segment import LogSegment
@@ -90,14 +92,19 @@ class Log:
         "_refusal",
         "_takes_clients_batches_as_sent",
         "_takes_own_batches_as_sent",
+        "appended_bytes",
+        "appends",
         "cleaned_offset",
         "config",
+        "converted_records",
+        "flush_times",
         "high_watermark",
         "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "opened_at_offset",
         "producer_state",
         "recovery_point",
         "segments",
@@ -130,6 +137,12 @@ class Log:
         self.last_flush_ms = now_ms
         self.cleaned_offset: int | None = None  # the log has been compacted up to here
         self.is_being_cleaned = False  # retention waits meanwhile
+        # For metrics, since the log was opened here:
+        self.opened_at_offset = log_end_offset
+        self.appends = 0
+        self.appended_bytes = 0
+        self.converted_records = 0  # between message formats
+        self.flush_times: FlushTimes | None = None  # of all logs of a directory
         self.truncations = 0  # how often records were cut off at the end
         self._cutting = Lock()  # a flush, in its thread, must not count what is being cut off
         self._end_metadata: LogOffsetMetadata | None = None
@@ -183,6 +196,11 @@ class Log:
         """Raise the KafkaError of a log that refuses."""
         if self._refusal is not None:
             raise KafkaError(*self._refusal)
+
+    @property
+    def takes_clients_batches_as_sent(self) -> bool:
+        """Whether a client's batch of magic 2 is appended without a look at its records."""
+        return self._takes_clients_batches_as_sent
 
     def _derive_append_rules(self) -> None:
         config = self.config
@@ -349,7 +367,10 @@ class Log:
             is_from_client=is_from_client,
         )
         append_time_ms = now_ms if config.is_log_append_time else NO_TIMESTAMP
-        return self._append_batches(assigned, append_time_ms, now_ms, is_from_client, remembers_producers)
+        appended = self._append_batches(assigned, append_time_ms, now_ms, is_from_client, remembers_producers)
+        if analysis.batches[0].magic != config.magic and not appended.is_duplicate:
+            self.converted_records += appended.last_offset - appended.first_offset + 1
+        return appended
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> LogAppendInfo:
         """Append batches as the leader has them, offsets and epochs included.
@@ -499,6 +520,8 @@ class Log:
         self, buffer: Buffer, last_offset: int, max_timestamp_ms: int, offset_of_max_timestamp: int
     ) -> None:
         self.segments.active.append(last_offset, max_timestamp_ms, offset_of_max_timestamp, buffer)
+        self.appends += 1
+        self.appended_bytes += len(buffer)
         self.log_end_offset = last_offset + 1
         self._end_metadata = None
 
@@ -595,9 +618,11 @@ class Log:
     def _flush_below(self, offset: int) -> None:
         if offset <= self.recovery_point:
             return
-        truncations, active = self.truncations, self.segments.active
+        truncations, active, began = self.truncations, self.segments.active, time.perf_counter()
         with map_flush_errors(self.directory):
             self._flush_segments(self.recovery_point, offset, active)
+        if self.flush_times is not None:
+            self.flush_times.add(time.perf_counter() - began)
         # The owner went on meanwhile: what it cut off is not flushed, nor are the indexes of a rolled segment.
         with self._cutting:
             if truncations == self.truncations:

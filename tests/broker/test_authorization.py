@@ -669,7 +669,7 @@ def test_an_api_without_declared_rights_stops_the_start(monkeypatch: pytest.Monk
 
 
 async def test_an_open_broker_has_no_guard(broker: InMemoryBroker) -> None:
-    for key, handler in broker.registry._handlers.items():
+    for key, handler in broker.registry.handlers.items():
         assert getattr(handler, "__name__", "").upper() == ApiKey(key).name, handler
 
 

@@ -7,10 +7,6 @@ function for each API gave, when the answers were not yet read off the messages.
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,15 +15,9 @@ from minibroker.broker.apis.configs import LAST_VERSIONS_WITHOUT_TYPE
 from minibroker.broker.apis.failures import LAST_INIT_PRODUCER_ID_OF_2_0, OVERRIDES, failure_of
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from tests.broker.recorded_failures import recorded
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
-def recorded() -> Iterator[dict[str, Any]]:
-    for path in sorted(GOLDEN.glob("whole-request-failures*.jsonl.gz")):
-        with gzip.open(path, "rt") as lines:
-            yield from map(json.loads, lines)
 
 
 def answer_to(request_frame: bytes, message: str | None) -> str | None:

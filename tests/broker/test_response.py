@@ -145,7 +145,7 @@ def converted(tmp_path: Path) -> ConvertedSlice:
 
 
 async def test_records_for_an_old_client_arrive_between_their_neighbours(pair: Pair, converted: ConvertedSlice) -> None:
-    expected = ConvertedSlice(converted._records, 1, 0).read()
+    expected = ConvertedSlice(converted.records, 1, 0).read()
 
     received = await through(pair, [b"head", converted, b"tail"])
 

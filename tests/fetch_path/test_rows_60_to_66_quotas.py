@@ -290,7 +290,7 @@ async def test_a_request_between_brokers_that_is_denied_is_throttled(broker: InM
     await broker.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 1, **body)
     assert muted_ms(broker) == 0
 
-    handlers = broker.registry._handlers
+    handlers = broker.registry.handlers
     served = handlers[ApiKey.OFFSET_FOR_LEADER_EPOCH]
 
     def denied(request: Any, client: Any) -> Any:

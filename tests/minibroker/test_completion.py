@@ -47,7 +47,8 @@ def test_a_cluster_that_does_not_answer_offers_nothing_and_says_nothing(address:
         ("prod", ["produce", "producers"]),
         ("groups reset g --ex", ["--execute"]),
         ("consume t --output ", ["json", "text"]),
-        ("serve --co", ["--config", "--control"]),
+        ("serve --co", ["--config", "--console", "--console-config", "--control", "--count"]),
+        ("console --al", ["--allow-changes"]),
     ],
 )
 def test_commands_options_and_values_are_offered(typed: str, completions: list[str]) -> None:

@@ -43,6 +43,13 @@ def modules_in_the_tree() -> set[str]:
     return {str(module.relative_to(source)) for folder in folders for module in folder.rglob("*.py")}
 
 
+def files_of_the_page() -> set[str]:
+    """What the console serves to browsers, as it is named in a wheel."""
+    source = ROOT / "src"
+    static = source / "minibroker" / "console" / "static"
+    return {str(path.relative_to(source)) for path in static.rglob("*") if path.is_file()}
+
+
 def test_every_link_of_the_package_leads_to_a_folder_of_the_project() -> None:
     links = {each.name: each.resolve() for each in (ROOT / "src" / "minibroker").iterdir() if each.is_symlink()}
 
@@ -119,6 +126,12 @@ def metadata_of(wheel: Path) -> email.message.Message:
         ("[docs/a.md](docs/a.md), [below](#here)", None, "`docs/a.md`, [below](#here)"),
         ("[a recipe](docs/a.md)", None, "a recipe (`docs/a.md`)"),
         ("[a recipe](docs/a.md)", "https://example.org/m/", "[a recipe](https://example.org/m/blob/main/docs/a.md)"),
+        ("Text.\n\n![A](docs/a.png)\n\nMore.", None, "Text.\n\nMore."),
+        (
+            "![A](docs/a.png)\n\nMore.",
+            "https://example.org/m",
+            "![A](https://example.org/m/raw/main/docs/a.png)\n\nMore.",
+        ),
         ("[elsewhere](https://example.org)", "https://example.org/m", "[elsewhere](https://example.org)"),
     ],
 )
@@ -198,7 +211,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
 
     inside = {name for name in names if ".dist-info/" not in name}
-    assert inside == modules_in_the_tree() | {"minibroker/py.typed"}
+    assert inside == modules_in_the_tree() | files_of_the_page() | {"minibroker/py.typed"}
     assert wheel.name == f"minibroker-{minibroker.__version__}-py3-none-any.whl"
 
 

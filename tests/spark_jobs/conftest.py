@@ -96,8 +96,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield elsewhere
         return
     folder = tmp_path_factory.mktemp("broker")
-    with processes.broker(folder / "data", log=folder / "broker.log") as address:
-        yield address
+    with processes.broker(folder / "data", log=folder / "broker.log") as running:
+        yield running.address
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -23,11 +24,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
 
-from benchmarks.processes import ServerProcess, free_port
+from benchmarks.processes import ROOT, ServerProcess, free_port
 from minibroker.demo import chart, flights, replay, report, result
 from minibroker.demo.run import FIRST_DAY
 from minibroker.demo.view import DAY, View
 from minibroker.spark_jobs import flight_delays
+from tests.console.comparing import check_picture
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLUMNS = 80
@@ -90,6 +92,15 @@ def test_a_cancelled_flight_is_sent_without_delay_and_keyed_by_its_number(week: 
 
     assert f"{cancelled['carrier'].iloc[0]}{cancelled['flight'].iloc[0]}".encode() == message.key
     assert json.loads(message.value)["departure_delay_minutes"] is None
+
+
+@pytest.mark.slow
+def test_the_readme_shows_the_picture_of_todays_demo(tmp_path: Path) -> None:
+    script = ROOT / "docs" / "pictures" / "flight_delays.py"
+
+    picture = runpy.run_path(str(script))["drawn"]()
+
+    check_picture(picture, script.with_name("flight-delays.png"), tmp_path, tolerance=0.02)
 
 
 def test_the_right_result_passes(week: pd.DataFrame, delays: pd.DataFrame) -> None:

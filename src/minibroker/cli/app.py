@@ -22,7 +22,9 @@ from minibroker.cli import (
     configs,
     consume,
     dump_log,
+    explain,
     groups,
+    metrics,
     produce,
     quotas,
     topics,
@@ -30,7 +32,7 @@ from minibroker.cli import (
     transcript,
     users,
 )
-from minibroker.cli.completion import ServeCommand, rejoin_words, serve_options
+from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
@@ -79,6 +81,14 @@ def serve(
     raise CommandFailed("`serve` must be the first argument; use `minibroker serve ...`")
 
 
+@app.command("console", cls=ServeCommand, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def console(
+    arguments: Annotated[list[str] | None, typer.Argument(hidden=True, autocompletion=console_options)] = None,
+) -> None:
+    """Serve a web page of a cluster; `minibroker console --help` shows its options."""
+    raise CommandFailed("`console` must be the first argument; use `minibroker console ...`")
+
+
 app.add_typer(topics.app, name="topics")
 app.command("produce", epilog=produce.EPILOG)(produce.produce)
 app.command("consume", epilog=consume.EPILOG)(consume.consume)
@@ -88,6 +98,7 @@ app.add_typer(acls.app, name="acls")
 app.add_typer(quotas.app, name="quotas")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(users.app, name="users")
+app.add_typer(metrics.app, name="metrics")
 app.command("producers", epilog="Example: minibroker producers payments --partition 0")(transactions.producers)
 app.command("offsets", epilog="Example: minibroker offsets flights --at @2013-01-01T06:00:00Z")(
     cluster_commands.offsets
@@ -97,6 +108,7 @@ app.command("log-dirs", epilog="Example: minibroker log-dirs flights -o json")(c
 app.command("apis", epilog="Example: minibroker apis -o json")(cluster_commands.apis)
 app.add_typer(config_lint.app, name="config")
 app.command("dump-log", epilog=dump_log.EPILOG)(dump_log.dump_log)
+app.command("explain", epilog=explain.EPILOG)(explain.explain)
 app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 
 

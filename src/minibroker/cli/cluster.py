@@ -47,6 +47,8 @@ with warnings.catch_warnings():
     from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
     from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+    from kafka.protocol.consumer import FetchRequest
+    from kafka.protocol.metadata import MetadataRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "DescribeClientQuotasRequest",
+    "FetchRequest",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
@@ -134,10 +137,16 @@ def not_connected(address: Address, properties: Properties, error: Exception) ->
     )
 
 
-def answer_to(client: Any, request: Any) -> Any:
-    """A broker's answer to a request that the KafkaAdminClient has no method for."""
+def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
+    """The answer of a broker, of any without an id, to a request that the KafkaAdminClient has no method for."""
     manager = client._manager
-    return manager.run(manager.send, request)
+    return manager.run(manager.send, request, broker)
+
+
+def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """The brokers and all topics of the cluster in one answer, and the release of Kafka that its APIs are those of."""
+    answer = answer_to(client, MetadataRequest(topics=None, allow_auto_topic_creation=False)).to_dict()
+    return answer, tuple(client._manager.broker_version or ())
 
 
 def checked(properties: Properties) -> Properties:

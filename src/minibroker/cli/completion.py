@@ -24,6 +24,13 @@ DIVIDERS = {":", "="}
 OPTION_IN_HELP = re.compile(r"^  (?:-\w, )?(?P<name>--[\w-]+)(?: \S+)?\n? {2,}(?P<help>.*)$", re.MULTILINE)
 
 
+def api_names(incomplete: str) -> list[str]:
+    """The APIs with this prefix."""
+    from minibroker.protocol.api import API_TABLE
+
+    return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
+
+
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The topics with this prefix; Kafka's internal ones only if the prefix is not empty."""
 
@@ -95,11 +102,19 @@ def is_divider(word: str) -> bool:
 
 
 def serve_options(incomplete: str) -> list[tuple[str, str]]:
-    """The options in the broker's help; any other word may be a file, which the shell completes."""
+    return options_in_help("serve", incomplete)
+
+
+def console_options(incomplete: str) -> list[tuple[str, str]]:
+    return options_in_help("console", incomplete)
+
+
+def options_in_help(command: str, incomplete: str) -> list[tuple[str, str]]:
+    """The options in that command's help; any other word may be a file, which the shell completes."""
     if not incomplete.startswith("-"):
         return []
     shown = subprocess.run(
-        [sys.executable, "-P", "-m", "minibroker", "serve", "--help"],
+        [sys.executable, "-P", "-m", "minibroker", command, "--help"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -111,7 +126,7 @@ def serve_options(incomplete: str) -> list[tuple[str, str]]:
 
 
 class ServeCommand(TyperCommand):
-    """Completes the options of `serve`: it parses its own arguments, so they are arguments here."""
+    """Completes the options of `serve` and `console`: these parse their arguments, so they are arguments here."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         return self.params[0].shell_complete(ctx, incomplete)

@@ -43,7 +43,7 @@ SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
 GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-REASON_SECONDS = 2.0
+REASON_SECONDS = 5.0
 # Java's names of properties that librdkafka names otherwise.
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -166,11 +166,12 @@ class LibrdkafkaProducer:
 
     def __init__(self, topic: str, settings: Mapping[str, Any]) -> None:
         self._topic = topic
+        self._settings = settings
         self._producer = created(Producer, {"delivery.report.only.error": True, **settings})
         self._sent = 0
         self._failed = 0
-        self.refusal: Exception | None = None
-        self._lacks_reason = False  # records were given up, and the reason has not come yet
+        self._first_error: Any = None  # of a record
+        self._reason: Exception | None = None  # the producer has become unusable
 
     def send(self, record: NewRecord) -> None:
         while True:
@@ -197,10 +198,22 @@ class LibrdkafkaProducer:
             self._serve(lambda: self._producer.poll(0))
 
     def _on_failure(self, error: Any, message: object) -> None:
+        # The binding may call this while it raises the reason, which any handler of exceptions in here would swallow.
         self._failed += message is not None
-        if self.refusal is None:
-            self._lacks_reason = error.code() in GIVEN_UP
-            self.refusal = error_of(error.code(), error.str())
+        if self._first_error is None:
+            self._first_error = error
+
+    @property
+    def refusal(self) -> Exception | None:
+        if self._reason is None and self._first_error is not None:
+            refusal: Exception = error_of(self._first_error.code(), self._first_error.str())
+            return refusal
+        return self._reason
+
+    @property
+    def _lacks_reason(self) -> bool:
+        """Whether records were given up, and the reason has not come yet."""
+        return self._reason is None and self._first_error is not None and self._first_error.code() in GIVEN_UP
 
     @property
     def acknowledged(self) -> int:
@@ -209,10 +222,16 @@ class LibrdkafkaProducer:
     def flush(self, seconds: float) -> bool:
         """Wait for the acknowledgements; return whether all came or failed in time."""
         self._serve(lambda: self._producer.flush(seconds))
-        deadline = time.monotonic() + REASON_SECONDS
-        while self._lacks_reason and time.monotonic() < deadline:  # it may come behind the records
-            self._serve(lambda: self._producer.poll(0.1))
+        if self._lacks_reason:
+            self._ask_for_reason()
         return not len(self._producer)
+
+    def _ask_for_reason(self) -> None:
+        """Poll a producer without records: the binding loses what it raises where a callback of a record follows."""
+        without_records = created(Producer, self._settings)
+        deadline = time.monotonic() + REASON_SECONDS
+        while self._lacks_reason and time.monotonic() < deadline:
+            self._serve(lambda: without_records.poll(0.1))
 
     def _serve(self, callbacks: Callable[[], object]) -> None:
         """Run callbacks; what makes the producer unusable is a refusal. Raises errors of kafka-python."""
@@ -220,10 +239,9 @@ class LibrdkafkaProducer:
             with raised_by_callbacks():
                 callbacks()
         except KafkaException as error:  # the reason of failures that were reported before
-            self.refusal = error_of(error.args[0].code(), error.args[0].str())
-            self._lacks_reason = False
+            self._reason = error_of(error.args[0].code(), error.args[0].str())
         except SystemError:
-            if self.refusal is None:
+            if self._first_error is None:
                 raise
 
     def close(self) -> None:
@@ -275,14 +293,16 @@ def created(kind: Any, settings: Mapping[str, Any]) -> Any:
 def raised_by_callbacks() -> Iterator[None]:
     """Raise what a callback raised.
 
-    Where another callback follows, librdkafka's binding raises a SystemError from it, or only a SystemError.
+    Where other callbacks follow, librdkafka's binding raises a SystemError from it, and one more from that for each, or
+    only a SystemError.
     """
     try:
         yield
     except SystemError as error:
-        if error.__cause__ is None:
-            raise
-        raise error.__cause__ from None
+        raised: BaseException = error
+        while isinstance(raised, SystemError) and raised.__cause__ is not None:
+            raised = raised.__cause__
+        raise raised from None
 
 
 def on_error(error: Any) -> None:

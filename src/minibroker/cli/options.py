@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -106,6 +107,21 @@ def read_properties(path: Path) -> dict[str, str]:
                 properties[name.strip()] = value.strip().replace("\\\\", "\\")
             line = ""
     return properties
+
+
+def cluster_of(
+    bootstrap: Cluster | None, settings: list[Setting] | None = None, command_config: Path | None = None
+) -> Cluster:
+    """The cluster that the options name: the command line before the file, both before the environment.
+
+    Raises typer.BadParameter.
+    """
+    properties = {} if command_config is None else read_properties(command_config)
+    properties.update(settings or ())
+    named = properties.pop(BOOTSTRAP_PROPERTY, None) or os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap is None:
+        bootstrap = parse_bootstrap(named) if named else DEFAULT_CLUSTER
+    return replace(bootstrap, properties=properties)
 
 
 def show_help_if_alone(context: typer.Context) -> None:

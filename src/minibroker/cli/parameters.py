@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from minibroker.cli.completion import group_names, topic_names
+from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import (
-    BOOTSTRAP_PROPERTY,
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
     Cluster,
     Output,
     Setting,
+    cluster_of,
     parse_bootstrap,
     parse_setting,
-    read_properties,
 )
 from minibroker.cli.positions import HOW, Position, parse_position
 
@@ -42,6 +39,18 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=Fals
 GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
+]
+ApiOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api", "-a", metavar="NAME", help="Only requests of this API; may be repeated.", autocompletion=api_names
+    ),
+]
+ClientIdOption = Annotated[
+    str | None, typer.Option("--client-id", metavar="ID", help="Only requests with this client id.")
+]
+ConnectionOption = Annotated[
+    int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
 ]
 ReadCommittedOption = Annotated[bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")]
 IfExistsOption = Annotated[bool, typer.Option("--if-exists", help="Ignore those that do not exist.")]
@@ -101,19 +110,4 @@ def on_cluster(command: Callable[..., int]) -> Callable[..., int]:
     return with_options
 
 
-def cluster_of(
-    bootstrap: Cluster | None, settings: list[Setting] | None = None, command_config: Path | None = None
-) -> Cluster:
-    """The cluster that the options name: the command line before the file, both before the environment.
-
-    Raises typer.BadParameter.
-    """
-    properties = {} if command_config is None else read_properties(command_config)
-    properties.update(settings or ())
-    named = properties.pop(BOOTSTRAP_PROPERTY, None) or os.environ.get(BOOTSTRAP_VARIABLE)
-    if bootstrap is None:
-        bootstrap = parse_bootstrap(named) if named else DEFAULT_CLUSTER
-    return replace(bootstrap, properties=properties)
-
-
-__all__ = ["Position", "on_cluster", "position_option"]
+__all__ = ["Position", "cluster_of", "on_cluster", "position_option"]

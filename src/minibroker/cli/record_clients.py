@@ -52,8 +52,8 @@ class RecordConsumer(Protocol):
 class RecordProducer(Protocol):
     """Writes records to one topic. `refusal` is the first error of a record, as an error of kafka-python."""
 
-    refusal: Exception | None
-
+    @property
+    def refusal(self) -> Exception | None: ...
     @property
     def acknowledged(self) -> int: ...
     def send(self, record: NewRecord) -> None: ...

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.parameters import OutputOption
+from minibroker.cli.parameters import ApiOption, ClientIdOption, ConnectionOption, OutputOption
 
 if TYPE_CHECKING:
     from minibroker.transcript.exchanges import Event, Exchange, Reading
@@ -70,13 +70,6 @@ class Choice(NamedTuple):
         return self.connection in (None, event.connection)
 
 
-def api_names(incomplete: str) -> list[str]:
-    """The APIs with this prefix, for the shell."""
-    from minibroker.protocol.api import API_TABLE
-
-    return [api.name for api in API_TABLE.values() if api.name.lower().startswith(incomplete.lower())]
-
-
 def parse_apis(names: list[str]) -> frozenset[int]:
     """Raises typer.BadParameter."""
     from minibroker.transcript.fields import api_named
@@ -90,18 +83,9 @@ def parse_apis(names: list[str]) -> frozenset[int]:
 
 def transcript(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    api: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--api", "-a", metavar="NAME", help="Only requests of this API; may be repeated.", autocompletion=api_names
-        ),
-    ] = None,
-    client_id: Annotated[
-        str | None, typer.Option("--client-id", metavar="ID", help="Only requests with this client id.")
-    ] = None,
-    connection: Annotated[
-        int | None, typer.Option("--connection", "-c", metavar="N", min=1, help="Only this connection.")
-    ] = None,
+    api: ApiOption = None,
+    client_id: ClientIdOption = None,
+    connection: ConnectionOption = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="NAME", help="Only exchanges that name this topic.")
     ] = None,

@@ -2,12 +2,14 @@
 
 The rule: it ends by itself, with status 0 only if Spark's result equals the one computed from the flights, row for row;
 SIGINT, SIGTERM and SIGHUP end it and its processes at any moment, and so does `kill -9`. With `--bootstrap-servers`
-it uses another broker, and a new topic there.
+it uses another broker, and a new topic there. With `--console` a web page shows it all, with two consumers of a group
+beside the Spark job, and the broker stays until a signal ends it.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -19,6 +21,7 @@ from types import FrameType
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 END_SECONDS = 20
 PARENT_POLL_SECONDS = 0.5
+ANY_PORT = "127.0.0.1:0"
 
 
 def end_on_signals() -> None:
@@ -42,6 +45,17 @@ def end_with(parent_pid: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def days_per_second(text: str) -> float:
+    """A pace above 0. Raises argparse.ArgumentTypeError."""
+    try:
+        days = float(text)
+    except ValueError:
+        days = math.nan
+    if not 0 < days < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days above 0, such as 2.5")
+    return days
+
+
 def main() -> None:
     """Run the demo; exit with status 0, or with 1 and the reason."""
     end_on_signals()
@@ -49,6 +63,10 @@ def main() -> None:
     cli.add_argument("--out", type=Path, default=Path("out"), help="folder for all output")
     cli.add_argument("--days", type=int, help="only the first days of the year")
     cli.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="use this broker instead of starting one")
+    cli.add_argument(
+        "--console", metavar="HOST:PORT", nargs="?", const=ANY_PORT, help="show it on a web page there, until Ctrl-C"
+    )
+    cli.add_argument("--days-per-second", metavar="DAYS", type=days_per_second, help="the pace of the flights")
     cli.add_argument("--end-with-parent", action="store_true", help="end when the process that started this has ended")
     arguments = cli.parse_args()
     if arguments.end_with_parent:
@@ -56,12 +74,20 @@ def main() -> None:
     try:
         from rich.console import Console
 
+        from minibroker.demo.player import DAYS_PER_SECOND
         from minibroker.demo.run import Demo, DemoFailed
     except ModuleNotFoundError as missing:
         sys.exit(f"demo: {missing.name} is not installed; in the clone of minibroker: pip install -e '.[demo]'")
     bootstrap: str | None = arguments.bootstrap_servers
     topic = f"flights-{time.time_ns() // 1_000_000}" if bootstrap else "flights"
-    demo = Demo(arguments.out.absolute(), topic=topic, days=arguments.days, console=Console())
+    demo = Demo(
+        arguments.out.absolute(),
+        topic=topic,
+        days=arguments.days,
+        console=Console(),
+        days_per_second=arguments.days_per_second or DAYS_PER_SECOND,
+        listen=arguments.console,
+    )
     try:
         demo.run(bootstrap)
     except DemoFailed as reason:

@@ -22,11 +22,20 @@ JOIN_SECONDS = 2.0
 class Player:
     """The replay of the first days of the year; `say` prints a line. Used in a `with`, at whose end it is stopped."""
 
-    def __init__(self, bootstrap: str, topic: str, days: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        days: int,
+        say: Callable[[str], None],
+        *,
+        days_per_second: float = DAYS_PER_SECOND,
+    ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._say = say
         self._days = days
+        self._days_per_second = days_per_second
         table = flights.load(days)
         self.flights = len(table)
         messages = flights.messages(table)
@@ -55,7 +64,7 @@ class Player:
 
     def begin(self) -> None:
         """Start the replay."""
-        self._say(f"Replay of {self._days} days of flights, {DAYS_PER_SECOND} days a second")
+        self._say(f"Replay of {self._days} days of flights, {self._days_per_second:g} days a second")
         self._thread.start()
 
     def raise_failure(self) -> None:
@@ -75,7 +84,7 @@ class Player:
             self.on_failure()
 
     def _records(self) -> Iterator[flights.Message]:
-        speed = DAYS_PER_SECOND * SECONDS_OF_DAY
+        speed = self._days_per_second * SECONDS_OF_DAY
         for message in self._messages:
             self.sent += 1
             yield message

@@ -1,4 +1,4 @@
-"""The demo's two processes: a broker of its own, and the Spark job, each started as a user would start it.
+"""The demo's processes: a broker of its own, the Spark job, and a console, each started as a user would start it.
 
 The rule: this module ends what it starts, the broker in order (SIGTERM, exit status 0), the job with all that it has
 started; both also end by themselves when the demo is killed. When a process fails, its log file has the output.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,12 +16,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.demo import guard
 from minibroker.process import Broker
 
 LINES_OF_LOG = 15
+CONSOLE_READY = re.compile(r"ready at (http://\S+)")
 END_SECONDS = 2 * guard.GRACE_SECONDS
 # Of a JVM that lives for half a minute: its compiler would take half of the CPU time.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
@@ -34,14 +36,48 @@ class ProcessFailed(RuntimeError):
         super().__init__("\n".join([f"{what}; its log is {log}", *lines]))
 
 
+class RunningBroker(NamedTuple):
+    """Where a broker listens, and its control socket if it has one."""
+
+    address: str
+    control: Path | None = None
+
+
 @contextmanager
-def broker(data_dir: Path, *, log: Path) -> Iterator[str]:
-    """Run a broker on a port of its own and give its `host:port`; stop it in order afterwards."""
-    with Broker(data_dir=data_dir, log_file=log) as running:
-        yield running.bootstrap_servers
+def broker(data_dir: Path, *, log: Path, control: bool = False) -> Iterator[RunningBroker]:
+    """Run a broker on a port of its own; stop it in order afterwards."""
+    with Broker(data_dir=data_dir, log_file=log, control=control) as running:
+        yield RunningBroker(running.bootstrap_servers, running.control_path)
         status = running.stop()
     if status:
         raise ProcessFailed(f"the broker ended with status {status}", log)
+
+
+@contextmanager
+def console(address: str, control: Path | None, *, listen: str, log: Path) -> Iterator[str]:
+    """Run a console that may change things, and give the address that it prints. Raises ProcessFailed."""
+    command = [sys.executable, "-m", "minibroker", "console", "-b", address, "--listen", listen, "--allow-changes"]
+    command += ["--parent-pid", str(os.getpid())]
+    if control is not None:
+        command += ["--control", str(control)]
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, process_group=0
+        )
+    assert process.stdout is not None
+    try:
+        found = CONSOLE_READY.search(process.stdout.readline())
+        if found is None:
+            raise ProcessFailed("the console did not start", log)
+        yield found[1]
+    finally:
+        process.terminate()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
 
 
 class SparkJob:

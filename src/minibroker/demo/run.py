@@ -7,8 +7,9 @@ starts from nothing, and Spark's result must equal the one computed from the fli
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from typing import Any
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from minibroker.demo import processes, replay
-from minibroker.demo.player import Player
-from minibroker.demo.processes import ProcessFailed, SparkJob
+from minibroker.demo import processes, readers, replay
+from minibroker.demo.player import DAYS_PER_SECOND, Player
+from minibroker.demo.processes import ProcessFailed, RunningBroker, SparkJob
 from minibroker.demo.replay import PARTITIONS
 from minibroker.demo.view import DAY, View
 from minibroker.process import BrokerError
@@ -42,9 +43,21 @@ class DemoFailed(RuntimeError):
 class Demo:
     """One run: its paths, its topic, and what it shows."""
 
-    def __init__(self, out: Path, *, topic: str, days: int | None, console: Console) -> None:
+    def __init__(
+        self,
+        out: Path,
+        *,
+        topic: str,
+        days: int | None,
+        console: Console,
+        days_per_second: float = DAYS_PER_SECOND,
+        listen: str | None = None,
+    ) -> None:
+        """`listen`: where a web page shows it, until a signal; None for no page."""
         self.out = out
         self.topic = topic
+        self.days_per_second = days_per_second
+        self.listen = listen
         self.days = min(days or DAYS_OF_YEAR, DAYS_OF_YEAR)
         self.console = console
         self.view = View(console, FIRST_DAY, self.days)
@@ -59,11 +72,18 @@ class Demo:
         """Do all of it; use the broker at `bootstrap`, if given. Raises DemoFailed."""
         self._prepare()
         try:
-            with self._broker(bootstrap) as address:
+            with self._broker(bootstrap) as broker, ExitStack() as at_end:
+                address = broker.address
                 self.view.say(f"Broker at [bold]{address}[/], topic [bold]{self.topic}[/], {PARTITIONS} partitions")
                 replay.create_topic(address, self.topic, partitions=PARTITIONS)
+                if self.listen is not None:
+                    self._show_on_a_page(broker, self.listen, at_end)
                 with self.view.live():
                     self._stream(address)
+                if self.listen is not None:
+                    self._check_and_show(own_broker=False)
+                    self._wait_for_a_signal()
+                    return
         except (BrokerError, KafkaException, ModuleNotFoundError, ProcessFailed, replay.ReplayFailed) as reason:
             raise DemoFailed(str(reason)) from reason
         self._check_and_show(own_broker=bootstrap is None)
@@ -74,10 +94,23 @@ class Demo:
             shutil.rmtree(folder, ignore_errors=True)
         self.logs.mkdir(parents=True)
 
-    def _broker(self, bootstrap: str | None) -> AbstractContextManager[str]:
+    def _broker(self, bootstrap: str | None) -> AbstractContextManager[RunningBroker]:
         if bootstrap:
-            return nullcontext(bootstrap)
-        return processes.broker(self.broker_data, log=self.logs / "broker.log")
+            return nullcontext(RunningBroker(bootstrap))
+        return processes.broker(self.broker_data, log=self.logs / "broker.log", control=self.listen is not None)
+
+    def _show_on_a_page(self, broker: RunningBroker, listen: str, at_end: ExitStack) -> None:
+        """Start a console, and a group of consumers for it to show."""
+        log = self.logs / "console.log"
+        page = at_end.enter_context(processes.console(broker.address, broker.control, listen=listen, log=log))
+        at_end.enter_context(readers.readers(broker.address, self.topic))
+        self.view.say(f"Console at [bold]{page}[/]")
+        self.view.say(f"Group {readers.GROUP}: {len(readers.NAMES)} consumers read the flights, too")
+
+    def _wait_for_a_signal(self) -> None:
+        self.view.say("The broker and its console stay until Ctrl-C")
+        with suppress(SystemExit):
+            threading.Event().wait()
 
     def _spark_job(self, address: str) -> AbstractContextManager[SparkJob]:
         arguments = ["--bootstrap-servers", address, "--subscribe", self.topic]
@@ -91,7 +124,9 @@ class Demo:
         say = self.view.say
         with ExitStack() as at_end:
             job = at_end.enter_context(self._spark_job(address))
-            player = at_end.enter_context(Player(address, self.topic, self.days, say))  # loads while Spark starts
+            pace = self.days_per_second
+            # It loads while Spark starts.
+            player = at_end.enter_context(Player(address, self.topic, self.days, say, days_per_second=pace))
             self.view.replayed = lambda: player.sent
             read = 0
             for facts in self._facts(job, player):

@@ -1,0 +1,78 @@
+"""`serve --console`: the web page of this broker, in a process of its own that starts and ends with it.
+
+The process connects as any client does. It ends by itself when this one has ended in any way, and then removes what
+is left of the control socket; `close` does both in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from minibroker.broker.control.child_process import end
+
+STOP_SECONDS = 5.0
+LIBRARIES = ("hypercorn", "starlette")
+FOLDER_PREFIX = "minibroker-console-"
+LONGEST_FOLDER = 70  # bytes; a path of a socket has 107
+
+logger = logging.getLogger(__name__)
+
+
+def private_folder() -> Path:
+    """A folder that only its owner can enter, with a path that is short enough for a socket in it."""
+    long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER
+    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp" if long else None))
+
+
+class ConsoleError(Exception):
+    """The console cannot be started; the message is one line with the next step."""
+
+
+class ConsoleChild:
+    """The console at `listen`; `control` is the broker's control socket, None to have one made for it."""
+
+    def __init__(self, listen: str, *, control: Path | None, client_config: Path | None) -> None:
+        """Raises ConsoleError."""
+        missing = [name for name in LIBRARIES if find_spec(name) is None]
+        if missing:
+            raise ConsoleError(f"--console needs {missing[0]}; run: pip install hypercorn starlette")
+        self._listen = listen
+        self._client_config = client_config
+        self._folder = None if control is not None else private_folder()
+        self.control = control if self._folder is None else self._folder / "control"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, bootstrap: str) -> None:
+        """Start the process; it prints its address when it is ready."""
+        self._process = subprocess.Popen(self._command(bootstrap), stdin=subprocess.DEVNULL)
+
+    def _command(self, bootstrap: str) -> Sequence[str]:
+        command = [sys.executable, "-m", "minibroker", "console", "--bootstrap-server", bootstrap]
+        command += ["--listen", self._listen, "--control", str(self.control), "--allow-changes"]
+        command += ["--parent-pid", str(os.getpid())]
+        if self._folder is not None:
+            command += ["--owned-folder", str(self._folder)]
+        if self._client_config is not None:
+            command += ["--command-config", str(self._client_config)]
+        return command
+
+    def stop(self) -> None:
+        """Ask it to end, and do not wait: its connections would keep the broker from stopping."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def close(self) -> None:
+        """Wait until it has ended, and remove the control socket that was made for it."""
+        self.stop()
+        if self._process is not None and not end(self._process, STOP_SECONDS):
+            logger.warning("the console did not end within %.0f s and was killed", STOP_SECONDS)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)

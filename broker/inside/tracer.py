@@ -1,0 +1,583 @@
+"""Traces requests while a console or a test looks; a broker without `--control` has no tracer.
+
+It wraps the `dispatch` of the fault injector, and `registry.answer` while it watches:
+
+    connections -> recorder -> tracer -> faults -> registry
+
+Without a lease a request costs the test of an attribute. A lease lasts for seconds, and each look renews it. Nothing is
+pushed: exchanges that have ended are kept in a ring, in the order of their ends, and whoever looks pulls them.
+
+What completes a parked Fetch answers it in its own call. So the exchange in hand is the cause of each wait that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.inside.errors import finder, first_error
+from minibroker.broker.inside.exchange import (
+    AT_ONCE,
+    CLOSED,
+    EXPIRED,
+    GONE,
+    NEVER,
+    SENDING,
+    SILENT,
+    WAITS,
+    WOKEN,
+    Exchange,
+)
+from minibroker.broker.inside.facts import NO_FACTS, FactsTaker
+from minibroker.broker.network.connection import Connection, Dispatch, Encoded
+from minibroker.broker.parts import BrokerParts
+from minibroker.broker.pending import Pending
+from minibroker.protocol.api import HEADER, ApiKey, Request
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
+
+logger = logging.getLogger(__name__)
+
+RING_SIZE = 4096
+SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
+LONG_RESPONSE_BYTES = 64 * 1024  # it may take a while to send
+WOKE_MAX = 32
+WANTS_MAX = 16  # filters at a time
+LENGTH_BYTES = 4
+PULLS_A_SECOND = 10
+NO_HEADER = (-1, -1, -1)
+
+Body = Any
+Light = tuple[bytearray, Client, int]  # a request that is not in the sample: its frame, its client, its arrival
+
+
+class Filter(NamedTuple):
+    """Chooses exchanges: those that match every given field."""
+
+    client_id: str | None = None
+    connection: int | None = None
+    api_keys: frozenset[int] | None = None
+    topic: str | None = None
+    slower_than_ms: float | None = None
+    parked: bool = False
+    empty: bool = False  # a Fetch that was answered without records
+    failed: bool = False
+
+    def fits(self, exchange: Exchange, facts: FactsTaker) -> bool:
+        """Whether it chooses an exchange that has ended, and whose request is still there."""
+        if self.api_keys is not None and exchange.api_key not in self.api_keys:
+            return False
+        if self.connection is not None and exchange.client.number != self.connection:
+            return False
+        if self.client_id is not None and exchange.client_id != self.client_id:
+            return False
+        if self.parked and not exchange.is_parked:
+            return False
+        if self.failed and not exchange.error:
+            return False
+        if self.slower_than_ms is not None and exchange.end_ns - exchange.arrived_ns < self.slower_than_ms * 1e6:
+            return False
+        if self.empty and not is_empty_fetch(exchange):
+            return False
+        return self.topic is None or facts.names_topic(exchange, self.topic)
+
+
+def is_empty_fetch(exchange: Exchange) -> bool:
+    """Whether a Fetch was answered without an error and without records."""
+    if exchange.api_key != ApiKey.FETCH or exchange.body is None or exchange.error:
+        return False
+    return not any(row[7] for _, rows in exchange.body.topics for row in rows)
+
+
+class Seen:
+    """What a connection has asked since the watch began: by API its version, requests, bytes in and out; its errors."""
+
+    __slots__ = ("errors", "last_error", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[int, list[int]] = {}
+        self.errors = 0
+        self.last_error: str | None = None
+
+    def add(self, api_key: int, version: int, requests: int, bytes_in: int, bytes_out: int) -> None:
+        counts = self.requests.get(api_key)
+        if counts is None:
+            counts = self.requests[api_key] = [0, 0, 0, 0]
+        counts[0] = version
+        counts[1] += requests
+        counts[2] += bytes_in
+        counts[3] += bytes_out
+
+    def note(self, exchange: Exchange) -> None:
+        self.add(exchange.api_key, exchange.api_version, 1, exchange.bytes_in, max(0, exchange.bytes_out))
+        if exchange.error:
+            self.errors += 1
+            self.last_error = exchange.error
+
+
+class Tally(NamedTuple):
+    """What has happened since the last tally."""
+
+    requests: int
+    cost_us: int
+    interval_us: int
+    skipped: list[tuple[int, int, int]]  # connection, API key, how many were not kept
+
+
+class Tracer:
+    """`dispatch` stands before `inner`. `connections` are the open ones, of which it watches the sends.
+
+    `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves.
+    """
+
+    def __init__(
+        self,
+        inner: Dispatch,
+        parts: BrokerParts,
+        connections: Collection[Connection] = (),
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.is_watching = False
+        self.now_ns = now_ns
+        self.facts = FactsTaker(parts)
+        self.kept_every = 1  # of the plain exchanges each n-th is kept
+        self._dispatch = inner
+        self._registry = parts.registry
+        self._timer = parts.timers.timer
+        self._connections = connections
+        self._inner_answer: Callable[[Request, Client], Body | Pending[Body]] = parts.registry.answer
+        self._pulled_until_ns = 0  # the lease of those who pull a sample
+        self._wants: dict[Filter, int] = {}  # the leases of those who want all that a filter chooses
+        self._until_ns = 0  # the last of all leases
+        self._seq = 0
+        self._arrivals = 0
+        self._current: Exchange | Light | None = None
+        self._light_answer: tuple[Request, Body] | None = None  # of the request that is traced lightly
+        self._light_counts: dict[tuple[int, int], list[int]] = {}  # by connection and API, as in Seen
+        self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
+        self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
+        self._witnessed: dict[int, Connection] = {}
+        self._seen: dict[int, Seen] = {}
+        self._ring: deque[Exchange] = deque()
+        self._by_seq: dict[int, Exchange] = {}
+        self._kept = 0
+        self._plain = 0
+        self._requests = 0
+        self._cost_ns = 0
+        self._skipped: Counter[tuple[int, int]] = Counter()
+        self._tallied_ns = now_ns()
+
+    # -- leases -----------------------------------------------------------------------------------------------
+
+    def watch(self, lease_ms: int, wanted: Filter | None = None) -> None:
+        """Trace for at least this time; all that `wanted` chooses, else a sample. Raises ValueError."""
+        now_ns = self.now_ns()
+        until_ns = now_ns + lease_ms * 1_000_000
+        if wanted is None:
+            self._pulled_until_ns = until_ns
+        else:
+            self._wants = {each: until for each, until in self._wants.items() if until > now_ns}
+            if len(self._wants) >= WANTS_MAX and wanted not in self._wants:
+                raise ValueError(f"{WANTS_MAX} filters are followed already; let one end")
+            self._wants[wanted] = until_ns
+        self._until_ns = max(self._pulled_until_ns, *self._wants.values(), 0)
+        if self._registry.answer != self.answer:  # at the first look, and after the first quota
+            self._inner_answer = self._registry.answer
+            self._registry.answer = self.answer
+        if not self.is_watching:
+            self.is_watching = True
+            self._tallied_ns = now_ns
+            self._requests = self._cost_ns = self._plain = 0
+            self._skipped.clear()
+
+    def release(self) -> None:
+        """End all leases; keep the ring."""
+        self.is_watching = False
+        if self._registry.answer == self.answer:
+            self._registry.answer = self._inner_answer
+        for connection in self._witnessed.values():
+            connection.witness = None
+        self._witnessed.clear()
+        self._in_hand.clear()
+        self._unsent.clear()
+        self._wants.clear()
+        self._seen.clear()
+        self._light_counts.clear()
+        self._pulled_until_ns = self._until_ns = 0
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+        """Dispatch to the inner one. Raises as that."""
+        if not self.is_watching:
+            return self._dispatch(frame, client)
+        return self._traced(frame, client)
+
+    def _traced(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+        now_ns = self.now_ns
+        arrived_ns = now_ns()
+        if arrived_ns > self._until_ns:
+            self.release()
+            return self._dispatch(frame, client)
+        if client.number not in self._witnessed:
+            self._attach()
+        self._arrivals += 1
+        is_sampled = self._arrivals % self.kept_every == 0
+        if not is_sampled and not self._wants:
+            return self._traced_lightly(frame, client, arrived_ns)
+        exchange = self._begin(frame, client, arrived_ns)
+        exchange.is_sampled = is_sampled
+        outer, self._current = self._current, exchange
+        began_ns = now_ns()
+        try:
+            answer = self._dispatch(frame, client)
+        except (KafkaProtocolError, CloseConnectionError) as error:
+            self._closed(exchange, error)
+            raise
+        finally:
+            self._current = outer
+        handled_ns = now_ns()
+        answer = self._handled(exchange, answer, handled_ns)
+        self._cost_ns += now_ns() - handled_ns + began_ns - arrived_ns
+        return answer
+
+    def _traced_lightly(self, frame: bytearray, client: Client, arrived_ns: int) -> Encoded | Pending[Encoded]:
+        """Dispatch a request that is not in the sample: make an Exchange only if it turns out to be special."""
+        light = (frame, client, arrived_ns)
+        self._light_answer = None
+        outer, self._current = self._current, light
+        try:
+            answer = self._dispatch(frame, client)
+        except (KafkaProtocolError, CloseConnectionError) as error:
+            self._closed(self._promoted(light), error)
+            raise
+        finally:
+            current, self._current = self._current, outer
+        handled_ns = self.now_ns()
+        if current is light and type(answer) is not Pending and handled_ns - arrived_ns < SLOW_NS:
+            bytes_out = 0
+            if answer:
+                bytes_out = int.from_bytes(answer[0][:LENGTH_BYTES], "big")  # type: ignore[index]
+            if bytes_out < LONG_RESPONSE_BYTES:
+                key = client.number, frame[0] << 8 | frame[1]
+                counts = self._light_counts.get(key)
+                if counts is None:
+                    counts = self._light_counts[key] = [frame[2] << 8 | frame[3], 0, 0, 0]
+                counts[1] += 1
+                counts[2] += len(frame)
+                counts[3] += bytes_out
+                return answer
+        exchange = current if isinstance(current, Exchange) else self._begin(frame, client, arrived_ns)
+        exchange.is_sampled = False
+        if exchange.request is None and self._light_answer is not None:
+            exchange.request, exchange.body = self._light_answer
+        return self._handled(exchange, answer, handled_ns)
+
+    def _begin(self, frame: bytearray, client: Client, arrived_ns: int) -> Exchange:
+        self._seq += 1
+        header = HEADER.unpack_from(frame)[:3] if len(frame) >= HEADER.size else NO_HEADER
+        exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
+        self._in_hand[client.number] = exchange
+        return exchange
+
+    def _promoted(self, current: Exchange | Light) -> Exchange:
+        """The exchange of the request in hand: made now if it was traced lightly so far."""
+        if isinstance(current, Exchange):
+            return current
+        if isinstance(self._current, Exchange) and self._current.client is current[1]:
+            return self._current
+        exchange = self._begin(*current)
+        exchange.is_sampled = False
+        if self._current is current:
+            self._current = exchange
+        return exchange
+
+    def _handled(
+        self, exchange: Exchange, answer: Encoded | Pending[Encoded], handled_ns: int
+    ) -> Encoded | Pending[Encoded]:
+        """Note that the handler has returned."""
+        exchange.handled_ns = handled_ns
+        exchange.client_id = exchange.client.client_id
+        if type(answer) is Pending:
+            self._park(exchange, answer)
+            return answer.then(partial(self._answered_later, exchange), partial(self._failed_later, exchange))
+        exchange.answered_ns = handled_ns
+        self._answered(exchange, answer)  # type: ignore[arg-type]
+        return answer
+
+    def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
+        """Stands before `registry.answer`: notes the request and its answer before they are encoded."""
+        current = self._current
+        if type(current) is tuple and current[1] is client:
+            return self._answer_lightly(request, client, current)
+        exchange = self._in_hand.get(client.number)
+        if exchange is None:
+            return self._inner_answer(request, client)
+        exchange.request = request
+        if request.api_key == ApiKey.PRODUCE:
+            exchange.before = self.facts.before(request)
+        outer, self._current = self._current, exchange
+        try:
+            body = self._inner_answer(request, client)
+        finally:
+            self._current = outer
+        if type(body) is Pending:
+            return body.then(partial(self._keep_body, exchange))
+        exchange.body = body
+        return body
+
+    def _answer_lightly(self, request: Request, client: Client, light: Light) -> Body | Pending[Body]:
+        body = self._inner_answer(request, client)
+        if type(body) is Pending:
+            exchange = self._promoted(light)
+            exchange.request = request
+            return body.then(partial(self._keep_body, exchange))
+        self._light_answer = request, body
+        if body is not None and finder(request.api_key)(body):
+            self._promoted(light)
+        return body
+
+    def _keep_body(self, exchange: Exchange, body: Body) -> Body:
+        """Note the answer of a request that waited."""
+        exchange.reads_ns = self.now_ns()
+        exchange.body = body
+        return body
+
+    def struck(self, request: Request, client: Client, body: Body) -> None:
+        """Note the answer of a request that a fault has struck: the registry may not have seen it."""
+        exchange = self._in_hand.get(client.number)
+        if exchange is not None:
+            exchange.request, exchange.body = request, body
+
+    def _park(self, exchange: Exchange, answer: Pending[Encoded]) -> None:
+        exchange.outcome = WAITS
+        if exchange.request is None:
+            exchange.ended_by = "fault"  # which holds it back
+        operation = answer.source
+        if isinstance(operation, DelayedOperation):
+            exchange.operation = operation
+            exchange.wheel_ms = self._timer.now_ms
+            exchange.first_bytes = getattr(operation, "seen_bytes", NEVER)
+            operation.witness = partial(self._woken, exchange)
+
+    def _woken(self, exchange: Exchange, ending: Ending) -> None:
+        """Note the end of a wait, before what waited reads again."""
+        exchange.woken_ns = self.now_ns()
+        exchange.outcome = EXPIRED if ending == "expired" else WOKEN
+        if ending == "expired":
+            exchange.ended_by = "time"
+        self._note_cause(exchange)
+
+    def _note_cause(self, exchange: Exchange) -> None:
+        cause = self._current
+        if cause is None or cause is exchange:
+            exchange.ended_by = exchange.ended_by or self._guessed_cause(exchange)
+            return
+        cause = self._promoted(cause)
+        exchange.ended_by, exchange.woken_by = "request", cause.seq
+        if cause.woke is None:
+            cause.woke = []
+        if len(cause.woke) < WOKE_MAX:
+            cause.woke.append(exchange.seq)
+
+    def _guessed_cause(self, exchange: Exchange) -> str:
+        """What ends a wait that is neither in a purgatory nor ended by a request."""
+        if exchange.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
+            return "time"
+        operation = exchange.operation
+        if operation is None:
+            return "flush" if exchange.api_key == ApiKey.PRODUCE else "other"
+        return "flush" if getattr(operation, "case", "") == "D" and self.facts.waits_for_disk(operation) else "other"
+
+    def _answered_later(self, exchange: Exchange, encoded: Encoded) -> Encoded:
+        if self._in_hand.get(exchange.client.number) is exchange:  # else the lease has ended
+            exchange.answered_ns = self.now_ns()
+            self._note_end_of_wait(exchange, exchange.answered_ns)
+            self._answered(exchange, encoded)
+            self._cost_ns += self.now_ns() - exchange.answered_ns
+        return encoded
+
+    def _failed_later(self, exchange: Exchange, error: Exception) -> Encoded:
+        if self._in_hand.get(exchange.client.number) is exchange:
+            self._note_end_of_wait(exchange, self.now_ns())
+            self._closed(exchange, error)
+        raise error
+
+    def _note_end_of_wait(self, exchange: Exchange, now_ns: int) -> None:
+        """Note the end of a wait that no purgatory kept."""
+        if exchange.woken_ns == NEVER:
+            exchange.woken_ns = now_ns if exchange.reads_ns == NEVER else exchange.reads_ns
+            self._note_cause(exchange)
+            exchange.outcome = EXPIRED if exchange.ended_by == "time" else WOKEN
+
+    def _answered(self, exchange: Exchange, encoded: Encoded) -> None:
+        number = exchange.client.number
+        self._in_hand.pop(number, None)
+        exchange.error = first_error(exchange.api_key, exchange.body)
+        if not encoded:
+            if not exchange.is_parked:
+                exchange.outcome = SILENT
+            self._finish(exchange)
+            return
+        exchange.encoded = encoded
+        exchange.bytes_out = int.from_bytes(encoded[0][:LENGTH_BYTES], "big") + LENGTH_BYTES  # type: ignore[index]
+        if number in self._witnessed:
+            self._unsent.setdefault(number, []).append(exchange)
+        else:
+            self._finish(exchange)
+
+    def _closed(self, exchange: Exchange, error: Exception) -> None:
+        self._in_hand.pop(exchange.client.number, None)
+        exchange.client_id = exchange.client.client_id
+        exchange.outcome, exchange.error = CLOSED, str(error)
+        self._finish(exchange)
+
+    # -- sends ------------------------------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        """Watch the sends of connections that have opened since."""
+        for connection in self._connections:
+            number = connection.client.number
+            if number not in self._witnessed:
+                self._witnessed[number] = connection
+                connection.witness = partial(self._sent, number)
+
+    def _sent(self, number: int, is_in_the_call: bool) -> None:
+        """Note that a connection's socket has taken all responses so far."""
+        sent = self._unsent.pop(number, None)
+        if sent is None:
+            return
+        sent_ns = self.now_ns()
+        for exchange in sent:
+            exchange.sent_ns, exchange.is_sent_in_the_call = sent_ns, is_in_the_call
+            self._finish(exchange)
+        self._cost_ns += self.now_ns() - sent_ns
+
+    # -- what is kept -----------------------------------------------------------------------------------------
+
+    def _finish(self, exchange: Exchange) -> None:
+        """Keep an exchange that has ended, or count it."""
+        self._requests += 1
+        number = exchange.client.number
+        seen = self._seen.get(number)
+        if seen is None:
+            seen = self._seen[number] = Seen()
+        seen.note(exchange)
+        if self._wants:
+            exchange.matched = [each for each in self._wants if each.fits(exchange, self.facts)]
+        if exchange.matched or self._is_special(exchange):
+            self._keep(exchange)
+            return
+        self._plain += 1
+        if exchange.is_sampled and self._pulled_until_ns > exchange.arrived_ns:
+            self._keep(exchange)
+        else:
+            self._skipped[number, exchange.api_key] += 1
+
+    def _is_special(self, exchange: Exchange) -> bool:
+        is_usual = exchange.outcome in (AT_ONCE, SILENT) and not exchange.error and exchange.woke is None
+        return not is_usual or exchange.end_ns - exchange.arrived_ns >= SLOW_NS
+
+    def _keep(self, exchange: Exchange) -> None:
+        try:
+            exchange.facts = self.facts.take(exchange)
+        except Exception:  # fails the explanation, not the request
+            logger.exception("request %d cannot be explained: a defect of minibroker", exchange.seq)
+            exchange.facts = NO_FACTS
+        exchange.request = exchange.body = exchange.operation = exchange.before = None
+        connection = self._witnessed.get(exchange.client.number)
+        exchange.note_sent(is_encrypted=connection is not None and connection.tls_version is not None)
+        exchange.encoded = None
+        self._kept += 1
+        exchange.number = self._kept
+        self._by_seq[exchange.seq] = exchange
+        self._ring.append(exchange)
+        if len(self._ring) > RING_SIZE:
+            del self._by_seq[self._ring.popleft().seq]
+
+    # -- for those who look -----------------------------------------------------------------------------------
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last exchange that was kept."""
+        return self._kept
+
+    def kept_since(self, number: int) -> Iterator[Exchange]:
+        """The exchanges that were kept after this number and are still there, in the order of their ends."""
+        first = self._kept - len(self._ring)
+        return islice(self._ring, max(0, number - first), None)
+
+    def find(self, seq: int) -> Exchange | None:
+        """An exchange that is kept, or that has not ended."""
+        return self._by_seq.get(seq) or next((each for each in self.not_ended() if each.seq == seq), None)
+
+    def not_ended(self) -> Iterator[Exchange]:
+        """The exchanges that wait, and those that are being sent."""
+        yield from self._in_hand.values()
+        for exchanges in self._unsent.values():
+            yield from exchanges
+
+    def in_hand(self, number: int) -> Exchange | None:
+        """The exchange of a connection that has not been answered."""
+        return self._in_hand.get(number)
+
+    def seen_of(self, number: int) -> Seen:
+        """What a connection has asked since the watch began."""
+        self._fold()
+        return self._seen.get(number) or Seen()
+
+    def _fold(self) -> None:
+        """Count the requests that were traced lightly with the others."""
+        for (number, api_key), (version, requests, bytes_in, bytes_out) in self._light_counts.items():
+            self._seen.setdefault(number, Seen()).add(
+                api_key, version, requests, bytes_in + requests * LENGTH_BYTES, bytes_out + requests * LENGTH_BYTES
+            )
+            self._skipped[number, api_key] += requests
+            self._requests += requests
+            self._plain += requests
+        self._light_counts.clear()
+
+    def outcome_of(self, exchange: Exchange) -> str:
+        """How it ended, or its state."""
+        is_unsent = exchange.number == NEVER and exchange.answered_ns != NEVER
+        return SENDING if is_unsent else exchange.outcome
+
+    def end_those_gone(self) -> None:
+        """End the exchanges of connections that have closed."""
+        if not self._witnessed:
+            return
+        is_open = {connection.client.number for connection in self._connections}
+        for number in [each for each in self._witnessed if each not in is_open]:
+            del self._witnessed[number]
+            waiting = self._in_hand.pop(number, None)
+            for exchange in ([] if waiting is None else [waiting]) + self._unsent.pop(number, []):
+                exchange.outcome = GONE
+                self._finish(exchange)
+            self._seen.pop(number, None)
+
+    def tally(self, budget: int) -> Tally:
+        """Return what has happened since the last tally, and choose how many plain exchanges are kept from now on.
+
+        The sample is at most `budget` for each of ten tallies a second.
+        """
+        self._fold()
+        now_ns = self.now_ns()
+        interval_ns = max(1, now_ns - self._tallied_ns)
+        tally = Tally(
+            self._requests,
+            self._cost_ns // 1000,
+            interval_ns // 1000,
+            [(*key, count) for key, count in self._skipped.items()],
+        )
+        plain_a_pull = self._plain * 1e9 / PULLS_A_SECOND / interval_ns
+        self.kept_every = max(1, -int(-plain_a_pull // budget))
+        self._requests = self._cost_ns = self._plain = 0
+        self._skipped.clear()
+        self._tallied_ns = now_ns
+        return tally

@@ -1,0 +1,1 @@
+"""The web page of minibroker: `minibroker console`, a process beside the broker. Imported only by that command."""

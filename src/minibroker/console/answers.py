@@ -1,0 +1,130 @@
+"""JSON in and out: a handler returns what is answered, or raises; each error is one line and a status.
+
+`get` and `change` make routes of handlers. What a client sends is bounded here: numbers, texts and bodies.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+import typer
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.process import BrokerError
+
+BODY_BYTES_MAX = 8 << 20
+TEXT_MAX = 1_000  # characters of a parameter
+NUMBER_MAX = 2**63 - 1
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Any]]
+ChangeHandler = Callable[[Request, dict[str, Any]], Awaitable[Any]]
+
+
+class Refused(Exception):
+    """A request is not served: the reason and the next step in one line, and a status."""
+
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(error)
+        self.status = status
+
+
+def get(path: str, handler: Handler) -> Route:
+    """A route that answers with the JSON of what the handler returns."""
+
+    async def endpoint(request: Request) -> Response:
+        return await answered(lambda: handler(request))
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def change(method: str, path: str, handler: ChangeHandler) -> Route:
+    """A route that changes something: `safety` has checked the token. The handler gets the object in the body."""
+
+    async def endpoint(request: Request) -> Response:
+        async def handle() -> Any:
+            body = await json_body(request)
+            result = await handler(request, body)
+            logger.info("%s %s from %s", method, request.url.path, request.client.host if request.client else "?")
+            return result
+
+        return await answered(handle)
+
+    return Route(path, endpoint, methods=[method])
+
+
+async def answered(handle: Callable[[], Awaitable[Any]]) -> Response:
+    try:
+        return json_response(await handle())
+    except Exception as error:
+        return refusal_response(error)
+
+
+def refusal_response(error: Exception) -> Response:
+    """The response for an exception; one that nothing here expects is a defect, and logged."""
+    if isinstance(error, Refused):
+        return json_response({"error": str(error)}, error.status)
+    if isinstance(error, (CommandFailed, BrokerError)):
+        return json_response({"error": str(error)}, 502)
+    if isinstance(error, typer.BadParameter):
+        return json_response({"error": error.message}, 400)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)
+    logger.error("a request failed", exc_info=error)
+    return json_response({"error": f"a defect of the console, see its log: {error!r}"}, 500)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return Response(body, status, {"cache-control": "no-store"}, "application/json")
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """The object in the body. Raises Refused."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise Refused(413, f"a request may have {BODY_BYTES_MAX:,} bytes; send less")
+    try:
+        value = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not JSON; correct it") from None
+    if not isinstance(value, dict):
+        raise Refused(400, 'the body is not an object, such as {"value": "hello"}; correct it')
+    return value
+
+
+def in_path(request: Request, name: str) -> str:
+    """A name in the path, which routes see as it was sent."""
+    text = unquote(request.path_params[name])
+    if len(text) > TEXT_MAX:
+        raise Refused(400, f"{name} has more than {TEXT_MAX} characters; correct it")
+    return text
+
+
+def in_query(request: Request, name: str, default: str = "") -> str:
+    text = request.query_params.get(name, default)
+    if len(text) > TEXT_MAX:
+        raise Refused(400, f"{name} has more than {TEXT_MAX} characters; correct it")
+    return text
+
+
+def number_in_query(request: Request, name: str, default: int, *, most: int = NUMBER_MAX) -> int:
+    """A number from 0 to `most`. Raises Refused."""
+    text = request.query_params.get(name)
+    return default if text is None else number_of(text, name, most=most)
+
+
+def number_of(text: str, name: str, *, most: int = NUMBER_MAX) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20) or int(text) > most:
+        raise Refused(400, f"{name}={text[:30]} is not a number from 0 to {most}; correct it")
+    return int(text)

@@ -1,0 +1,52 @@
+"""What the routes of one console share: its options, connections to the cluster, the broker's control socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import trio
+import typer
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.console.answers import Refused
+from minibroker.console.event_stream import Streams
+from minibroker.console.figures import Growth
+from minibroker.console.group_offsets import LagHistory
+from minibroker.console.kafka_clients import KafkaClients
+from minibroker.console.metadata import Metadata
+from minibroker.console.options import ConsoleOptions
+from minibroker.control import Control
+
+CONTROL_THREADS_MAX = 4
+NO_CONTROL = "this needs minibroker with --control; start the console with --control SOCKET too"
+
+
+class Console:
+    """`control` is None where the broker has no control socket."""
+
+    def __init__(self, options: ConsoleOptions, kafka: KafkaClients) -> None:
+        self.options = options
+        self.kafka = kafka
+        self.metadata = Metadata(kafka)
+        self.growth = Growth()
+        self.lags = LagHistory()
+        self.streams = Streams()
+        self.control = None if options.control is None else Control(options.control)
+        self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)
+
+    async def warm_up(self) -> None:
+        """Import kafka-python and connect, so that the first page need not wait for it."""
+        with suppress(CommandFailed, typer.BadParameter):  # the page asks again, and shows the reason
+            await self.metadata.snapshot()
+
+    async def call(self, name: str, **arguments: object) -> Any:
+        """Call the broker's control socket. Raises Refused without one, BrokerError if the broker refuses."""
+        control = self.control
+        if control is None:
+            raise Refused(409, NO_CONTROL)
+        return await self._in_control_thread(lambda: control.call(name, **arguments))
+
+    async def _in_control_thread(self, work: Callable[[], Any]) -> Any:
+        return await trio.to_thread.run_sync(work, limiter=self._control_limiter, abandon_on_cancel=True)

@@ -1,0 +1,111 @@
+"""Figures of partitions: where they begin and end, their bytes on disk, how fast they grow.
+
+A request asks for 200 partitions at most; what no broker answers is None, and the rest is still useful.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from minibroker.console.metadata import TopicRow
+
+if TYPE_CHECKING:
+    from minibroker.cli.cluster import TopicPartition
+
+PARTITIONS_A_REQUEST = 200
+ANSWER_MS = 5_000
+REMEMBERED = 20_000
+SPAN_SECONDS = 10.0
+SHORTEST_SECONDS = 0.5
+
+EARLIEST, LATEST = -2, -1  # as in ListOffsets
+
+Offsets = dict["TopicPartition", int]
+
+
+def led_partitions(topics: Iterable[TopicRow]) -> list[TopicPartition]:
+    """The partitions with a leader, which alone answers."""
+    from minibroker.cli.cluster import TopicPartition
+
+    return [
+        TopicPartition(topic.name, each.partition)
+        for topic in topics
+        for each in topic.partitions
+        if each.leader is not None
+    ]
+
+
+def chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    for start in range(0, len(partitions), PARTITIONS_A_REQUEST):
+        yield partitions[start : start + PARTITIONS_A_REQUEST]
+
+
+def offsets_of(client: Any, partitions: Sequence[TopicPartition], spec: int, *, committed: bool = False) -> Offsets:
+    """Offsets by partition, without those that no leader answered for; `committed` is the last stable offset."""
+    from minibroker.cli.cluster import errors
+
+    isolation = {"isolation_level": "read_committed"} if committed else {}
+    found: Offsets = {}
+    for chunk in chunks(partitions):
+        try:
+            rows = client.list_partition_offsets(dict.fromkeys(chunk, spec), timeout_ms=ANSWER_MS, **isolation)
+        except errors.BrokerResponseError:
+            rows = {}
+            for each in chunk if len(chunk) > 1 else ():  # one of them fails: the others still have an answer
+                try:
+                    rows |= client.list_partition_offsets({each: spec}, timeout_ms=ANSWER_MS, **isolation)
+                except errors.BrokerResponseError:
+                    continue
+        found.update({at: row.offset for at, row in rows.items()})
+    return found
+
+
+def bytes_of(client: Any, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Bytes on disk of the largest replica; empty on a broker before Kafka 1.0, or where ACLs deny it."""
+    from minibroker.cli.cluster import TopicPartition, errors
+
+    found: dict[TopicPartition, int] = {}
+    for chunk in chunks(partitions):
+        asked: dict[str, list[int]] = {}
+        for each in chunk:
+            asked.setdefault(each.topic, []).append(each.partition)
+        try:
+            brokers = client.describe_log_dirs(asked)
+        except (errors.UnsupportedVersionError, errors.BrokerResponseError):
+            return {}
+        for broker in brokers:
+            for directory in broker["log_dirs"]:
+                for topic in directory["topics"]:
+                    for row in topic["partitions"]:
+                        at = TopicPartition(topic["name"], row["partition_index"])
+                        found[at] = max(found.get(at, 0), row["partition_size"])
+    return found
+
+
+class Growth:
+    """How fast counters grow, from what was seen of each in the last seconds."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, deque[tuple[float, int]]] = OrderedDict()
+
+    def rate(self, name: str, value: int, now: float | None = None) -> float | None:
+        """A second; None until it has been seen twice."""
+        now = time.monotonic() if now is None else now
+        seen = self._seen.setdefault(name, deque())
+        self._seen.move_to_end(name)
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        while len(seen) > 1 and now - seen[0][0] > SPAN_SECONDS and now - seen[1][0] >= SHORTEST_SECONDS:
+            seen.popleft()
+        if not seen or now - seen[-1][0] >= SHORTEST_SECONDS:
+            seen.append((now, value))
+        then, before = seen[0]
+        if now - then < SHORTEST_SECONDS or now - then > 3 * SPAN_SECONDS:
+            if now - then > 3 * SPAN_SECONDS:
+                seen.clear()
+                seen.append((now, value))
+            return None
+        return max(0.0, (value - before) / (now - then))

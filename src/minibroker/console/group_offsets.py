@@ -1,0 +1,100 @@
+"""What groups have committed, and how far behind they are: of the groups that a page shows, asked for as it shows them.
+
+The last ten minutes of each group's lag are remembered from these answers. Nothing is asked while nobody looks, so the
+line has gaps where nobody did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minibroker.console.figures import LATEST, Growth, offsets_of
+
+if TYPE_CHECKING:
+    from minibroker.cli.cluster import TopicPartition
+
+HISTORY_SECONDS = 600
+POINT_SECONDS = 2.0
+GROUPS_REMEMBERED = 500
+PARTITIONS_MAX = 2_000  # whose ends are asked for one page
+
+
+class GroupLag(NamedTuple):
+    """`lag` is None where no end is known, `partitions` has the lag of each partition with a commit."""
+
+    group: str
+    lag: int | None
+    partitions: dict[TopicPartition, int]
+    committed: dict[TopicPartition, int]
+    is_partial: bool  # it has more partitions than were asked
+
+
+class Point(NamedTuple):
+    at_ms: int
+    lag: int
+
+
+class LagHistory:
+    """The lag of groups over the last ten minutes, as far as it was looked at."""
+
+    def __init__(self) -> None:
+        self._points: OrderedDict[str, deque[Point]] = OrderedDict()
+        self._growth = Growth()
+
+    def record(self, group: str, lag: int, now_ms: int | None = None) -> None:
+        now_ms = round(time.time() * 1000) if now_ms is None else now_ms
+        points = self._points.setdefault(group, deque())
+        self._points.move_to_end(group)
+        if len(self._points) > GROUPS_REMEMBERED:
+            self._points.popitem(last=False)
+        if not points or now_ms - points[-1].at_ms >= POINT_SECONDS * 1000:
+            points.append(Point(now_ms, lag))
+        while points and points[0].at_ms < now_ms - HISTORY_SECONDS * 1000:
+            points.popleft()
+
+    def of(self, group: str) -> list[Point]:
+        return list(self._points.get(group, ()))
+
+    def slope(self, group: str) -> float | None:
+        """Records a second by which the lag has grown in the last half minute; negative if it shrinks."""
+        points = self.of(group)
+        if len(points) < 2:
+            return None
+        recent = [each for each in points if each.at_ms >= points[-1].at_ms - 30_000]
+        span_ms = recent[-1].at_ms - recent[0].at_ms
+        return None if span_ms <= 0 else (recent[-1].lag - recent[0].lag) * 1000 / span_ms
+
+
+def group_ids(client: Any) -> list[str]:
+    """Every group of the cluster, by name."""
+    return sorted(row["group_id"] for row in client.list_groups())
+
+
+def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    found = client.list_group_offsets(list(groups)) if groups else {}
+    return {
+        group: {at: entry.offset for at, entry in offsets.items() if entry.offset >= 0}
+        for group, offsets in found.items()
+    }
+
+
+def lags_of(client: Any, groups: Sequence[str]) -> dict[str, GroupLag]:
+    """The lag of each of these groups; of the first PARTITIONS_MAX partitions of them all."""
+    committed = committed_of(client, groups)
+    asked = list(dict.fromkeys(at for offsets in committed.values() for at in offsets))[:PARTITIONS_MAX]
+    ends = offsets_of(client, asked, LATEST)
+    return {group: group_lag(group, committed.get(group, {}), ends, set(asked)) for group in groups}
+
+
+def group_lag(
+    group: str,
+    committed: dict[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    asked: set[TopicPartition],
+) -> GroupLag:
+    partitions = {at: max(0, ends[at] - offset) for at, offset in committed.items() if at in ends}
+    lag = sum(partitions.values()) if partitions or not committed else None
+    return GroupLag(group, lag, partitions, committed, is_partial=not committed.keys() <= asked)

@@ -1,0 +1,249 @@
+"""Groups: their members, what these read, how far behind they are; and the reset of their offsets, planned first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from minibroker.cli.positions import parse_position
+from minibroker.console.answers import Refused, change, get, in_path, in_query
+from minibroker.console.console import Console
+from minibroker.console.fetching import first_timestamps
+from minibroker.console.group_offsets import GroupLag, group_ids, lags_of
+from minibroker.console.metadata import Snapshot
+from minibroker.console.pages import Wanted, cut, matching, wanted_page
+from minibroker.console.topics import existing_topic, names_in, text_of
+
+if TYPE_CHECKING:
+    from minibroker.cli.cluster import TopicPartition
+    from minibroker.cli.group_admin import GroupDescription, Move
+
+DESCRIBED = ("state", "members", "lag", "slope")
+SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
+OF_A_TOPIC_MAX = 300  # groups whose offsets are looked through for a topic, or for the overview
+TIMED_MAX = 20  # partitions whose oldest unread message is looked at, for one page
+WORST = 5
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    groups = Groups(console)
+    return [
+        get("/api/groups", groups.listed),
+        get("/api/groups/{group}", groups.one),
+        get("/api/topics/{topic}/groups", groups.of_topic),
+        get("/api/lag", groups.worst),
+        change("POST", "/api/groups/{group}/reset", groups.reset),
+        change("DELETE", "/api/groups/{group}", groups.delete),
+    ]
+
+
+class Groups:
+    """The handlers of groups."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    async def listed(self, request: Request) -> Any:
+        wanted = wanted_page(request, default="group", columns=("group", *DESCRIBED))
+        every, total, rows = await self._console.kafka.ask(lambda client: self._page(client, wanted))
+        return {"total": total, "all": every, "from": wanted.start, "rows": rows}
+
+    def _page(self, client: Any, wanted: Wanted) -> tuple[int, int, list[dict[str, Any]]]:
+        every = group_ids(client)
+        names = matching(every, wanted.filter)
+        if wanted.sort == "group":
+            shown = cut(names, wanted, lambda name: name)
+            return len(every), len(names), self._described(client, shown)
+        if len(names) > SORTED_GROUPS_MAX:
+            raise Refused(
+                409,
+                f"sorting by {wanted.sort} would describe {len(names):,} groups; filter to {SORTED_GROUPS_MAX} or "
+                "fewer first, or sort by group",
+            )
+        return len(every), len(names), cut(self._described(client, names), wanted, lambda row: row[wanted.sort])
+
+    def _described(self, client: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+        described = client.describe_groups(list(names)) if names else {}
+        lags = lags_of(client, [name for name in names if described[name]["error"] is None])
+        rows = [self._row(name, described[name], lags.get(name)) for name in names]
+        seconds = behind_seconds(client, self._snapshot(), lags)
+        return [row | {"seconds": seconds.get(row["group"])} for row in rows]
+
+    def _row(self, name: str, described: Mapping[str, Any], lag: GroupLag | None) -> dict[str, Any]:
+        if lag is not None and lag.lag is not None:
+            self._console.lags.record(name, lag.lag)
+        return {
+            "group": name,
+            "state": described["group_state"] or "?",
+            "type": described["protocol_type"],
+            "members": len(described["members"]),
+            "topics": [] if lag is None else sorted({at.topic for at in lag.committed}),
+            "lag": None if lag is None else lag.lag,
+            "slope": self._console.lags.slope(name),
+            "points": self._console.lags.of(name),
+            "failure": described["error"],
+        }
+
+    def _snapshot(self) -> Snapshot | None:
+        return self._console.metadata.last
+
+    async def one(self, request: Request) -> Any:
+        from minibroker.cli.group_admin import NO_SUCH_GROUP, GroupAdmin
+
+        group = in_path(request, "group")
+
+        def describe(client: Any) -> GroupDescription | None:
+            row = client.describe_groups([group])[group]
+            is_dead = row["group_state"] == NO_SUCH_GROUP and group not in group_ids(client)
+            return None if is_dead else GroupAdmin(client).describe(group)
+
+        description = await self._console.kafka.ask(describe)
+        if description is None:
+            raise Refused(404, f"group {group} does not exist; the page Groups lists those that do")
+        seconds = await self._seconds(description)
+        known = [each.lag for each in description.partitions if each.lag is not None]
+        lag = sum(known) if known or not description.partitions else None
+        if lag is not None:
+            self._console.lags.record(group, lag)
+        return {
+            "group": group,
+            "state": description.state,
+            "protocol": description.protocol,
+            "lag": lag,
+            "slope": self._console.lags.slope(group),
+            "points": self._console.lags.of(group),
+            "seconds": max(seconds.values(), default=0.0 if lag == 0 else None),
+            "members": [
+                {**member._asdict(), "partitions": [f"{at.topic}-{at.partition}" for at in member.partitions]}
+                for member in description.members
+            ],
+            "partitions": [
+                {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
+                for each in description.partitions
+            ],
+        }
+
+    async def _seconds(self, description: GroupDescription) -> dict[TopicPartition, float]:
+        """For how long the oldest unread message of each partition has waited, the furthest behind first."""
+        behind = {
+            topic_partition(each.topic, each.partition): each.committed
+            for each in sorted(description.partitions, key=lambda each: -(each.lag or 0))
+            if each.lag and each.committed is not None
+        }
+        snapshot = await self._console.metadata.snapshot()
+        if any(at.topic not in snapshot.topics for at in behind):
+            snapshot = await self._console.metadata.snapshot(fresh=True)
+        return await self._console.kafka.ask(lambda client: seconds_of(client, snapshot, behind)) if behind else {}
+
+    async def of_topic(self, request: Request) -> Any:
+        """The groups that have committed offsets of a topic."""
+        topic = await existing_topic(self._console, in_path(request, "topic"))
+        every, lags = await self._console.kafka.ask(all_lags)
+        rows = []
+        for each in lags.values():
+            here = {at: lag for at, lag in each.partitions.items() if at.topic == topic.name}
+            if any(at.topic == topic.name for at in each.committed):
+                rows.append({"group": each.group, "lag": sum(here.values()), "partitions": len(here)})
+        return {"rows": rows, "looked_through": len(lags), "all": every}
+
+    async def worst(self, request: Request) -> Any:
+        """The groups that are furthest behind, and the lag by topic of those that a page of topics shows."""
+        every, lags = await self._console.kafka.ask(all_lags)
+        for each in lags.values():
+            if each.lag is not None:
+                self._console.lags.record(each.group, each.lag)
+        behind = sorted((each for each in lags.values() if each.lag is not None), key=lambda each: -(each.lag or 0))
+        topics = set(in_query(request, "topics").split(",")) if "topics" in request.query_params else set()
+        return {
+            "groups": every,
+            "looked_through": len(lags),
+            "lag": sum(each.lag or 0 for each in behind),
+            "worst": [
+                {
+                    "group": each.group,
+                    "lag": each.lag,
+                    "slope": self._console.lags.slope(each.group),
+                    "points": self._console.lags.of(each.group),
+                }
+                for each in behind[:WORST]
+            ],
+            "topics": by_topic(lags, topics),
+        }
+
+    async def reset(self, request: Request, body: dict[str, Any]) -> Any:
+        """The plan of a reset; `execute` carries it out."""
+        from minibroker.cli.group_admin import GroupAdmin, Scope
+
+        group = in_path(request, "group")
+        position = parse_position(text_of(body, "to"))
+        scope = Scope(tuple(names_in(body, "topics")))
+        executes = body.get("execute") is True
+
+        def act(client: Any) -> list[Move]:
+            admin = GroupAdmin(client)
+            moves = admin.plan_reset(group, scope, position)
+            return admin.reset(group, moves) if executes else moves
+
+        moves = await (self._console.kafka.act(act) if executes else self._console.kafka.ask(act))
+        return {"executed": executes, "moves": [each._asdict() for each in moves]}
+
+    async def delete(self, request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.group_admin import GroupAdmin
+
+        group = in_path(request, "group")
+        (outcome,) = await self._console.kafka.act(
+            lambda client: GroupAdmin(client).delete([group], may_be_absent=False)
+        )
+        if outcome.outcome == "failed":
+            raise Refused(409, outcome.error or "the broker refused; see its log")
+        return {"group": group}
+
+
+def all_lags(client: Any) -> tuple[int, dict[str, GroupLag]]:
+    every = group_ids(client)
+    return len(every), lags_of(client, every[:OF_A_TOPIC_MAX])
+
+
+def by_topic(lags: Mapping[str, GroupLag], topics: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The groups of each of these topics with their lag there, the furthest behind first."""
+    found: dict[str, dict[str, int]] = {}
+    for each in lags.values():
+        for at, lag in each.partitions.items():
+            if at.topic in topics:
+                here = found.setdefault(at.topic, {})
+                here[each.group] = here.get(each.group, 0) + lag
+    return {
+        topic: [{"group": group, "lag": lag} for group, lag in sorted(here.items(), key=lambda pair: -pair[1])]
+        for topic, here in found.items()
+    }
+
+
+def behind_seconds(client: Any, snapshot: Snapshot | None, lags: Mapping[str, GroupLag]) -> dict[str, float]:
+    """For how long the oldest unread message has waited, of the partition in which each group is furthest behind."""
+    furthest = {each.group: max(each.partitions, key=each.partitions.__getitem__) for each in lags.values() if each.lag}
+    asked = list(furthest.items())[:TIMED_MAX]
+    behind = {group: seconds_of(client, snapshot, {at: lags[group].committed[at]}).get(at) for group, at in asked}
+    known = {group: seconds for group, seconds in behind.items() if seconds is not None}
+    return known | {each.group: 0.0 for each in lags.values() if each.lag == 0}
+
+
+def seconds_of(
+    client: Any, snapshot: Snapshot | None, behind: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, float]:
+    """For how long the message at each offset has waited, as far as its batch's header tells."""
+    if snapshot is None or not behind:
+        return {}
+    asked = dict(list(behind.items())[:TIMED_MAX])
+    now_ms = time.time() * 1000
+    stamps = first_timestamps(client, snapshot.topics, asked)
+    return {at: max(0.0, (now_ms - stamp) / 1000) for at, stamp in stamps.items() if stamp >= 0}
+
+
+def topic_partition(topic: str, partition: int) -> TopicPartition:
+    from minibroker.cli.cluster import TopicPartition
+
+    return TopicPartition(topic, partition)

@@ -1,0 +1,169 @@
+"""What a minibroker does with requests, pulled once for all pages, and kept for a while.
+
+The page that is first to want more pulls, and all that look at that moment share what came: no task runs while no page
+looks, and the broker stops recording two seconds later. A slow page is skipped ahead, never buffered for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import trio
+
+from minibroker.console.console import Console
+from minibroker.console.event_stream import Event
+from minibroker.process import BrokerError
+
+PULL_SECONDS = 0.1
+RETRY_SECONDS = 0.5
+SNAPSHOT_SECONDS = 0.4
+KEPT_MAX = 20_000  # exchanges, 8 MB
+EVENT_MAX = 300  # exchanges in one event
+NEW_PAGE_MAX = 1_000  # exchanges in its first event
+RANGE_MAX = 5_000  # exchanges that are read again at once
+NO_HEAD = {
+    "run": 0, "now_us": 0, "broker_ms": 0, "turned_ms": 0, "left_out": 0, "requests": 0, "kept_every": 1,
+    "cost_us": 0, "interval_us": 0, "parked": 0, "open": 0, "turns": [], "skipped": [],
+}  # fmt: skip
+
+# Places in an exchange's row, as `inside.pull` has them.
+CONNECTION, CLIENT, API, ARRIVED, TOPICS = 1, 2, 3, 6, 19
+HANDLED, WOKEN, ANSWERED, SENT = 7, 8, 9, 10
+
+Json = dict[str, Any]
+
+
+class Pulled(NamedTuple):
+    """One pull: its figures, and what was in hand."""
+
+    head: Json
+    waiting: list[list[Any]]
+
+
+class InsideWatch:
+    """One for each console. Numbers of exchanges go on from one console to the next, for pages that connect again."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = trio.Lock()
+        self._snapshot_lock = trio.Lock()
+        self._snapshot: tuple[float, Json] = (-math.inf, {})
+        self._apis: dict[int, str] = {}
+        self._rows: deque[list[Any]] = deque(maxlen=KEPT_MAX)
+        self._addresses: dict[str, str] = {}
+        self._first = time.time_ns() // 1_000  # the number of this console's first exchange
+        self._end = self._first  # the number of the next one
+        self._since = 0
+        self._pulls = 0
+        self._due = -math.inf
+        self._latest = Pulled(NO_HEAD, [])
+        self._trouble: str | None = None
+
+    async def events(self, last_number: int | None) -> AsyncGenerator[Event, None]:
+        """Yield what is new about ten times a second. Raises Refused if there is no control socket."""
+        seen_pulls = -1
+        place = last_number if last_number is not None and self._first <= last_number <= self._end else None
+        while True:
+            await self._pull_after(seen_pulls)
+            seen_pulls = self._pulls
+            if self._trouble is not None:
+                yield Event({"error": self._trouble}, id=self._end)
+                continue
+            if place is None:
+                rows, left_out = self._rows_from(self._first, NEW_PAGE_MAX), 0
+            else:
+                rows = self._rows_from(place, EVENT_MAX)
+                left_out = self._end - place - len(rows)
+            place = self._end
+            yield Event(self._told(rows, left_out=left_out), id=place)
+
+    async def between(self, from_us: int, to_us: int) -> Json:
+        """The exchanges that were in hand between two moments of the broker's machine."""
+        if not self._pulls:
+            await self._pull_after(0)
+        rows = [row for row in self._rows if row[ARRIVED] <= to_us and end_of(row) >= from_us]
+        return self._told(rows[-RANGE_MAX:], left_out=max(0, len(rows) - RANGE_MAX))
+
+    async def purgatory(self) -> Json:
+        """Who waits, asked for once for all pages that ask at the same time."""
+        async with self._snapshot_lock:
+            taken_at, snapshot = self._snapshot
+            if trio.current_time() - taken_at > SNAPSHOT_SECONDS:
+                snapshot = await self._console.call("inside.purgatory")
+                self._snapshot = trio.current_time(), snapshot
+            return snapshot
+
+    # One pull for all
+
+    async def _pull_after(self, seen: int) -> None:
+        """Return when there is a pull after the one with number `seen`."""
+        async with self._lock:
+            if self._pulls > seen >= 0:
+                return
+            await trio.sleep_until(self._due)
+            await self._pull()
+
+    async def _pull(self) -> None:
+        self._due = trio.current_time() + PULL_SECONDS
+        try:
+            if not self._apis:
+                apis = await self._console.call("inside.apis")
+                self._apis = {int(key): name for key, name in apis["apis"].items()}
+            answer = await self._console.call("inside.pull", since=self._since)
+            if self._pulls and answer["run"] != self._latest.head["run"]:
+                self._forget()
+                answer = await self._console.call("inside.pull", since=0)
+        except BrokerError as error:
+            self._trouble = f"{error}; the page goes on when the broker answers again"
+            self._due = trio.current_time() + RETRY_SECONDS
+        else:
+            self._trouble = None
+            self._take(answer)
+        self._pulls += 1
+
+    def _forget(self) -> None:
+        """The broker is another process: what is known is of the one before."""
+        self._rows.clear()
+        self._addresses.clear()
+        self._snapshot = (-math.inf, {})
+
+    def _take(self, answer: Json) -> None:
+        self._since = answer["next"]
+        rows = [self._named(row, answer) for row in answer["exchanges"]]
+        waiting = [self._named(row, answer) for row in answer["waiting"]]
+        self._rows.extend(rows)
+        self._end += len(rows)
+        self._addresses |= answer["connections"]
+        self._latest = Pulled({key: answer[key] for key in NO_HEAD}, waiting)
+
+    def _named(self, row: list[Any], answer: Json) -> list[Any]:
+        """A row with names where the pull has numbers of its tables."""
+        row[CLIENT] = answer["clients"][row[CLIENT]]
+        row[API] = self._apis.get(row[API], f"API {row[API]}")
+        row[TOPICS] = [answer["topics"][number] for number in row[TOPICS]]
+        return row
+
+    # What pages get
+
+    def _rows_from(self, number: int, most: int) -> list[list[Any]]:
+        """The newest exchanges from this number on, at most so many."""
+        wanted = min(self._end - number, most)
+        return list(islice(self._rows, max(0, len(self._rows) - wanted), None))
+
+    def _told(self, rows: list[list[Any]], *, left_out: int) -> Json:
+        head, waiting = self._latest
+        numbers = {str(row[CONNECTION]) for row in (*rows, *waiting)}
+        connections = {number: self._addresses[number] for number in numbers if number in self._addresses}
+        told = {**head, "connections": connections, "exchanges": rows, "waiting": waiting}
+        return told | {"left_out": head["left_out"] + left_out}
+
+
+def end_of(row: list[Any]) -> int:
+    """When an exchange ended, in the microseconds of its arrival."""
+    last = max(row[HANDLED], row[WOKEN], row[ANSWERED], row[SENT], 0)
+    return int(row[ARRIVED] + last)

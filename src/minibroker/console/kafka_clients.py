@@ -1,0 +1,117 @@
+"""Connections to the cluster, kept between requests: at most one for each of a few threads that ask.
+
+kafka-python blocks, so a question is a function of a client that runs in a thread. The broker may have been started
+again since a connection was last used: a question, which changes nothing, is then asked once more on a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import trio
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Cluster
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+THREADS_MAX = 8
+ANSWER_MS = 8_000  # of a broker that does not answer; a page shows the failure then, and asks again
+
+T = TypeVar("T")
+
+
+class Connected(NamedTuple):
+    """A KafkaAdminClient, and what closes it."""
+
+    client: Any
+    closing: ExitStack
+
+
+class KafkaClients:
+    """The clients of one cluster. Use it as a context manager."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = replace(cluster, properties={"request.timeout.ms": str(ANSWER_MS), **cluster.properties})
+        self._idle: list[Connected] = []
+        self._lock = threading.Lock()
+        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+        self._is_closed = False
+
+    def __enter__(self) -> KafkaClients:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.closing.close()
+
+    async def ask(self, question: Callable[[Any], T]) -> T:
+        """The answer to a question that changes nothing. Raises CommandFailed."""
+        return await self.in_thread(lambda: self._answer(question))
+
+    async def act(self, action: Callable[[Any], T]) -> T:
+        """The result of an action on a new connection: it is never done twice. Raises CommandFailed."""
+        return await self.in_thread(lambda: self._used(self._connect(), action))
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run what blocks in a thread; when the page has gone, its thread ends by itself."""
+        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=True)
+
+    def _answer(self, question: Callable[[Any], T]) -> T:
+        with self._lock:
+            kept = self._idle.pop() if self._idle else None
+        if kept is not None:
+            try:
+                return self._used(kept, question)
+            except CommandFailed as error:
+                if not lost_connection(error):
+                    raise
+        return self._used(self._connect(), question)
+
+    def _used(self, connected: Connected, question: Callable[[Any], T]) -> T:
+        """Keep the connection unless it failed."""
+        try:
+            with explained(connected):
+                answer = question(connected.client)
+        except BaseException:
+            connected.closing.close()
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(connected)
+                return answer
+        connected.closing.close()
+        return answer
+
+    def _connect(self) -> Connected:
+        # kafka-python takes a fifth of a second to import: the page is there before it.
+        from minibroker.cli.cluster import connected
+
+        closing = ExitStack()
+        return Connected(closing.enter_context(connected(self.cluster)), closing)
+
+
+def explained(connected: Connected) -> Any:
+    """Turns what kafka-python raises into a CommandFailed."""
+    from minibroker.cli.address import parse_address
+    from minibroker.cli.cluster import failures_explained
+
+    (bootstrap,) = [connected.client.config["bootstrap_servers"]]
+    return failures_explained(parse_address(bootstrap))
+
+
+def lost_connection(error: CommandFailed) -> bool:
+    """Whether a broker did not answer, unlike one that refused."""
+    from minibroker.cli.cluster import errors
+
+    return not isinstance(error.__cause__, errors.BrokerResponseError)

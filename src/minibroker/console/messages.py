@@ -1,0 +1,329 @@
+"""Messages of a topic: a page of them from any position, one with all that is known of it, the newest as they come."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from minibroker.cli.positions import Position, parse_position
+from minibroker.console.answers import (
+    Refused,
+    get,
+    in_path,
+    in_query,
+    number_in_query,
+    number_of,
+    refusal_response,
+)
+from minibroker.console.console import Console
+from minibroker.console.event_stream import STREAMS_MAX, Event
+from minibroker.console.fetching import Found, fetch
+from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
+from minibroker.console.matching_records import Search
+from minibroker.console.metadata import TopicRow
+from minibroker.console.scanning import Budget, Page, Span, first_of, read_backwards, read_forward
+from minibroker.console.topics import existing_topic
+from minibroker.protocol.facts import batch_row, crc_of
+from minibroker.protocol.text import counted
+
+if TYPE_CHECKING:
+    from minibroker.cli.cluster import TopicPartition
+
+MESSAGES = 50
+MESSAGES_MAX = 500
+PREVIEW_BYTES = 400
+SHOWN_BYTES = 64 << 10  # of a value; all of it is a download
+ONE_RECORD_BYTES = 16
+TAIL_WAIT_MS = 400
+TAIL_PAUSE_SECONDS = 0.1
+TAIL_PRINTED_A_SECOND = 50
+TAIL_ALIVE_SECONDS = 10.0
+CURSOR_PARTS_MAX = 10_000
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    messages = Messages(console)
+    return [
+        get("/api/topics/{topic}/messages", messages.page),
+        get("/api/topics/{topic}/messages/{partition}/{offset}", messages.one),
+        Route("/api/topics/{topic}/messages/{partition}/{offset}/{part}", messages.download, methods=["GET"]),
+        console.streams.route("/api/stream/topics/{topic}", messages.tail),
+    ]
+
+
+class Query(NamedTuple):
+    """Where to read, how much, and what for."""
+
+    at: str
+    size: int
+    partition: int | None
+    committed: bool
+    search: Search
+    cursor: dict[int, int]
+
+
+def query_of(request: Request) -> Query:
+    """Raises Refused."""
+    partition, until = request.query_params.get("partition"), request.query_params.get("until")
+    return Query(
+        in_query(request, "at", "newest"),
+        number_in_query(request, "n", MESSAGES, most=MESSAGES_MAX),
+        number_of(partition, "partition", most=2**31 - 1) if partition else None,
+        in_query(request, "committed") == "1",
+        Search(
+            in_query(request, "in", "any"),
+            in_query(request, "op", "contains"),
+            in_query(request, "text"),
+            in_query(request, "header"),
+            parse_position(f"@{until}").value if until else None,
+        ),
+        cursor_of(request.query_params.get("cursor", "")),
+    )
+
+
+def cursor_of(text: str) -> dict[int, int]:
+    """Read `0:1200,3:42`: an offset in each of those partitions. Raises Refused."""
+    if not text:
+        return {}
+    parts = text.split(",")
+    if len(parts) > CURSOR_PARTS_MAX:
+        raise Refused(400, "the cursor names too many partitions; choose a partition")
+    pairs = [part.partition(":") for part in parts]
+    return {number_of(at, "cursor"): number_of(offset, "cursor") for at, _, offset in pairs}
+
+
+class Messages:
+    """The handlers of messages."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._tail_limiter = trio.CapacityLimiter(STREAMS_MAX)
+
+    async def page(self, request: Request) -> Any:
+        """`at` is newest, beginning, an offset or @TIME; a cursor goes on in the same direction."""
+        query = query_of(request)
+        query.search.matcher()
+        position = None if query.at == "newest" else parse_position(query.at)
+        topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
+        spans, page = await self._console.kafka.ask(lambda client: read_page(client, topic, query, position))
+        return {
+            "rows": [summary_of(each) for each in page.rows],
+            "state": page.state,
+            "failure": page.failure,
+            "scanned": page.scanned,
+            "cursor": ",".join(f"{at}:{offset}" for at, offset in sorted(page.cursor.items())),
+            "start": sum(span.start for span in spans.values()),
+            "total": sum(span.end - span.start for span in spans.values()),
+            "partitions": len(spans),
+            "without_leader": sum(each.leader is None for each in topic.partitions),
+        }
+
+    async def one(self, request: Request) -> Any:
+        """All that is known of a message, and of the batch it is in."""
+        found = await self._found(request)
+        record, batch, data = found.record, found.batch, found.data
+        return summary_of(found) | {
+            "key": part_of(record.key),
+            "value": part_of(record.value),
+            "headers": [{"name": name, **(part_of(value) or {"size": None})} for name, value in record.headers],
+            "sequence": record.sequence,
+            "batch": batch_row(batch, crc_of(data, batch))
+            | {"records": None if batch.magic < 2 else batch.records_count},
+        }
+
+    async def download(self, request: Request) -> Response:
+        """The bytes of a key or value, which no browser opens."""
+        try:
+            record = (await self._found(request)).record
+            parts = {"key": record.key, "value": record.value}
+            data = parts.get(in_path(request, "part"))
+            if data is None:
+                raise Refused(404, "the message has no such part; ask for its key or value")
+        except Exception as error:
+            return refusal_response(error)
+        headers = {"content-disposition": "attachment", "cache-control": "no-store"}
+        return Response(data, headers=headers, media_type="application/octet-stream")
+
+    async def _found(self, request: Request) -> FoundAlone:
+        """The message in the path. Raises Refused."""
+        topic = await existing_topic(self._console, in_path(request, "topic"))
+        partition = number_of(in_path(request, "partition"), "partition", most=2**31 - 1)
+        offset = number_of(in_path(request, "offset"), "offset")
+        chosen(topic, partition)
+        fetched = await self._console.kafka.ask(
+            lambda client: fetch(client, topic, {partition: offset}, committed=False, partition_bytes=ONE_RECORD_BYTES)
+        )
+        found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
+        if found is None:
+            failure = next((row.failure for row in fetched if row.failure), None)
+            reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
+            raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
+        return FoundAlone(found, fetched[0].data)
+
+    async def tail(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
+        """Messages as they come: all are read, as many are sent as an eye can follow, the rest is counted."""
+        query = query_of(request)
+        matches = query.search.matcher()
+        topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
+        tail = await self._in_tail_thread(lambda: Tail(self._console, topic, query))
+        try:
+            yield Event({"rows": [], "left_out": 0, "read": 0, "cursor": tail.cursor})
+            allowance, filled_at, sent_at = float(TAIL_PRINTED_A_SECOND), trio.current_time(), trio.current_time()
+            while True:
+                found = await self._in_tail_thread(tail.more)
+                now = trio.current_time()
+                allowance = min(TAIL_PRINTED_A_SECOND, allowance + (now - filled_at) * TAIL_PRINTED_A_SECOND)
+                filled_at = now
+                shown = [each for each in found if matches(each.record)]
+                kept = shown[-int(allowance) :] if allowance >= 1 else []
+                allowance -= len(kept)
+                if found or now - sent_at > TAIL_ALIVE_SECONDS:
+                    sent_at = now
+                    left_out = len(shown) - len(kept)
+                    rows = [summary_of(each) for each in kept]
+                    yield Event({"rows": rows, "left_out": left_out, "read": len(found), "cursor": tail.cursor})
+                await trio.sleep(TAIL_PAUSE_SECONDS)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._in_tail_thread(tail.close)
+
+    async def _in_tail_thread(self, work: Any) -> Any:
+        return await trio.to_thread.run_sync(work, limiter=self._tail_limiter)
+
+
+class FoundAlone(NamedTuple):
+    """A message that was asked for alone, with the bytes that its batch is in."""
+
+    found: Found
+    data: bytes
+
+    @property
+    def record(self) -> Any:
+        return self.found.record
+
+    @property
+    def batch(self) -> Any:
+        return self.found.batch
+
+    @property
+    def partition(self) -> int:
+        return self.found.partition
+
+
+class Tail:
+    """Follows partitions from their ends, or from a cursor, over a connection of its own. Raises CommandFailed."""
+
+    def __init__(self, console: Console, topic: TopicRow, query: Query) -> None:
+        from minibroker.cli.cluster import connected
+
+        self._topic = topic
+        self._committed = query.committed
+        self._closing = ExitStack()
+        self._client = self._closing.enter_context(connected(console.kafka.cluster))
+        try:
+            ends = offsets_of(self._client, led_partitions([topic]), LATEST, committed=query.committed)
+        except BaseException:
+            self._closing.close()
+            raise
+        self._positions = {at.partition: query.cursor.get(at.partition, end) for at, end in ends.items()}
+
+    @property
+    def cursor(self) -> str:
+        return ",".join(f"{at}:{offset}" for at, offset in sorted(self._positions.items()))
+
+    def more(self) -> list[Found]:
+        """Wait a moment for more; in the order of their times."""
+        found: list[Found] = []
+        for each in fetch(
+            self._client, self._topic, self._positions, committed=self._committed, max_wait_ms=TAIL_WAIT_MS
+        ):
+            if each.failure is not None and each.start > self._positions[each.partition]:
+                self._positions[each.partition] = each.start  # what was there has been deleted
+            else:
+                self._positions[each.partition] = each.next
+            found += each.records
+        return sorted(found, key=lambda each: each.record.timestamp_ms)
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def read_page(client: Any, topic: TopicRow, query: Query, position: Position | None) -> tuple[dict[int, Span], Page]:
+    partitions = led_partitions([topic])
+    starts = offsets_of(client, partitions, EARLIEST)
+    ends = offsets_of(client, partitions, LATEST, committed=query.committed)
+    spans = {at.partition: Span(starts[at], ends[at]) for at in partitions if at in starts and at in ends}
+    reading = partial(read_backwards if position is None else read_forward, client, topic)
+    if position is None:
+        positions = query.cursor or first_of(topic, spans, lambda span: span.end)
+    else:
+        positions = query.cursor or starts_at(client, topic, spans, position)
+    return spans, reading(positions, spans, query.search, count=query.size, committed=query.committed, budget=Budget())
+
+
+def starts_at(client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position) -> dict[int, int]:
+    """The offset of a position in each partition; partitions without records are left out."""
+    from minibroker.cli.cluster import TopicPartition
+    from minibroker.cli.partition_offsets import OffsetRange, clamped, offset_of
+
+    ranges = {at: OffsetRange(span.start, span.end) for at, span in spans.items() if span.end > span.start}
+    if position.kind == "time":
+        asked: list[TopicPartition] = [TopicPartition(topic.name, at) for at in ranges]
+        found = offsets_of(client, asked, position.value)
+        return {at.partition: clamped(offset, ranges[at.partition]) for at, offset in found.items()}
+    return {at: clamped(offset_of(position, inside), inside) for at, inside in ranges.items()}
+
+
+def chosen(topic: TopicRow, partition: int | None) -> TopicRow:
+    """The topic with all its partitions or one of them. Raises Refused."""
+    if partition is None:
+        return topic
+    found = tuple(each for each in topic.partitions if each.partition == partition)
+    if not found:
+        has = counted(len(topic.partitions), "partition")
+        raise Refused(404, f"topic {topic.name} has no partition {partition}; it has {has}, numbered from 0")
+    return topic._replace(partitions=found)
+
+
+def summary_of(found: Any) -> dict[str, Any]:
+    record, batch = found.record, found.batch
+    return {
+        "partition": found.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": preview_of(record.key),
+        "value": preview_of(record.value),
+        "headers": len(record.headers),
+        "size": len(record.key or b"") + len(record.value or b""),
+        "transactional": batch.is_transactional,
+    }
+
+
+def preview_of(data: bytes | None) -> dict[str, Any] | None:
+    """The beginning as text, or as hexadecimal digits if it is none; None for null."""
+    if data is None:
+        return None
+    beginning = data[:PREVIEW_BYTES]
+    try:
+        text = beginning.decode()
+    except UnicodeDecodeError as error:
+        is_cut = len(data) > PREVIEW_BYTES and error.end >= PREVIEW_BYTES - 3 and error.start >= PREVIEW_BYTES - 3
+        if not is_cut:
+            return {"hex": beginning[: PREVIEW_BYTES // 4].hex(), "size": len(data)}
+        text = beginning[: error.start].decode()
+    return {"text": text, "size": len(data)}
+
+
+def part_of(data: bytes | None) -> dict[str, Any] | None:
+    """The bytes in base64, as many as are shown."""
+    if data is None:
+        return None
+    return {"base64": base64.b64encode(data[:SHOWN_BYTES]).decode(), "size": len(data)}

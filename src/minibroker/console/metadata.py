@@ -1,0 +1,107 @@
+"""The topics and brokers of the cluster, asked for at most as often as it is cheap, and shared by all pages."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import trio
+
+from minibroker.console.kafka_clients import KafkaClients
+
+SHORTEST_SECONDS = 1.0
+# A snapshot of 10,000 topics takes a quarter of a second: it is kept this much longer than it took.
+KEPT_FACTOR = 25
+
+
+class BrokerRow(NamedTuple):
+    id: int
+    host: str
+    port: int
+
+
+class PartitionRow(NamedTuple):
+    """`leader` is None for a partition without one."""
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class TopicRow(NamedTuple):
+    name: str
+    is_internal: bool
+    partitions: tuple[PartitionRow, ...]
+
+    @property
+    def replication_factor(self) -> int:
+        return max((len(each.replicas) for each in self.partitions), default=0)
+
+
+class Snapshot(NamedTuple):
+    """`topics` are in the order of their names."""
+
+    brokers: tuple[BrokerRow, ...]
+    controller: int | None
+    cluster_id: str | None
+    version: str
+    topics: dict[str, TopicRow]
+
+
+class Metadata:
+    """The newest snapshot of a cluster."""
+
+    def __init__(self, kafka: KafkaClients) -> None:
+        self._kafka = kafka
+        self._snapshot: Snapshot | None = None
+        self._begun = self._good_until = 0.0
+        self._asking = trio.Lock()
+
+    async def snapshot(self, *, fresh: bool = False) -> Snapshot:
+        """A `fresh` one is not older than the call; calls that wait share it. Raises CommandFailed."""
+        called = time.monotonic()
+        async with self._asking:
+            now = time.monotonic()
+            is_good = now < self._good_until and not (fresh and self._begun < called)
+            if self._snapshot is None or not is_good:
+                self._snapshot = await self._kafka.ask(snapshot_of)
+                self._begun = now
+                ended = time.monotonic()
+                self._good_until = ended + max(SHORTEST_SECONDS, (ended - now) * KEPT_FACTOR)
+            return self._snapshot
+
+    @property
+    def last(self) -> Snapshot | None:
+        """The newest one there is, for a thread that cannot wait."""
+        return self._snapshot
+
+    def forget(self) -> None:
+        """Ask again at the next request: something has changed."""
+        self._good_until = 0.0
+
+
+def snapshot_of(client: Any) -> Snapshot:
+    from minibroker.cli.cluster import metadata_of
+
+    found, version = metadata_of(client)
+    return Snapshot(
+        tuple(sorted(BrokerRow(row["node_id"], row["host"], row["port"]) for row in found["brokers"])),
+        found["controller_id"] if found["controller_id"] >= 0 else None,
+        found.get("cluster_id"),
+        ".".join(map(str, version)),
+        {row["name"]: topic_row(row) for row in sorted(found["topics"], key=lambda row: str(row["name"]))},
+    )
+
+
+def topic_row(row: Any) -> TopicRow:
+    partitions = sorted(
+        PartitionRow(
+            each["partition_index"],
+            each["leader_id"] if each["leader_id"] >= 0 else None,
+            tuple(each["replica_nodes"]),
+            tuple(each["isr_nodes"]),
+        )
+        for each in row["partitions"]
+    )
+    return TopicRow(row["name"], row["is_internal"], tuple(partitions))

@@ -1,0 +1,229 @@
+"""Finds a page of records that match, from a position on or backwards from one, within a budget of time and records.
+
+A page has one of four ends: it is full, everything was read, the budget is used up (the cursor goes on there), or a
+partition failed. The ends of partitions are known before anything is read, and empty ones never are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from minibroker.console.fetching import Fetched, Found, fetch
+from minibroker.console.matching_records import Search
+from minibroker.console.metadata import TopicRow
+
+SECONDS_MAX = 2.0
+RECORDS_MAX = 50_000
+BYTES_MAX = 64 << 20
+WINDOW_OF_SEARCH = 2_000  # offsets that a search goes back at a time
+WINDOW_MAX = 20_000
+SHRINK = 16
+
+
+class Page(NamedTuple):
+    """`state` is full, end, stopped or failed; `cursor` is where the next page begins, by partition."""
+
+    rows: list[Found]
+    state: str
+    cursor: dict[int, int]
+    scanned: int
+    failure: str | None
+
+
+@dataclass
+class Budget:
+    """What one page may take."""
+
+    seconds: float = SECONDS_MAX
+    records: int = RECORDS_MAX
+    data_bytes: int = BYTES_MAX
+    scanned: int = 0
+    _scanned_bytes: int = 0
+    _until: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._until = time.monotonic() + self.seconds
+
+    def spend(self, fetched: Fetched) -> None:
+        self.scanned += len(fetched.records)
+        self._scanned_bytes += sum(len(each.record.value or b"") for each in fetched.records)
+
+    def renew(self) -> None:
+        self._until = time.monotonic() + self.seconds
+        self.scanned = self._scanned_bytes = 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self.scanned >= self.records or self._scanned_bytes >= self.data_bytes or time.monotonic() >= self._until
+
+
+class Span(NamedTuple):
+    """The offsets of a partition that there are to read."""
+
+    start: int
+    end: int
+
+
+@dataclass
+class Partition:
+    """How far the search has come in a partition: forward at `position`, or backwards down to it."""
+
+    position: int
+    span: Span
+    matches: list[Found] = field(default_factory=list)
+    is_done: bool = False
+
+
+def merged(matches: list[list[Found]], count: int, *, backwards: bool) -> tuple[list[Found], list[Found]]:
+    """The first `count` by time, each partition's in the order of its offsets; and the next one of each partition."""
+    sign = -1 if backwards else 1
+    heap: list[tuple[int, int, Iterator[Found], Found]] = []
+
+    def push(rest: Iterator[Found]) -> None:
+        found = next(rest, None)
+        if found is not None:
+            heapq.heappush(heap, (sign * found.record.timestamp_ms, found.partition, rest, found))
+
+    for each in matches:
+        push(iter(sorted(each, key=lambda found: sign * found.record.offset)))
+    rows: list[Found] = []
+    while heap and len(rows) < count:
+        *_, rest, found = heapq.heappop(heap)
+        rows.append(found)
+        push(rest)
+    return rows, [found for *_, found in heap]
+
+
+def read_forward(
+    client: Any,
+    topic: TopicRow,
+    positions: Mapping[int, int],
+    spans: Mapping[int, Span],
+    search: Search,
+    *,
+    count: int,
+    committed: bool,
+    budget: Budget,
+) -> Page:
+    """The first records from these offsets on, oldest first."""
+    matches = search.matcher()
+    partitions = {
+        at: Partition(max(position, spans[at].start), spans[at])
+        for at, position in positions.items()
+        if at in spans and max(position, spans[at].start) < spans[at].end
+    }
+    failure = None
+    while failure is None and not budget.is_spent:
+        open_ones = {at: each.position for at, each in partitions.items() if not each.is_done}
+        if not open_ones:
+            break
+        for fetched in fetch(client, topic, open_ones, committed=committed):
+            partition = partitions[fetched.partition]
+            failure = failure or failed_in(fetched)
+            if not fetched.records and fetched.next <= partition.position:
+                partition.is_done = True  # a leader that has nothing there: its log ends in a transaction or a marker
+            budget.spend(fetched)
+            inside = [each for each in fetched.records if each.record.offset < partition.span.end]
+            partition.matches += [each for each in inside if matches(each.record)]
+            partition.position = fetched.next
+            if partition.position >= partition.span.end or len(partition.matches) >= count:
+                partition.is_done = True
+    rows, rest = merged([each.matches for each in partitions.values()], count, backwards=False)
+    cursor = {at: each.position for at, each in partitions.items() if each.position < each.span.end}
+    cursor |= {left.partition: left.record.offset for left in rest}
+    return Page(rows, state_of(rows, cursor, count, failure), cursor, budget.scanned, failure)
+
+
+def read_backwards(
+    client: Any,
+    topic: TopicRow,
+    positions: Mapping[int, int],
+    spans: Mapping[int, Span],
+    search: Search,
+    *,
+    count: int,
+    committed: bool,
+    budget: Budget,
+) -> Page:
+    """The last records before these offsets, newest first."""
+    matches = search.matcher()
+    partitions = {
+        at: Partition(min(position, spans[at].end), spans[at])
+        for at, position in positions.items()
+        if at in spans and min(position, spans[at].end) > spans[at].start
+    }
+    window = count if search.is_open else WINDOW_OF_SEARCH
+    failure = None
+    while failure is None and not budget.is_spent:
+        open_ones = {at: each for at, each in partitions.items() if not each.is_done}
+        if not open_ones:
+            break
+        lower = {at: max(each.span.start, each.position - window) for at, each in open_ones.items()}
+        upper = {at: each.position for at, each in open_ones.items()}
+        found, failure, is_whole = read_windows(client, topic, lower, upper, committed=committed, budget=budget)
+        if failure is None and not is_whole:
+            has_moved = any(each.position < min(positions[at], each.span.end) for at, each in partitions.items())
+            if has_moved or window == 1:
+                break
+            window = max(1, window // SHRINK)  # large records: without this, a page could never get past them
+            budget.renew()
+            continue
+        for at, partition in open_ones.items():
+            partition.matches += [each for each in found.get(at, ()) if matches(each.record)]
+            partition.position = lower[at]
+            partition.is_done = lower[at] <= partition.span.start or len(partition.matches) >= count
+        window = min(window * 2, WINDOW_MAX)
+    rows, rest = merged([each.matches for each in partitions.values()], count, backwards=True)
+    cursor = {at: each.position for at, each in partitions.items() if each.position > each.span.start}
+    cursor |= {left.partition: left.record.offset + 1 for left in rest}
+    return Page(rows, state_of(rows, cursor, count, failure), cursor, budget.scanned, failure)
+
+
+def read_windows(
+    client: Any,
+    topic: TopicRow,
+    lower: Mapping[int, int],
+    upper: Mapping[int, int],
+    *,
+    committed: bool,
+    budget: Budget,
+) -> tuple[dict[int, list[Found]], str | None, bool]:
+    """Everything in these offsets, unless the budget ends first: then the last part is False."""
+    found: dict[int, list[Found]] = {}
+    positions = dict(lower)
+    while positions:
+        if budget.is_spent:
+            return found, None, False
+        for fetched in fetch(client, topic, positions, committed=committed):
+            failure = failed_in(fetched)
+            if failure is not None:
+                return found, failure, False
+            at = fetched.partition
+            budget.spend(fetched)
+            found.setdefault(at, []).extend(each for each in fetched.records if each.record.offset < upper[at])
+            if fetched.next >= upper[at] or fetched.next <= positions[at]:
+                del positions[at]
+            else:
+                positions[at] = fetched.next
+    return found, None, True
+
+
+def failed_in(fetched: Fetched) -> str | None:
+    return None if fetched.failure is None else f"partition {fetched.partition}: {fetched.failure}"
+
+
+def state_of(rows: list[Found], cursor: Mapping[int, int], count: int, failure: str | None) -> str:
+    if failure is not None:
+        return "failed"
+    if not cursor:
+        return "end"
+    return "full" if len(rows) >= count else "stopped"
+
+
+def first_of(topic: TopicRow, spans: Mapping[int, Span], choose: Callable[[Span], int]) -> dict[int, int]:
+    """A position in each partition that has something to read."""
+    return {at: choose(span) for at, span in spans.items() if span.end > span.start}

@@ -1,0 +1,133 @@
+// Numbers, times and bytes as text. Everything that could deceive an eye is spelled out, as the command line does.
+
+const THOUSANDS = new Intl.NumberFormat('en-US')
+// Control characters, marks of writing direction, and separators that no font draws.
+const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g
+const LONE = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
+
+/** @param {number|null|undefined} value */
+export function number(value) {
+  return value === null || value === undefined ? '–' : THOUSANDS.format(value)
+}
+
+/** 1 topic, 2 topics. @param {number} count @param {string} noun @param {string} [plural] */
+export function counted(count, noun, plural = `${noun}s`) {
+  return `${number(count)} ${count === 1 ? noun : plural}`
+}
+
+/** @param {number|null|undefined} size */
+export function bytes(size) {
+  if (size === null || size === undefined) return '–'
+  let value = size
+  let unit = 0
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024
+    unit += 1
+  }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`
+}
+
+/** A rate a second. @param {number|null|undefined} value */
+export function rate(value) {
+  if (value === null || value === undefined) return '–'
+  return value >= 10 || value === 0 ? number(Math.round(value)) : value.toFixed(1)
+}
+
+/** A number of seconds as one or two units. @param {number|null|undefined} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return '–'
+  if (seconds < 10) return `${seconds.toFixed(1)} s`
+  if (seconds < 100) return `${Math.round(seconds)} s`
+  const minutes = Math.round(seconds / 60)
+  if (minutes < 100) return `${minutes} min`
+  const hours = Math.round(minutes / 60)
+  return hours < 50 ? `${hours} h` : `${number(Math.round(hours / 24))} d`
+}
+
+const pad = (value, width = 2) => String(value).padStart(width, '0')
+
+/** Is a time that a Date can hold. @param {number} ms */
+const isTime = (ms) => Math.abs(ms) <= 8.64e15
+
+/** 12:04:36.018 of a time in ms, in UTC. @param {number|null|undefined} ms */
+export function clock(ms) {
+  if (ms === null || ms === undefined || ms < 0 || !isTime(ms)) return '–'
+  return new Date(ms).toISOString().slice(11, 23)
+}
+
+/** 2013-01-01 12:04:36.018 in UTC. @param {number|null|undefined} ms */
+export function time(ms) {
+  if (ms === null || ms === undefined || ms < 0 || !isTime(ms)) return '–'
+  return new Date(ms).toISOString().replace('T', ' ').replace('Z', '')
+}
+
+/** For a title: the time where the reader is. @param {number|null|undefined} ms */
+export function localTime(ms) {
+  if (ms === null || ms === undefined || ms < 0 || !isTime(ms)) return 'no time'
+  const at = new Date(ms)
+  const offset = -at.getTimezoneOffset()
+  const sign = offset < 0 ? '-' : '+'
+  const zone = `${sign}${pad(Math.floor(Math.abs(offset) / 60))}:${pad(Math.abs(offset) % 60)}`
+  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`
+  return `${day} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())} here (UTC${zone})`
+}
+
+/** Text in which nothing is invisible. @param {string|null|undefined} text */
+export function visible(text) {
+  return text === null || text === undefined ? '' : text.replace(UNSEEN, spelled).replace(LONE, spelled)
+}
+
+/** Text over several lines: line ends and tabs stay. @param {string} text */
+export function visibleLines(text) {
+  return text.replace(UNSEEN, (each) => (each === '\n' || each === '\t' ? each : spelled(each))).replace(LONE, spelled)
+}
+
+const spelled = (each) => `\\u${pad(each.charCodeAt(0).toString(16), 4)}`
+
+/** @param {string} base64 @returns {Uint8Array} */
+export function bytesOf(base64) {
+  const text = atob(base64)
+  const data = new Uint8Array(text.length)
+  for (let at = 0; at < text.length; at += 1) data[at] = text.charCodeAt(at)
+  return data
+}
+
+/** Rows of sixteen bytes: offset, hexadecimal, what is printable. @param {Uint8Array} data */
+export function hexdump(data) {
+  const rows = []
+  for (let at = 0; at < data.length; at += 16) {
+    const row = [...data.subarray(at, at + 16)]
+    const digits = row.map((each) => pad(each.toString(16))).join(' ')
+    const text = row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : '.')).join('')
+    rows.push(`${pad(at.toString(16), 6)}  ${digits.padEnd(47)}  ${text}`)
+  }
+  return rows.join('\n')
+}
+
+/** JSON over several lines, with its numbers as they were written; null if it is not JSON. @param {string} text */
+export function prettyJson(text) {
+  try {
+    JSON.parse(text)
+  } catch {
+    return null
+  }
+  let out = ''
+  let depth = 0
+  const line = () => `\n${'  '.repeat(depth)}`
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? []
+  tokens.forEach((token, at) => {
+    if (token === '{' || token === '[') {
+      const closes = tokens[at + 1] === '}' || tokens[at + 1] === ']'
+      depth += 1
+      out += closes ? token : token + line()
+    } else if (token === '}' || token === ']') {
+      depth -= 1
+      const opened = tokens[at - 1] === '{' || tokens[at - 1] === '['
+      out += opened ? token : line() + token
+    } else if (token === ',') out += token + line()
+    else if (token === ':') out += ': '
+    else out += token
+  })
+  return out
+}

@@ -1,0 +1,87 @@
+// Keys that work on every page; `?` shows them.
+
+import { h } from './dom.js'
+import { go } from './router.js'
+import { live } from './view.js'
+
+const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', i: '/inside' }
+const HELP = [
+  ['/', 'filter the list'],
+  ['j k', 'next and previous row'],
+  ['Enter', 'open the row'],
+  ['Space', 'pause and go on'],
+  ['g o', 'Overview'],
+  ['g t', 'Topics'],
+  ['g g', 'Groups'],
+  ['g c', 'Clients'],
+  ['g x', 'Transactions'],
+  ['g i', 'Inside'],
+  ['← → ↑ ↓', 'Inside: from request to request'],
+  ['t', 'Inside: the requests as a table'],
+  ['?', 'this list'],
+  ['Esc', 'close'],
+]
+const SEQUENCE_MS = 1500
+
+let startedAt = 0
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  const target = event.target
+  const inField = target instanceof Element && target.matches('input, select, textarea, [contenteditable]')
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return
+  if (inField) {
+    if (event.key === 'Escape' && target instanceof HTMLElement) target.blur()
+    return
+  }
+  if (document.querySelector('dialog[open]')) return
+  const inSequence = Date.now() - startedAt < SEQUENCE_MS
+  startedAt = 0
+  if (inSequence && event.key in GO) {
+    go(GO[/** @type {keyof typeof GO} */ (event.key)])
+  } else if (event.key === 'g') {
+    startedAt = Date.now()
+    return
+  } else if (event.key === '/') {
+    const field = document.querySelector('main [data-filter]')
+    if (!(field instanceof HTMLInputElement)) return
+    field.focus()
+    field.select()
+  } else if (event.key === 'j' || event.key === 'k') {
+    move(event.key === 'j' ? 1 : -1)
+  } else if (event.key === ' ') {
+    if (target instanceof Element && target.closest('button, a, summary')) return
+    live.set(!live.paused)
+  } else if (event.key === '?') {
+    showHelp()
+  } else return
+  event.preventDefault()
+}
+
+/** Moves the focus to the next or previous row's link. @param {number} by */
+function move(by) {
+  const links = [...document.querySelectorAll('main tbody [data-row-link]')]
+  const at = links.findIndex((each) => each === document.activeElement)
+  const next = at === -1 ? (by > 0 ? 0 : links.length - 1) : at + by
+  const link = links[Math.min(Math.max(next, 0), links.length - 1)]
+  if (link instanceof HTMLElement) link.focus()
+}
+
+/** A dialog with a heading; closed by Esc, by its button or by `close`. @param {string} title @param {...any} content */
+export function dialog(title, ...content) {
+  const closeButton = h('button', { type: 'button', class: 'button', onclick: () => box.close() }, 'Close')
+  const box = h('dialog', { 'aria-label': title }, h('header', {}, h('h2', {}, title), closeButton), ...content)
+  box.addEventListener('close', () => box.remove())
+  document.body.append(box)
+  box.showModal()
+  return box
+}
+
+function showHelp() {
+  const rows = HELP.flatMap(([key, what]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, what)])
+  dialog('Keys', h('dl', { class: 'keys body' }, rows))
+}
+
+export function listenForKeys() {
+  document.addEventListener('keydown', onKey)
+}

@@ -1,0 +1,98 @@
+// Starts the page: the top bar, the keys, and the page of the address.
+
+import { Failure, get, takeToken } from './api.js'
+import { fill, h, setClass, setText } from './dom.js'
+import { listenForKeys } from './keys.js'
+import { onAddress, pageOf } from './router.js'
+import { PAGES, SECTIONS } from './sections.js'
+import { View, empty, live, sentences } from './view.js'
+
+const CLUSTER_MS = 10_000
+
+const main = /** @type {HTMLElement} */ (document.getElementById('main'))
+const notices = /** @type {HTMLElement} */ (document.getElementById('notices'))
+/** @type {View|null} */
+let open = null
+/** @type {any} */
+let cluster = null
+/** @type {Failure|null} */
+let failure = null
+
+const links = SECTIONS.map((each) => h('a', { href: each.href, 'data-section': each.section }, each.label))
+fill(/** @type {HTMLElement} */ (document.getElementById('pages')), links)
+
+const where = h('span', { class: 'wide' })
+const extra = h('span', { id: 'broker-time' }) // the page Inside shows the broker's clock here
+const liveButton = h('button', { type: 'button', class: 'live', onclick: () => live.set(!live.paused) }, 'live')
+fill(/** @type {HTMLElement} */ (document.getElementById('status')), where, extra, liveButton)
+
+function showLive() {
+  setText(liveButton, failure ? 'no answer' : live.paused ? 'paused' : 'live')
+  setClass(liveButton, 'paused', live.paused)
+  setClass(liveButton, 'failed', failure !== null)
+  liveButton.title = live.paused ? 'Space goes on' : 'Space pauses'
+}
+
+function report(state) {
+  if (failure?.message === state.failure?.message) return
+  failure = state.failure
+  showLive()
+  if (failure === null) {
+    fill(notices)
+    return
+  }
+  const tries = failure.status === 0 || failure.status >= 500
+  fill(notices, h('div', { class: 'notice bad' }, h('span', {}, ...sentences(failure.message), tries && ' Trying again.')))
+}
+
+async function show() {
+  open?.close()
+  delete main.dataset.page
+  const found = pageOf(PAGES, location.pathname)
+  const view = new View(main, found?.params ?? {}, cluster, report)
+  open = view
+  report({ failure: null })
+  for (const link of links) {
+    if (link.dataset.section === found?.page.section) link.setAttribute('aria-current', 'page')
+    else link.removeAttribute('aria-current')
+  }
+  if (found === null) {
+    view.title('Not found')
+    main.dataset.page = location.pathname
+    fill(main, h('h1', {}, 'No such page'), empty('There is nothing at this address', 'Choose a page above.'))
+    return
+  }
+  const module = await found.page.load()
+  if (view.signal.aborted) return
+  fill(main)
+  main.dataset.page = location.pathname // the page that is open, for tests
+  await view.attempt(async () => module.show(view))
+}
+
+async function learnCluster() {
+  try {
+    cluster = await get('/api/cluster')
+    const release = cluster.version === '' ? '' : `, acts as ${cluster.version}`
+    setText(where, cluster.bootstrap + release)
+    if (open) open.cluster = cluster
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error
+    setTimeout(learnCluster, CLUSTER_MS)
+  }
+}
+
+document.getElementById('theme')?.addEventListener('click', () => {
+  const theme = document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark'
+  document.documentElement.dataset.theme = theme
+  localStorage.setItem('theme', theme)
+})
+takeToken()
+listenForKeys()
+live.listeners.add(showLive)
+showLive()
+onAddress(() => {
+  scrollTo(0, 0)
+  void show().then(() => main.focus({ preventScroll: true }))
+})
+void learnCluster()
+void show()

@@ -1,0 +1,92 @@
+// Clients: members of groups on any Kafka; on a minibroker with a control socket, every connection.
+
+import { fill, h, setText } from '../dom.js'
+import { bytes, counted, duration, number } from '../format.js'
+import { path, withQuery } from '../router.js'
+import { Table, filterField } from '../table.js'
+import { empty, panel, problem } from '../view.js'
+
+const REFRESH_MS = 2000
+
+/** @param {import('../view.js').View} view */
+export function show(view) {
+  view.title('Clients')
+  const state = { filter: view.query.get('filter') ?? '', from: 0 }
+  const about = h('span', { class: 'about' })
+  const connections = h('div', {})
+  const members = h('div', {})
+  /** @type {any} */
+  let found = null
+  const memberTable = new Table({
+    label: 'Members of groups',
+    noun: 'member',
+    key: (row) => row.member_id,
+    sort: { column: 'client_id', descending: false },
+    opens: (row) => path('groups', row.group),
+    onSort: () => draw(),
+    onPage: (from) => { state.from = from; draw() },
+    columns: [
+      { name: 'client_id', label: 'client', head: true, sorts: true, cell: (row) => ({ text: row.client_id, href: path('groups', row.group) }) },
+      { name: 'host', label: 'from', sorts: true, cell: (row) => row.host },
+      { name: 'group', label: 'group', sorts: true, cell: (row) => ({ text: row.group, href: path('groups', row.group) }) },
+      { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.state, kind: row.state === 'Stable' ? 'tag good' : 'tag' }) },
+      { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', '), title: row.partitions.join(', ') }) },
+    ],
+  })
+  const connectionTable = new Table({
+    label: 'Connections',
+    noun: 'connection',
+    key: (row) => String(row.connection),
+    sort: { column: 'connection', descending: false },
+    opens: (row) => withQuery('/inside', { connection: row.connection }),
+    onSort: () => draw(),
+    columns: [
+      { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: withQuery('/inside', { connection: row.connection }) }) },
+      { name: 'client_id', label: 'client', sorts: true, kind: 'fill', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'has not said', kind: 'dim' }) },
+      { name: 'address', label: 'from', sorts: true, cell: (row) => row.address },
+      { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
+      { name: 'principal', label: 'user', kind: 'extra', cell: (row) => row.principal },
+      { name: 'idle_ms', label: 'idle', number: true, sorts: true, cell: (row) => duration(row.idle_ms / 1000) },
+      { name: 'requests', label: 'requests seen', number: true, cell: (row) => number(sum(row, 1)) },
+      { name: 'bytes', label: 'bytes out', number: true, cell: (row) => bytes(sum(row, 3)) },
+      { name: 'in_hand', label: 'now', cell: (row) => (row.in_hand ? { text: `${row.in_hand.api}, ${duration(row.in_hand.for_us / 1e6)}`, kind: 'tag' } : { text: 'idle', kind: 'quiet' }) },
+      { name: 'last_error', label: 'last error', sorts: true, cell: (row) => (row.last_error ? { text: row.last_error, kind: 'bad' } : '') },
+    ],
+  })
+  fill(
+    view.main,
+    h('div', { class: 'head' }, h('h1', {}, 'Clients'), about, h('div', { class: 'end' }, filterField(state.filter, 'Filter clients', (filter) => { state.filter = filter; state.from = 0; view.remember({ filter }); draw() }))),
+    panel('Connections', { about: 'what only the broker itself knows' }, connections),
+    panel('Members of groups', {}, members),
+  )
+  view.every(REFRESH_MS, async () => {
+    found = await view.get('/api/clients')
+    draw()
+  })
+
+  function draw() {
+    if (found === null) return
+    const words = state.filter.toLowerCase().split(/\s+/)
+    const fits = (row) => words.every((word) => `${row.client_id ?? ''} ${row.group ?? ''} ${row.address ?? ''} ${row.host ?? ''}`.toLowerCase().includes(word))
+    const shown = found.members.filter(fits)
+    setText(about, counted(found.members.length, 'member') + (found.looked_through < found.groups ? ` of the first ${number(found.looked_through)} of ${counted(found.groups, 'group')}` : ` in ${counted(found.groups, 'group')}`))
+    if (found.failure) fill(connections, problem(new Error(found.failure)))
+    else if (found.connections === null) {
+      fill(connections, empty('This needs minibroker with --control', 'Kafka’s protocol has no list of connections. A minibroker shows them: ', h('code', {}, 'minibroker serve --console'), '.'))
+    } else {
+      if (connectionTable.element.parentElement !== connections) fill(connections, connectionTable.element)
+      connectionTable.showAll(found.connections.filter(fits), 0, (row) => row[connectionTable.options.sort.column])
+    }
+    if (found.members.length === 0) fill(members, empty('No group has members now', 'Start a consumer with a group.id, such as ', h('code', {}, 'minibroker consume orders --group billing'), '.'))
+    else {
+      if (memberTable.element.parentElement !== members) fill(members, memberTable.element)
+      memberTable.showAll(shown, state.from, (row) => row[memberTable.options.sort.column])
+    }
+  }
+}
+
+/** Over all APIs: a count of what was seen while a page of Inside was open. */
+function sum(row, place) {
+  return Object.values(row.requests).reduce((total, each) => total + each[place], 0)
+}

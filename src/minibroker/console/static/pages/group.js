@@ -1,0 +1,183 @@
+// One group: its members and what they read, how far behind it is, and the reset of its offsets.
+
+import { Failure, change, hasToken } from '../api.js'
+import { fill, h, setText } from '../dom.js'
+import { lagLine } from '../drawings.js'
+import { counted, duration, number, visible } from '../format.js'
+import { dialog } from '../keys.js'
+import { go, path, withQuery } from '../router.js'
+import { Table } from '../table.js'
+import { empty, panel, problem } from '../view.js'
+import { setFacts, signed } from './overview.js'
+
+const REFRESH_MS = 2000
+
+/** @param {import('../view.js').View} view */
+export function show(view) {
+  const { group } = view.params
+  view.title(`Group ${group}`)
+  const about = h('span', { class: 'about' })
+  const actions = h('div', { class: 'end' })
+  const facts = h('dl', { class: 'facts' })
+  const line = h('figure', {})
+  const members = h('div', {})
+  const partitions = h('div', {})
+  const state = { from: Number(view.query.get('from') ?? 0) || 0 }
+  /** @type {any} */
+  let shown = null
+  const memberTable = new Table({
+    label: 'Members',
+    noun: 'member',
+    key: (row) => row.member_id,
+    sort: { column: '', descending: false },
+    columns: [
+      { name: 'client_id', label: 'client', head: true, cell: (row) => row.client_id },
+      { name: 'host', label: 'from', cell: (row) => row.host },
+      { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
+      { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', ') || 'nothing: more members than partitions', title: row.partitions.join(', ') }) },
+    ],
+  })
+  const partitionTable = new Table({
+    label: 'Partitions of the group',
+    noun: 'partition',
+    key: (row) => `${row.topic}-${row.partition}`,
+    sort: { column: view.query.get('sort')?.replace('-', '') ?? 'topic', descending: view.query.get('sort')?.startsWith('-') ?? false },
+    opens: (row) => withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }),
+    onSort: (sort) => { view.remember({ sort: (sort.descending ? '-' : '') + sort.column }); draw() },
+    onPage: (from) => { state.from = from; view.remember({ from: from || null }); draw() },
+    columns: [
+      { name: 'topic', label: 'partition', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: `${row.topic}-${row.partition}`, href: withQuery(path('topics', row.topic, 'messages'), { partition: row.partition, at: row.committed }), title: 'the messages it reads next' }) },
+      { name: 'client_id', label: 'read by', sorts: true, cell: (row) => row.client_id ?? { text: 'nobody', kind: 'dim' } },
+      { name: 'committed', label: 'committed', number: true, sorts: true, cell: (row) => number(row.committed) },
+      { name: 'end', label: 'end', number: true, sorts: true, cell: (row) => number(row.end) },
+      { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
+      { name: 'seconds', label: 'oldest unread', number: true, sorts: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
+    ],
+  })
+  fill(
+    view.main,
+    h('div', { class: 'head' }, h('h1', {}, visible(group)), about, actions),
+    panel('Lag', { about: 'over ten minutes, while a page shows it' }, h('div', { class: 'body lag' }, facts, line)),
+    panel('Members', {}, members),
+    panel('Partitions', {}, partitions),
+  )
+  const refresh = view.every(REFRESH_MS, async () => {
+    try {
+      shown = await view.get(path('api', 'groups', group))
+    } catch (error) {
+      if (!(error instanceof Failure) || error.status !== 404) throw error
+      fill(view.main, h('div', { class: 'head' }, h('h1', {}, visible(group))), panel('No such group', {}, empty('This group does not exist', h('a', { href: '/groups' }, 'Groups'), ' lists those that do.')))
+      return
+    }
+    setText(about, `${shown.state}, ${counted(shown.members.length, 'member')}${shown.protocol ? `, ${shown.protocol}` : ''}`)
+    setFacts(facts, [
+      ['lag', number(shown.lag)],
+      ['lag/s', signed(shown.slope)],
+      ['oldest unread', shown.lag === 0 ? 'none' : duration(shown.seconds)],
+    ])
+    const most = Math.max(0, ...shown.points.map(([, lag]) => lag))
+    fill(
+      line,
+      lagLine(shown.points, { width: 640, height: 64 }),
+      h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${number(most)}`), h('span', {}, 'now')),
+    )
+    if (view.cluster?.changes && hasToken() && actions.childElementCount === 0) {
+      fill(
+        actions,
+        h('button', { type: 'button', class: 'button', onclick: () => reset(group, shown, () => refresh()) }, 'Reset offsets'),
+        h('button', { type: 'button', class: 'button danger', onclick: () => remove(group) }, 'Delete group'),
+      )
+    }
+    draw()
+  })
+
+  function draw() {
+    if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
+    else {
+      if (memberTable.element.parentElement !== members) fill(members, memberTable.element)
+      memberTable.showAll(shown.members, 0, (row) => row.client_id)
+    }
+    if (shown.partitions.length === 0) fill(partitions, empty('No partitions', 'It has committed nothing, and none of its members has partitions.'))
+    else {
+      if (partitionTable.element.parentElement !== partitions) fill(partitions, partitionTable.element)
+      const { column } = partitionTable.options.sort
+      partitionTable.showAll(shown.partitions, state.from, (row) => (column === 'topic' ? `${row.topic} ${String(row.partition).padStart(8, '0')}` : row[column]))
+    }
+  }
+}
+
+/** Plans first; only what is shown is carried out. */
+function reset(group, shown, done) {
+  const topics = [...new Set(shown.partitions.map((each) => each.topic))].sort()
+  const said = h('div', { role: 'status' })
+  const plan = h('div', { class: 'plan' })
+  const to = h('select', { id: 'reset-to', onchange: () => arrange() }, [['beginning', 'the beginning'], ['end', 'the end'], ['time', 'a time'], ['offset', 'an offset, or -5 from the end']].map(([value, label]) => h('option', { value }, label)))
+  const at = h('input', { 'aria-label': 'Time or offset', placeholder: '2013-01-01T06:00:00Z', spellcheck: 'false', oninput: () => clear() })
+  const topic = h('select', { id: 'reset-topic', onchange: () => clear() }, h('option', { value: '' }, 'all topics of the group'), topics.map((each) => h('option', { value: each }, visible(each))))
+  const apply = h('button', { type: 'button', class: 'button danger', disabled: true, onclick: () => ask(true) }, 'Reset to this plan')
+  const clear = () => { fill(plan); fill(said); apply.disabled = true }
+  const arrange = () => { at.hidden = to.value === 'beginning' || to.value === 'end'; at.placeholder = to.value === 'time' ? '2013-01-01T06:00:00Z' : '42 or -5'; clear() }
+  const position = () => (to.value === 'time' ? `@${at.value.trim()}` : to.value === 'offset' ? at.value.trim() : to.value)
+  const ask = async (execute) => {
+    try {
+      const { moves } = await change('POST', path('api', 'groups', group, 'reset'), { to: position(), topics: topic.value === '' ? [] : [topic.value], execute })
+      const failed = moves.filter((each) => each.error)
+      fill(plan, planTable(moves))
+      apply.disabled = execute
+      if (failed.length > 0) fill(said, problem(new Error(failed[0].error)))
+      else fill(said, h('p', { class: execute ? 'good' : 'secondary' }, execute ? `${counted(moves.length, 'partition')} moved.` : 'Nothing has changed yet.'))
+      if (execute) done()
+    } catch (error) {
+      clear()
+      fill(said, problem(error))
+    }
+  }
+  dialog(
+    'Reset offsets',
+    h(
+      'form',
+      { onsubmit: (event) => { event.preventDefault(); void ask(false) } },
+      h(
+        'div',
+        { class: 'form body' },
+        h('label', { for: 'reset-to' }, 'To'),
+        h('div', { class: 'toolbar' }, to, at),
+        h('label', { for: 'reset-topic' }, 'Topic'),
+        topic,
+        h('div', { class: 'wide' }, plan, said),
+      ),
+      h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
+    ),
+  )
+  arrange()
+}
+
+function planTable(moves) {
+  return h(
+    'div',
+    { class: 'scroll short', tabindex: 0, role: 'region', 'aria-label': 'Plan' },
+    h(
+      'table',
+      { 'aria-label': 'Plan' },
+      h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'partition'), h('th', { scope: 'col', class: 'number' }, 'committed'), h('th', { scope: 'col', class: 'number' }, 'then'), h('th', { scope: 'col', class: 'number' }, 'moves by'))),
+      h('tbody', {}, moves.map((each) => h('tr', {}, h('th', { scope: 'row' }, `${visible(each.topic)}-${each.partition}`), h('td', { class: 'number' }, number(each.before)), h('td', { class: 'number' }, number(each.after)), h('td', { class: 'number' }, each.before === null ? '–' : movement(each.after - each.before))))),
+    ),
+  )
+}
+
+const movement = (by) => (by > 0 ? `+${number(by)}` : by < 0 ? `−${number(-by)}` : '0')
+
+function remove(group) {
+  const said = h('span', { class: 'said', role: 'alert' })
+  const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
+    try {
+      await change('DELETE', path('api', 'groups', group))
+      box.close()
+      go('/groups')
+    } catch (error) {
+      fill(said, problem(error))
+    }
+  } }, 'Delete it and its offsets')
+  const box = dialog('Delete the group', h('p', { class: 'body' }, `Its committed offsets are lost: consumers of ${visible(group)} begin where auto.offset.reset sends them.`), h('footer', {}, said, button))
+}

@@ -1,0 +1,269 @@
+// One topic: its messages, partitions, groups and settings.
+
+import { Failure, change } from '../api.js'
+import { fill, h, setText } from '../dom.js'
+import { bytes, counted, number, rate, visible } from '../format.js'
+import { dialog } from '../keys.js'
+import { go, path, withQuery } from '../router.js'
+import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
+import { empty, panel, problem } from '../view.js'
+import { showMessages } from './messages.js'
+
+const REFRESH_MS = 3000
+const TABS = ['partitions', 'messages', 'groups', 'settings']
+
+/** @param {import('../view.js').View} view */
+export async function show(view) {
+  const { topic } = view.params
+  const tab = view.params.tab ?? 'partitions'
+  view.title(`${topic}, ${tab}`)
+  const about = h('span', { class: 'about' })
+  const end = h('div', { class: 'end' })
+  const place = h('div', {})
+  const links = TABS.map((each) =>
+    h('a', { href: path('topics', topic, ...(each === 'partitions' ? [] : [each])), 'aria-current': each === tab ? 'page' : null }, each[0].toUpperCase() + each.slice(1)),
+  )
+  fill(
+    view.main,
+    h('div', { class: 'head' }, h('h1', {}, visible(topic)), about, end),
+    h('nav', { class: 'tabs', 'aria-label': 'Parts of the topic' }, links),
+    place,
+  )
+  const described = (found) => {
+    setText(about, `${counted(found.partitions, 'partition')}, ${counted(found.replication, 'replica')}${found.internal ? ', internal' : ''}`)
+    if (view.cluster?.changes && end.childElementCount === 0) fill(end, actionsOf(topic, found))
+  }
+  const tabs = { partitions: showPartitions, messages: showMessages, groups: showGroups, settings: showSettings }
+  const shown = tabs[/** @type {keyof typeof tabs} */ (tab)]
+  if (shown === undefined) {
+    fill(place, empty('There is nothing at this address', 'Choose a part of the topic above.'))
+    return
+  }
+  try {
+    described(await view.get(`${path('api', 'topics', topic)}?n=1`))
+  } catch (error) {
+    if (!(error instanceof Failure) || error.status !== 404) throw error
+    fill(place, panel('No such topic', {}, empty(`Topic ${visible(topic)} does not exist`, h('a', { href: '/topics' }, 'Topics'), ' lists those that do.')))
+    return
+  }
+  await shown(view, topic, place, described)
+}
+
+function actionsOf(topic, found) {
+  return [
+    h('button', { type: 'button', class: 'button', onclick: () => grow(topic, found.partitions) }, 'Add partitions'),
+    h('button', { type: 'button', class: 'button danger', onclick: () => remove(topic) }, 'Delete topic'),
+  ]
+}
+
+/** @param {import('../view.js').View} view */
+function showPartitions(view, topic, place, described) {
+  const state = { from: Number(view.query.get('from') ?? 0) || 0, sort: view.query.get('sort') ?? 'partition' }
+  const table = new Table({
+    label: 'Partitions',
+    noun: 'partition',
+    key: (row) => String(row.partition),
+    sort: { column: state.sort.replace('-', ''), descending: state.sort.startsWith('-') },
+    onSort: (sort) => set({ sort: (sort.descending ? '-' : '') + sort.column, from: 0 }),
+    onPage: (from) => set({ from }),
+    opens: (row) => withQuery(path('topics', topic, 'messages'), { partition: row.partition }),
+    columns: [
+      { name: 'partition', label: 'partition', head: true, sorts: true, number: true, cell: (row) => ({ text: String(row.partition), href: withQuery(path('topics', topic, 'messages'), { partition: row.partition }) }) },
+      { name: 'start', label: 'start', number: true, cell: (row) => number(row.start) },
+      { name: 'stable', label: 'last stable', number: true, cell: (row) => (row.stable !== null && row.stable < row.end ? { text: number(row.stable), kind: 'held', title: 'an open transaction holds it back' } : number(row.stable)) },
+      { name: 'end', label: 'high watermark', number: true, cell: (row) => number(row.end) },
+      { name: 'messages', label: 'messages', number: true, cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
+      { name: 'bytes', label: 'on disk', number: true, cell: (row) => bytes(row.bytes) },
+      { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
+      { name: 'leader', label: 'leader', number: true, sorts: true, cell: (row) => (row.leader === null ? { text: 'none', kind: 'bad' } : String(row.leader)) },
+      { name: 'isr', label: 'in sync of replicas', kind: 'fill', cell: (row) => ({ text: `${row.isr.join(', ')} of ${row.replicas.join(', ')}`, kind: row.isr.length < row.replicas.length ? 'bad' : 'plain' }) },
+    ],
+  })
+  fill(place, panel('Partitions', {}, table.element))
+  const refresh = view.every(REFRESH_MS, async () => {
+    const found = await view.get(withQuery(path('api', 'topics', topic), { ...state, n: ROWS_A_PAGE }))
+    described(found)
+    table.show(found)
+  })
+  function set(changes) {
+    Object.assign(state, changes)
+    view.remember({ from: state.from || null, sort: state.sort === 'partition' ? null : state.sort })
+    refresh()
+  }
+}
+
+/** @param {import('../view.js').View} view */
+function showGroups(view, topic, place) {
+  const inside = h('div', {})
+  const about = h('span', {})
+  const table = new Table({
+    label: 'Groups that read this topic',
+    noun: 'group',
+    key: (row) => row.group,
+    sort: { column: 'lag', descending: true },
+    opens: (row) => path('groups', row.group),
+    onSort: () => draw(),
+    onPage: (start) => draw(start),
+    columns: [
+      { name: 'group', label: 'group', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
+      { name: 'partitions', label: 'partitions with commits', number: true, sorts: true, cell: (row) => number(row.partitions) },
+      { name: 'lag', label: 'lag here', number: true, sorts: true, cell: (row) => number(row.lag) },
+    ],
+  })
+  /** @type {any[]} */
+  let rows = []
+  let from = 0
+  const draw = (start = from) => {
+    from = start
+    table.showAll(rows, from, (row) => row[table.options.sort.column])
+  }
+  fill(place, panel('Groups', { about }, inside))
+  view.every(REFRESH_MS, async () => {
+    const found = await view.get(path('api', 'topics', topic, 'groups'))
+    rows = found.rows
+    setText(about, found.looked_through < found.all ? `among the first ${number(found.looked_through)} of ${counted(found.all, 'group')}` : '')
+    if (rows.length === 0) {
+      fill(inside, empty('No group has committed offsets of this topic', 'A consumer with a group.id does: ', h('code', {}, `minibroker consume ${visible(topic)} --group billing`), '.'))
+      return
+    }
+    if (table.element.parentElement !== inside) fill(inside, table.element)
+    draw()
+  })
+}
+
+/** @param {import('../view.js').View} view */
+function showSettings(view, topic, place) {
+  const state = { filter: view.query.get('filter') ?? '', all: view.query.get('all') !== '0' }
+  /** @type {any[]} */
+  let rows = []
+  const table = new Table({
+    label: 'Settings',
+    noun: 'setting',
+    size: 100,
+    key: (row) => row.name,
+    sort: { column: 'name', descending: false },
+    onSort: () => draw(),
+    columns: [
+      { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => row.name },
+      { name: 'value', label: 'value', kind: 'fill mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
+      { name: 'source', label: 'from', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
+      { name: 'edit', label: 'change', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(topic, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
+    ],
+  })
+  const draw = () => {
+    const words = state.filter.toLowerCase().split(/\s+/)
+    const shown = rows.filter((row) => words.every((word) => row.name.includes(word)))
+    table.showAll(shown, 0, (row) => (table.options.sort.column === 'source' ? [row.is_default ? 1 : 0, row.name].join() : row.name))
+  }
+  fill(
+    place,
+    panel(
+      'Settings',
+      { about: 'of this topic, or what it takes from its broker', end: filterField(state.filter, 'Filter settings', (filter) => { state.filter = filter; view.remember({ filter }); draw() }) },
+      table.element,
+    ),
+  )
+  const load = () => view.attempt(async () => {
+    rows = (await view.get(path('api', 'topics', topic, 'settings'))).rows
+    rows.sort((a, b) => compared(a.name, b.name))
+    draw()
+  })
+  return load()
+}
+
+/** @type {Record<string, string>} */
+const SOURCES = {
+  DYNAMIC_TOPIC_CONFIG: 'this topic',
+  DYNAMIC_BROKER_CONFIG: 'broker, while it runs',
+  DYNAMIC_DEFAULT_BROKER_CONFIG: 'all brokers, while they run',
+  STATIC_BROKER_CONFIG: 'server.properties',
+}
+
+function edit(topic, row, done) {
+  const said = h('span', { class: 'said', role: 'alert' })
+  const value = h('input', { id: 'setting-value', value: row.value ?? '', spellcheck: 'false', autocomplete: 'off' })
+  const send = async (body) => {
+    try {
+      await change('POST', path('api', 'topics', topic, 'settings'), body)
+      box.close()
+      done()
+    } catch (error) {
+      fill(said, problem(error))
+    }
+  }
+  const box = dialog(
+    row.name,
+    h(
+      'form',
+      { onsubmit: (event) => { event.preventDefault(); void send({ set: { [row.name]: value.value } }) } },
+      h('div', { class: 'form body' }, h('label', { for: 'setting-value' }, 'Value'), value),
+      h(
+        'footer',
+        {},
+        said,
+        !row.is_default && h('button', { type: 'button', class: 'button', onclick: () => send({ unset: [row.name] }) }, 'Back to the default'),
+        h('button', { class: 'button main' }, 'Set'),
+      ),
+    ),
+  )
+  value.focus()
+}
+
+function grow(topic, partitions) {
+  const said = h('span', { class: 'said', role: 'alert' })
+  const value = h('input', { id: 'grow-to', type: 'number', min: partitions + 1, value: partitions + 1 })
+  const box = dialog(
+    'Add partitions',
+    h(
+      'form',
+      {
+        onsubmit: async (event) => {
+          event.preventDefault()
+          try {
+            await change('POST', path('api', 'topics', topic, 'partitions'), { partitions: Number(value.value) })
+            box.close()
+            go(path('topics', topic))
+          } catch (error) {
+            fill(said, problem(error))
+          }
+        },
+      },
+      h(
+        'div',
+        { class: 'form body' },
+        h('label', { for: 'grow-to' }, 'Partitions'),
+        value,
+        h('p', { class: 'wide secondary' }, 'Messages stay where they are. New messages of a key may go to another partition than those before them.'),
+      ),
+      h('footer', {}, said, h('button', { class: 'button main' }, 'Add')),
+    ),
+  )
+}
+
+function remove(topic) {
+  const said = h('span', { class: 'said', role: 'alert' })
+  const confirm = h('input', { id: 'delete-name', autocomplete: 'off', spellcheck: 'false', oninput: () => { button.disabled = confirm.value !== topic } })
+  const button = h('button', { class: 'button danger', disabled: true }, 'Delete it and its messages')
+  const box = dialog(
+    'Delete the topic',
+    h(
+      'form',
+      {
+        onsubmit: async (event) => {
+          event.preventDefault()
+          try {
+            await change('DELETE', path('api', 'topics', topic))
+            box.close()
+            go('/topics')
+          } catch (error) {
+            fill(said, problem(error))
+          }
+        },
+      },
+      h('div', { class: 'form body' }, h('label', { for: 'delete-name' }, 'Its name, to be sure'), confirm),
+      h('footer', {}, said, button),
+    ),
+  )
+  confirm.focus()
+}
+

@@ -1,0 +1,145 @@
+// What a page gets: where to draw, its address, and work that is repeated while it is looked at.
+
+import { Failure, get, pause } from './api.js'
+import { fill, h } from './dom.js'
+import { replace, withQuery } from './router.js'
+
+/** Paused by the reader; pages ask before they refresh. */
+export const live = {
+  paused: false,
+  /** @type {Set<() => void>} */
+  listeners: new Set(),
+  /** @param {boolean} paused */
+  set(paused) {
+    live.paused = paused
+    live.listeners.forEach((each) => each())
+  },
+}
+
+/** One page while it is open. */
+export class View {
+  /** @type {Record<string, string>} */
+  params = {}
+  query = new URLSearchParams()
+  /** What is known of the cluster: see /api/cluster. @type {any} */
+  cluster = null
+  #closing = new AbortController()
+
+  /**
+   * @param {HTMLElement} main
+   * @param {Record<string, string>} params
+   * @param {any} cluster
+   * @param {(state: {failure: Failure|null}) => void} report
+   */
+  constructor(main, params, cluster, report) {
+    this.main = main
+    this.params = params
+    this.cluster = cluster
+    this.query = new URLSearchParams(location.search)
+    this.report = report
+  }
+
+  /** Aborted when the page is left. */
+  get signal() {
+    return this.#closing.signal
+  }
+
+  close() {
+    this.#closing.abort()
+  }
+
+  /** @param {string} title */
+  title(title) {
+    document.title = title === '' ? 'minibroker' : `${title} – minibroker`
+  }
+
+  /** Puts a part of the page's state into its address. @param {Record<string, any>} changes */
+  remember(changes) {
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null || value === undefined || value === '') this.query.delete(name)
+      else this.query.set(name, String(value))
+    }
+    replace(withQuery(location.pathname, Object.fromEntries(this.query)))
+  }
+
+  /** The JSON of an address; stops when the page is left. @param {string} path */
+  get(path) {
+    return get(path, this.signal)
+  }
+
+  /**
+   * Does this now and again `ms` after it was done, while the page is visible and not paused. A failure is shown at
+   * the top, and what is on the page stays there; the next success takes it away.
+   * @param {number} ms
+   * @param {() => Promise<void>} work
+   * @returns {() => void}  does it at once
+   */
+  every(ms, work) {
+    let again = () => {}
+    const run = async () => {
+      for (let first = true; !this.signal.aborted; first = false) {
+        if (first || (!live.paused && !document.hidden)) await this.attempt(work)
+        const woken = new AbortController()
+        const stop = AbortSignal.any([this.signal, woken.signal])
+        again = () => woken.abort()
+        await pause(ms, stop)
+      }
+    }
+    const nudge = () => again()
+    document.addEventListener('visibilitychange', nudge, { signal: this.signal })
+    live.listeners.add(nudge)
+    this.signal.addEventListener('abort', () => live.listeners.delete(nudge))
+    void run()
+    return () => again()
+  }
+
+  /** Does this once; a failure is shown at the top. @param {() => Promise<void>} work */
+  async attempt(work) {
+    try {
+      await work()
+      if (!this.signal.aborted) this.report({ failure: null })
+    } catch (error) {
+      if (this.signal.aborted) return
+      if (!(error instanceof Failure)) throw error
+      this.report({ failure: error })
+      if (this.main.childElementCount === 0) fill(this.main, problem(error))
+    }
+  }
+}
+
+/** A failure where its result would be. @param {Error} error */
+export function problem(error) {
+  return h('div', { class: 'problem' }, ...sentences(error.message))
+}
+
+/** The reason, and the next step behind it. @param {string} message */
+export function sentences(message) {
+  const [reason, ...next] = message.split('; ')
+  const advice = next.join('; ')
+  return [h('b', {}, sentence(reason)), advice && ` ${sentence(advice)}`]
+}
+
+/** @param {string} text */
+export function sentence(text) {
+  return text === '' ? '' : `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`
+}
+
+/** What to show where there is nothing yet: that, and what to do first. @param {string} title @param {...any} more */
+export function empty(title, ...more) {
+  return h('div', { class: 'empty' }, h('p', { class: 'title' }, title), more.length > 0 && h('p', {}, ...more))
+}
+
+/**
+ * A panel: a section with its heading.
+ * @param {string} title
+ * @param {{about?: any, end?: any, level?: number}} [head]
+ * @param {...any} body
+ */
+export function panel(title, { about, end, level = 2 } = {}, ...body) {
+  return h(
+    'section',
+    { class: 'panel', 'aria-label': title },
+    h('header', {}, h(`h${level}`, {}, title), about && h('span', { class: 'about' }, about), end && h('div', { class: 'end' }, end)),
+    ...body,
+  )
+}

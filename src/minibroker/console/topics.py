@@ -1,0 +1,278 @@
+"""The list of topics, one topic with its partitions and settings, and what changes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from minibroker.console.answers import Refused, change, get, in_path, in_query
+from minibroker.console.console import Console
+from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
+from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
+from minibroker.console.pages import Wanted, cut, matching, wanted_page
+from minibroker.protocol.text import counted
+
+if TYPE_CHECKING:
+    from minibroker.cli.outcomes import Outcome
+
+OF_METADATA = ("name", "partitions", "replication")
+OF_FIGURES = ("messages", "bytes", "rate")
+SORTED_PARTITIONS_MAX = 2_000  # whose ends are asked to sort by a figure
+PARTITIONS_MAX = 100_000
+SETTINGS_MAX = 100
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    topics = Topics(console)
+    return [
+        get("/api/topics", topics.listed),
+        get("/api/topics/{topic}", topics.one),
+        get("/api/topics/{topic}/settings", topics.settings),
+        change("POST", "/api/topics", topics.create),
+        change("POST", "/api/topics/{topic}/partitions", topics.grow),
+        change("POST", "/api/topics/{topic}/settings", topics.change_settings),
+        change("DELETE", "/api/topics/{topic}", topics.delete),
+    ]
+
+
+class Topics:
+    """The handlers of topics."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    async def listed(self, request: Request) -> Any:
+        """`figures=1` adds what has to be asked for each partition: the page asks for it second."""
+        wanted = wanted_page(request, default="name", columns=OF_METADATA + OF_FIGURES)
+        snapshot = await self._console.metadata.snapshot(fresh="fresh" in request.query_params)
+        with_internal = in_query(request, "internal") == "1"
+        shown = [name for name, topic in snapshot.topics.items() if with_internal or not topic.is_internal]
+        topics = [snapshot.topics[name] for name in matching(shown, wanted.filter)]
+        figures: dict[str, dict[str, Any]] = {}
+        if wanted.sort in OF_FIGURES:
+            check_sortable(topics, wanted)
+            figures = await self._figures(topics)
+            page = cut(topics, wanted, lambda topic: figures[topic.name][wanted.sort])
+        else:
+            page = cut(topics, wanted, key_of(wanted.sort))
+            if in_query(request, "figures") == "1":
+                figures = await self._figures(page)
+        rows = [topic_summary(topic) | figures.get(topic.name, {}) for topic in page]
+        totals = total_of(figures.values()) if wanted.sort in OF_FIGURES else None
+        return {"total": len(topics), "all": len(shown), "from": wanted.start, "totals": totals, "rows": rows}
+
+    async def _figures(self, topics: Sequence[TopicRow]) -> dict[str, dict[str, Any]]:
+        """Messages, bytes and rate of each topic; None for what nobody knows."""
+        partitions = led_partitions(topics)
+        starts, ends, sizes = await self._console.kafka.ask(
+            lambda client: (
+                offsets_of(client, partitions, EARLIEST),
+                offsets_of(client, partitions, LATEST),
+                bytes_of(client, partitions),
+            )
+        )
+        now = time.monotonic()
+        found: dict[str, dict[str, Any]] = {each.name: dict.fromkeys(OF_FIGURES) for each in topics}
+        for topic in topics:
+            here = [at for at in led_partitions([topic]) if at in ends and at in starts]
+            if here or not topic.partitions:
+                end = sum(ends[at] for at in here)
+                found[topic.name] |= {
+                    "messages": end - sum(starts[at] for at in here),
+                    "rate": self._console.growth.rate(topic.name, end, now),
+                }
+            if sizes:
+                found[topic.name]["bytes"] = sum(sizes.get(at, 0) for at in led_partitions([topic]))
+        return found
+
+    async def one(self, request: Request) -> Any:
+        """The topic, and a page of its partitions."""
+        topic = await self.topic_in(request)
+        wanted = wanted_page(request, default="partition", columns=("partition", "leader"))
+        page = cut(topic.partitions, wanted, lambda each: getattr(each, wanted.sort))
+        cut_topic = topic._replace(partitions=tuple(page))
+        partitions = led_partitions([cut_topic])
+        start, stable, end, sizes = await self._console.kafka.ask(
+            lambda client: (
+                offsets_of(client, partitions, EARLIEST),
+                offsets_of(client, partitions, LATEST, committed=True),
+                offsets_of(client, partitions, LATEST),
+                bytes_of(client, partitions),
+            )
+        )
+        ends = {at.partition: offset for at, offset in end.items()}
+        starts = {at.partition: offset for at, offset in start.items()}
+        stables = {at.partition: offset for at, offset in stable.items()}
+        bytes_by_partition = {at.partition: size for at, size in sizes.items()}
+        growth = self._console.growth
+        return topic_summary(topic) | {
+            "total": len(topic.partitions),
+            "from": wanted.start,
+            "rows": [
+                partition_row(each)
+                | {
+                    "start": starts.get(each.partition),
+                    "stable": stables.get(each.partition),
+                    "end": ends.get(each.partition),
+                    "bytes": bytes_by_partition.get(each.partition),
+                    "rate": growth.rate(f"{topic.name}/{each.partition}", ends[each.partition])
+                    if each.partition in ends
+                    else None,
+                }
+                for each in page
+            ],
+        }
+
+    async def topic_in(self, request: Request) -> TopicRow:
+        """The topic in the path. Raises Refused if there is none."""
+        return await existing_topic(self._console, in_path(request, "topic"))
+
+    async def settings(self, request: Request) -> Any:
+        from minibroker.cli.config_admin import ConfigAdmin, Subject
+
+        topic = await self.topic_in(request)
+        configs = await self._console.kafka.ask(
+            lambda client: ConfigAdmin(client).describe(Subject("topic", topic.name))
+        )
+        return {"rows": [{**config._asdict(), "is_default": config.is_default} for config in configs]}
+
+    async def create(self, request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.topic_admin import TopicAdmin
+
+        name = text_of(body, "name")
+        outcomes = await self._console.kafka.act(
+            lambda client: TopicAdmin(client).create(
+                [name],
+                partitions=number_in(body, "partitions", 1, most=PARTITIONS_MAX),
+                replication_factor=number_in(body, "replication", 1, most=1_000),
+                configs=settings_in(body, "settings"),
+                may_exist=False,
+            )
+        )
+        return self._changed(outcomes)
+
+    async def grow(self, request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.topic_admin import TopicAdmin
+
+        topic = await self.topic_in(request)
+        partitions = number_in(body, "partitions", 0, most=PARTITIONS_MAX)
+        return self._changed(
+            await self._console.kafka.act(lambda client: TopicAdmin(client).grow([topic.name], partitions=partitions))
+        )
+
+    async def delete(self, request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.topic_admin import TopicAdmin
+
+        topic = await self.topic_in(request)
+        return self._changed(
+            await self._console.kafka.act(lambda client: TopicAdmin(client).delete([topic.name], may_be_absent=False))
+        )
+
+    async def change_settings(self, request: Request, body: dict[str, Any]) -> Any:
+        """`set` has values by name, `unset` the names that go back to their defaults."""
+        from minibroker.cli.config_admin import ConfigAdmin, Subject
+
+        topic = await self.topic_in(request)
+        values, names = settings_in(body, "set"), names_in(body, "unset")
+        subject = Subject("topic", topic.name)
+
+        def act(client: Any) -> None:
+            if values:
+                ConfigAdmin(client).set(subject, values)
+            if names:
+                ConfigAdmin(client).unset(subject, names)
+
+        await self._console.kafka.act(act)
+        return {}
+
+    def _changed(self, outcomes: Sequence[Outcome]) -> Any:
+        """Raises Refused with the broker's refusal."""
+        self._console.metadata.forget()
+        (outcome,) = outcomes
+        if outcome.outcome == "failed":
+            raise Refused(409, outcome.error or "the broker refused; see its log")
+        return {"name": outcome.name, "outcome": outcome.outcome}
+
+
+def total_of(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of each figure; None if it is known of no topic."""
+    rows = list(figures)
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in OF_FIGURES}
+    return {name: sum(values) if values else None for name, values in known.items()}
+
+
+def key_of(column: str) -> Any:
+    return {
+        "name": lambda topic: topic.name,
+        "partitions": lambda topic: len(topic.partitions),
+        "replication": lambda topic: topic.replication_factor,
+    }[column]
+
+
+def check_sortable(topics: Sequence[TopicRow], wanted: Wanted) -> None:
+    """Raises Refused for more partitions than one page may ask about."""
+    partitions = sum(len(topic.partitions) for topic in topics)
+    if partitions > SORTED_PARTITIONS_MAX:
+        raise Refused(
+            409,
+            f"sorting by {wanted.sort} would ask for the ends of {counted(partitions, 'partition')}; filter to "
+            f"{SORTED_PARTITIONS_MAX:,} or fewer first, or sort by name",
+        )
+
+
+def topic_summary(topic: TopicRow) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "replication": topic.replication_factor,
+        "offline": sum(each.leader is None for each in topic.partitions),
+        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+    }
+
+
+def partition_row(row: PartitionRow) -> dict[str, Any]:
+    return {"partition": row.partition, "leader": row.leader, "replicas": row.replicas, "isr": row.isr}
+
+
+async def existing_topic(console: Console, name: str) -> TopicRow:
+    """Raises Refused if there is no such topic, also after asking again."""
+    snapshot: Snapshot = await console.metadata.snapshot()
+    if name not in snapshot.topics:
+        snapshot = await console.metadata.snapshot(fresh=True)
+    if name not in snapshot.topics:
+        raise Refused(404, f"topic {name} does not exist; the page Topics lists those that do")
+    return snapshot.topics[name]
+
+
+def text_of(body: dict[str, Any], name: str, *, most: int = 1_000) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise Refused(400, f"{name} is not a text of 1 to {most} characters; correct it")
+    return value
+
+
+def number_in(body: dict[str, Any], name: str, default: int, *, most: int) -> int:
+    value = body.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise Refused(400, f"{name} is not a number from 0 to {most:,}; correct it")
+    return value
+
+
+def settings_in(body: dict[str, Any], name: str) -> dict[str, str]:
+    value = body.get(name, {})
+    is_right = isinstance(value, dict) and len(value) <= SETTINGS_MAX
+    if not is_right or not all(isinstance(each, str) for each in value.values()):
+        raise Refused(400, f'{name} is not an object of texts, such as {{"retention.ms": "60000"}}; correct it')
+    return dict(value)
+
+
+def names_in(body: dict[str, Any], name: str) -> list[str]:
+    value = body.get(name, [])
+    if not isinstance(value, list) or len(value) > SETTINGS_MAX or not all(isinstance(each, str) for each in value):
+        raise Refused(400, f'{name} is not a list of texts, such as ["retention.ms"]; correct it')
+    return value

@@ -1,0 +1,72 @@
+"""Transactions: which are open, since when, and in which partitions they hold back what is committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from minibroker.console.answers import Refused, change, get, in_path
+from minibroker.console.console import Console
+from minibroker.console.topics import existing_topic
+
+DESCRIBED_MAX = 100
+NEEDS = "the cluster cannot list its transactions, which takes Kafka 3.0 or later"
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    async def listed(request: Request) -> Any:
+        return await console.kafka.ask(lambda client: transactions(console, client))
+
+    async def producers(request: Request) -> Any:
+        from minibroker.cli.transaction_admin import TransactionAdmin
+
+        topic = await existing_topic(console, in_path(request, "topic"))
+        rows = await console.kafka.ask(
+            lambda client: TransactionAdmin(console.kafka.cluster, client).producers(topic.name, None)
+        )
+        return {"rows": [each._asdict() for each in rows]}
+
+    async def abort(request: Request, body: dict[str, Any]) -> Any:
+        from minibroker.cli.transaction_admin import TransactionAdmin
+
+        name = in_path(request, "id")
+        await console.kafka.act(lambda client: TransactionAdmin(console.kafka.cluster, client).fence(name))
+        return {"transactional_id": name}
+
+    return [
+        get("/api/transactions", listed),
+        get("/api/topics/{topic}/producers", producers),
+        change("POST", "/api/transactions/{id}/abort", abort),
+    ]
+
+
+def transactions(console: Console, client: Any) -> dict[str, Any]:
+    """All transactional ids; those that are open are described, as far as a page shows them. Raises Refused."""
+    from minibroker.cli.cluster import errors
+    from minibroker.cli.failures import CommandFailed
+    from minibroker.cli.transaction_admin import TransactionAdmin
+
+    admin = TransactionAdmin(console.kafka.cluster, client)
+    try:
+        listed = admin.transactions(())
+    except (errors.UnsupportedVersionError, errors.IncompatibleBrokerVersion):
+        raise Refused(501, NEEDS) from None
+    rows: list[dict[str, Any]] = []
+    for each in sorted(listed, key=lambda row: row.state != "Ongoing"):
+        row = each._asdict() | {"producer_epoch": None, "started": None, "timeout_ms": None, "partitions": []}
+        if len(rows) < DESCRIBED_MAX and each.state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+            try:
+                found = admin.describe(each.transactional_id)
+            except CommandFailed:
+                continue  # it has ended since
+            row |= {
+                "state": found.state,
+                "producer_epoch": found.producer_epoch,
+                "started": found.started,
+                "timeout_ms": found.timeout_ms,
+                "partitions": [f"{at.topic}-{at.partition}" for at in found.partitions],
+            }
+        rows.append(row)
+    return {"rows": rows}

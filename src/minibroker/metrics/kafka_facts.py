@@ -1,0 +1,72 @@
+"""The facts of any Kafka cluster, asked by Kafka's protocol; never of more than `PARTITIONS_PER_REQUEST` partitions, or
+`GROUPS_PER_REQUEST` groups, in one request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from minibroker.cli.cluster import OffsetSpec, TopicPartition, connected, errors
+from minibroker.cli.options import Cluster
+from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
+
+PARTITIONS_PER_REQUEST = 200
+GROUPS_PER_REQUEST = 100
+OFFSETS_TIMEOUT_MS = 5_000
+
+
+def facts_of_cluster(cluster: Cluster) -> ClusterFacts:
+    """Raises CommandFailed."""
+    with connected(cluster) as client:
+        facts = ClusterFacts({row["broker_id"]: f"{row['host']}:{row['port']}" for row in brokers_of(client)})
+        rows = {
+            (topic["name"], row["partition_index"]): row
+            for topic in client.describe_topics()
+            for row in topic["partitions"]
+        }
+        led = sorted(key for key, row in rows.items() if row["leader_id"] >= 0)
+        oldest, current = offsets_of(client, led, OffsetSpec.EARLIEST), offsets_of(client, led, OffsetSpec.LATEST)
+        for key, row in sorted(rows.items()):
+            facts.partitions[key] = PartitionFacts(
+                row["leader_id"] if row["leader_id"] >= 0 else None,
+                row["replica_nodes"][0] if row["replica_nodes"] else -1,
+                len(row["replica_nodes"]),
+                len(row["isr_nodes"]),
+                oldest.get(key),
+                current.get(key),
+            )
+        add_groups(client, facts)
+    return facts
+
+
+def brokers_of(client: Any) -> Sequence[Any]:
+    brokers: Sequence[Any] = client.describe_cluster()["brokers"]
+    return brokers
+
+
+def offsets_of(client: Any, keys: Sequence[PartitionKey], spec: Any) -> dict[PartitionKey, int]:
+    """The offsets of those whose leader answers."""
+    found: dict[PartitionKey, int] = {}
+    for first in range(0, len(keys), PARTITIONS_PER_REQUEST):
+        asked = {TopicPartition(*key): spec for key in keys[first : first + PARTITIONS_PER_REQUEST]}
+        try:
+            answer = client.list_partition_offsets(asked, timeout_ms=OFFSETS_TIMEOUT_MS)
+        except errors.KafkaError:
+            continue  # their metrics are left out of this scrape; the rest is still useful
+        found |= {(key.topic, key.partition): row.offset for key, row in answer.items()}
+    return found
+
+
+def add_groups(client: Any, facts: ClusterFacts) -> None:
+    names = sorted(row["group_id"] for row in client.list_groups())
+    for first in range(0, len(names), GROUPS_PER_REQUEST):
+        described = client.describe_groups(names[first : first + GROUPS_PER_REQUEST])
+        facts.members |= {name: len(row["members"]) for name, row in described.items()}
+    for name in names:
+        try:
+            committed = client.list_group_offsets(name)[name]
+        except errors.KafkaError:
+            continue
+        facts.committed[name] = {
+            (key.topic, key.partition): entry.offset for key, entry in committed.items() if entry.offset >= 0
+        }

@@ -1,0 +1,553 @@
+"""What the inside view shows of requests: who waits, who wakes whom, and how bytes are found."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from minibroker.broker.inside.errors import first_error
+from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from tests.broker.asking import batch_of, fill
+from tests.broker.conftest import InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.group_clients import SETTINGS, GroupClient
+from tests.broker.peers import Connect, framed
+from tests.broker.peers import connect as connect
+from tests.broker.recorded_failures import recorded
+from tests.broker.traced import Traced
+
+LONG_MS = 600_000
+
+
+@pytest.fixture
+async def traced(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Traced:
+    monkeypatch.setattr("minibroker.broker.inside.tracer.SLOW_NS", 1 << 60)  # a busy machine is slow, too
+    await broker.create_topic("orders", 2)
+    return Traced(broker)
+
+
+@pytest.fixture
+async def watched(traced: Traced) -> Traced:
+    traced.calls.pull()
+    return traced
+
+
+# -- what is recorded, and for how long -----------------------------------------------------------------------
+
+
+async def test_nothing_is_recorded_until_a_pull_asks_for_it(traced: Traced) -> None:
+    await traced.broker.produce("orders", [b"one"])
+    assert (traced.tracer.is_watching, traced.tracer.last_number) == (False, 0)
+
+    assert traced.exchanges() == []
+    await traced.broker.produce("orders", [b"two"])
+
+    [seen] = traced.exchanges()
+    assert (seen["seq"], seen["api"], seen["version"], seen["client"]) == (1, ApiKey.PRODUCE, 7, "test")
+    assert (seen["outcome"], seen["error"], seen["topics"], seen["records"]) == ("at once", "", ["orders"], 1)
+    assert 0 < seen["handled"] <= seen["answered"]
+    assert (seen["woken"], seen["sent"]) == (-1, -1)  # there is no socket
+
+
+@pytest.mark.parametrize("is_released", [False, True], ids=["its time is over", "released"])
+async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_released: bool) -> None:
+    answer = watched.broker.parts.registry.answer
+    assert answer == watched.tracer.answer
+    parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+
+    if is_released:
+        watched.calls.release()
+    else:
+        watched.skipped_ns += 2_000_000_001
+    await watched.broker.produce("orders", [b"one"])
+
+    assert await parked.seen() is not None
+    assert not watched.tracer.is_watching
+    assert watched.broker.parts.registry.answer == watched.broker.parts.registry.unthrottled
+    assert watched.exchanges() == []
+    await watched.broker.produce("orders", [b"two"])
+    assert [each["api"] for each in watched.exchanges()] == [ApiKey.PRODUCE]
+
+
+async def test_each_pull_renews_the_lease_and_returns_what_ended_since(watched: Traced) -> None:
+    numbers: list[int] = []
+    for _ in range(3):
+        watched.skipped_ns += 1_500_000_000
+        await watched.broker.produce("orders", [b"one"])
+        pulled = watched.pull(since=numbers[-1] if numbers else 0)
+        assert [each["seq"] for each in pulled["exchanges"]] == [len(numbers) + 1]
+        assert (pulled["requests"], pulled["left_out"], pulled["skipped"]) == (1, 0, [])
+        numbers.append(pulled["next"])
+    assert watched.pull(since=numbers[-1])["exchanges"] == []
+
+
+async def test_a_quota_that_begins_is_watched_too(watched: Traced) -> None:
+    rows = [([("client-id", None)], [("producer_byte_rate", 1e9, False)])]
+    await watched.broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=rows, validate_only=False)
+
+    watched.calls.pull()
+    await watched.broker.produce("orders", [b"one"])
+
+    assert watched.explained()["produce"]["partitions"][0]["records"] == 1
+
+
+async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(watched: Traced) -> None:
+    async def ask(count: int) -> dict[str, Any]:
+        for _ in range(count):
+            await watched.broker.fetch(("orders", 0, 0))
+        return watched.pull(budget=2)
+
+    first = await ask(20)
+    assert (len(first["exchanges"]), first["left_out"], first["requests"]) == (2, 18, 20)
+    assert first["kept_every"] > 1
+
+    watched.tracer.kept_every = 5
+    second = await ask(20)
+    assert (second["next"] - first["next"], second["skipped"]) == (4, [(1, ApiKey.FETCH, 16)])
+    watched.skipped_ns += 1_000_000_000
+    assert watched.pull()["kept_every"] == 1
+
+
+async def test_what_waits_fails_or_wakes_others_is_kept_whatever_the_sample(watched: Traced) -> None:
+    watched.tracer.kept_every = 1_000_000
+    await watched.broker.fetch(("orders", 0, 0))
+    await watched.broker.fetch(("missing", 0, 0))
+    await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    watched.connect()
+    await watched.broker.produce("orders", [b"one"])
+
+    kept = watched.exchanges()
+
+    assert [each["outcome"] for each in kept] == ["at once", "woken", "at once"]
+    assert [each["error"] for each in kept] == ["UNKNOWN_TOPIC_OR_PARTITION", "", ""]
+    produce = watched.explained(kept[2]["seq"])["produce"]["partitions"][0]
+    assert (produce["high_watermark"], produce["log_end_offset"], produce["records"]) == ([0, 1], [0, 1], 1)
+    assert (produce["segment"], produce["position"], produce["rolled"]) == (0, 0, False)
+    assert watched.explained(kept[1]["seq"])["wait"]["cause"]["seq"] == kept[2]["seq"]
+    assert watched.tracer.seen_of(1).requests[ApiKey.FETCH][:2] == [8, 3]
+    assert watched.tracer.seen_of(1).errors == 1
+
+
+async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minibroker.broker.inside.tracer.RING_SIZE", 5)
+    for _ in range(8):
+        await watched.broker.produce("orders", [b"one"])
+
+    pulled = watched.pull(since=1)
+
+    assert ([each["seq"] for each in pulled["exchanges"]], pulled["left_out"]) == ([4, 5, 6, 7, 8], 2)
+    with pytest.raises(ValueError, match="request 3 is no longer kept"):
+        watched.calls.exchange(3)
+
+
+# -- waits ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_fetch_that_an_append_ends_names_its_producer(watched: Traced) -> None:
+    fetching = watched.broker.client
+    parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=5000)
+    watched.connect()
+    await watched.broker.produce("orders", [b"one", b"two"])
+    assert await parked.seen() is not None
+
+    fetch, produce = watched.exchanges()
+    assert (fetch["connection"], produce["connection"]) == (fetching.number, 2)
+    assert (fetch["outcome"], fetch["case"], fetch["woken_by"]) == ("woken", "D", produce["seq"])
+    assert produce["woke"] == [fetch["seq"]]
+    assert fetch["handled"] <= fetch["woken"] <= fetch["answered"]
+    assert fetch["max_wait"] == 5_000_000
+    explained = watched.explained(fetch["seq"])
+    wait = explained["wait"]
+    assert wait["cause"]["partitions"][0]["high_watermark"] == [0, 2]
+    assert (wait["case_text"], wait["partition"], wait["watched"]) == ("there are enough bytes", "orders-0", 1)
+    assert [step["kind"] for step in explained["steps"]] == [
+        "read", "session", "found", "parked", "woken", "read again", "answered",
+    ]  # fmt: skip
+    assert explained["steps"][4]["detail"] == [
+        "Produce 1 of #2 test appended 2 records to orders-0; its high watermark went from 0 to 2"
+    ]
+    assert sum(explained["stages_us"].values()) == explained["us"]["answered"]
+
+
+async def deleted(traced: Traced, _: pytest.MonkeyPatch) -> None:
+    await traced.broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["orders"], timeout_ms=1000)
+
+
+async def rolled(traced: Traced, _: pytest.MonkeyPatch) -> None:
+    await fill(traced.broker, "orders", size=800)
+
+
+async def appended(traced: Traced, _: pytest.MonkeyPatch) -> None:
+    await fill(traced.broker, "orders", size=20)
+    await fill(traced.broker, "orders", size=20)
+
+
+async def failed(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    await traced.broker.produce("orders", [b"x"], partition=1)
+
+
+async def led_elsewhere(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.NOT_LEADER_FOR_PARTITION)
+
+    monkeypatch.setattr(traced.broker.parts.replica_manager, "leader_partition", refuse)
+    traced.broker.parts.replica_manager.complete_delayed(TopicPartition("orders", 0))
+
+
+@pytest.mark.parametrize(
+    ("case", "ends", "ended_by", "cause"),
+    [
+        # Replaces a method: one broker alone never loses a partition to another.
+        pytest.param("A", led_elsewhere, "other", None, id="A: it leads no more", marks=pytest.mark.pure),
+        pytest.param("B", deleted, "request", "DeleteTopics", id="B: the topic is deleted"),
+        pytest.param("C", rolled, "request", "Produce", id="C: a segment was rolled"),
+        pytest.param("D", appended, "request", "Produce", id="D: enough bytes"),
+        pytest.param("E", failed, "request", "Produce", id="E: the disk fails"),
+    ],
+)
+async def test_each_case_that_ends_a_wait_is_told_with_its_cause(
+    broker: InMemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+    ends: Callable[[Traced, pytest.MonkeyPatch], Awaitable[None]],
+    ended_by: str,
+    cause: str | None,
+) -> None:
+    await broker.create_topic("orders", 2, segment_bytes=1000)
+    size = await fill(broker, "orders", size=600)
+    traced = Traced(broker)
+    traced.calls.pull()
+    parked = await broker.park(broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS, min_bytes=size + 100)
+
+    traced.connect()
+    await ends(traced, monkeypatch)
+
+    assert await parked.seen() is not None
+    [fetch] = traced.exchanges(ApiKey.FETCH)
+    wait = traced.explained(fetch["seq"])["wait"]
+    assert (fetch["outcome"], wait["case"], wait["ended_by"]) == ("woken", case, ended_by)
+    assert (wait["cause"] and wait["cause"]["api"]) == cause
+    assert wait["partition"] == (None if case == "A" and cause else "orders-0")
+    assert f"Case {case}: {wait['case_text']}" in traced.titles(fetch["seq"])
+    monkeypatch.undo()
+
+
+@pytest.mark.time_jumps
+async def test_a_fetch_whose_time_is_over_has_no_cause(watched: Traced) -> None:
+    await watched.broker.fetch(("orders", 0, 0), max_wait_ms=5000)
+
+    explained = watched.explained()
+
+    wait = explained["wait"]
+    assert (explained["outcome"], wait["ended_by"], wait["case"], wait["cause"]) == ("expired", "time", "", None)
+    assert (wait["max_wait_ms"], wait["deadline_ms"] - wait["parked_at_ms"] >= 5000) == (5000, True)
+    assert "Its time was over" in watched.titles()
+    assert explained["steps"][2]["title"] == "1 partition read: 0 of 1 byte wanted"
+    assert "orders-0 was asked for at its log end offset, 0" in explained["steps"][5]["detail"]
+
+
+async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None:
+    await watched.broker.park(watched.broker.fetch, ("orders", 1, 0), max_wait_ms=5000)
+    assert watched.pull()["waiting"] == []
+    watched.skipped_ns += 60_000_000
+
+    pulled = watched.pull()
+
+    [waiting] = pulled["waiting"]
+    assert (waiting["outcome"], waiting["max_wait"], waiting["answered"]) == ("waits", 5_000_000, -1)
+    assert (pulled["parked"], pulled["exchanges"], waiting["topics"]) == (1, [], ["orders"])
+    explained = watched.explained(waiting["seq"])
+    assert (explained["wait"]["ended_by"], explained["fetch"]["bytes_found_first"]) == ("", 0)
+    assert explained["steps"][-1]["title"] == "Parked, for 5,000 ms at most"
+
+
+async def test_a_produce_that_waits_for_a_follower_is_woken_by_its_fetch(watched: Traced) -> None:
+    partition = watched.broker.parts.replica_manager.partitions[TopicPartition("orders", 0)]
+    assert partition.in_sync_replicas == [0]
+    silent = await watched.broker.produce("orders", [b"one"], acks=0)
+    assert silent is None
+
+    explained = watched.explained()
+
+    assert (explained["outcome"], explained["produce"]["acks"]) == ("silent", 0)
+    assert explained["steps"][-1]["title"] == "No response: acks=0"
+    assert explained["produce"]["partitions"][0]["base_offset"] == 0
+
+
+async def test_an_fsync_ends_the_waits_of_a_produce_and_of_the_fetch_that_it_serves(broker: InMemoryBroker) -> None:
+    await broker.create_topic("orders", flush_messages=1)
+    traced = Traced(broker)
+    traced.calls.pull()
+    fetch = await broker.park(broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    traced.connect()
+
+    await broker.produce("orders", [b"one"])
+
+    assert await fetch.seen() is not None
+    ended = {each["api"]: traced.explained(each["seq"])["wait"] for each in traced.exchanges()}
+    assert {api: (wait["ended_by"], wait["cause"]) for api, wait in ended.items()} == {
+        ApiKey.FETCH: ("flush", None),
+        ApiKey.PRODUCE: ("flush", None),
+    }
+
+
+async def test_a_defect_of_the_explanation_harms_no_request(
+    watched: Traced, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("a defect")
+
+    monkeypatch.setattr(watched.tracer.facts, "take", fail)
+
+    assert (await watched.broker.produce("orders", [b"one"])).error_code == ErrorCode.NONE
+
+    assert "request 1 cannot be explained: a defect of minibroker" in caplog.text
+    assert watched.exchanges()[0]["records"] == 0
+    caplog.clear()
+
+
+# -- how bytes are found --------------------------------------------------------------------------------------
+
+
+async def test_a_fetch_tells_the_index_entry_that_it_began_at(broker: InMemoryBroker) -> None:
+    await broker.create_topic("orders", index_interval_bytes=200)
+    one = await fill(broker, "orders", batches=20, size=50)
+    traced = Traced(broker)
+    traced.calls.pull()
+
+    await broker.fetch(("orders", 0, 13), max_partition_bytes=one)
+
+    explained = traced.explained()
+    [row] = explained["fetch"]["partitions"]
+    log = broker.log_of("orders")
+    entry = log.segments.active.offset_index.lookup(13)
+    assert (row["segment"], row["position"], row["bytes"]) == (0, 13 * one, one)
+    assert (row["base_offset"], row["last_offset"]) == (13, 13)
+    assert (row["index"]["offset"], row["index"]["position"]) == tuple(entry)
+    assert row["index"]["entry"] == log.segments.active.offset_index.slot_before(13) > 0
+    assert row["index"]["headers_looked_at"] == 13 - entry.position // one + 1
+    assert (row["high_watermark"], row["log_end_offset"], row["last_stable_offset"]) == (20, 20, 20)
+    log.truncate_to(5, now_ms=0)
+    assert traced.explained(explained["seq"])["fetch"]["partitions"][0]["index_error"] == "the log was truncated since"
+
+
+@pytest.mark.parametrize(
+    ("session_id", "epoch", "version", "decision", "title"),
+    [
+        pytest.param(0, -1, 11, "sessionless", "No session", id="sessionless"),
+        pytest.param(0, 0, 11, "new", "Session {id}: new", id="new"),
+        pytest.param("its", 1, 11, "incremental", "Session {id}, epoch 1: incremental", id="incremental"),
+        pytest.param("its", 7, 11, "wrong epoch", "Session {id}, epoch 7: wrong epoch", id="wrong epoch"),
+        pytest.param(99, 1, 11, "unknown id", "Session 99, epoch 1: unknown id", id="unknown id"),
+        pytest.param(0, -1, 6, "none", "No session", id="before sessions"),
+    ],
+)
+async def test_a_fetch_tells_what_became_of_its_session(
+    watched: Traced, session_id: int | str, epoch: int, version: int, decision: str, title: str
+) -> None:
+    known = (await watched.broker.fetch(("orders", 0, 0), ("orders", 1, 0), session_epoch=0)).session_id
+    asked = known if session_id == "its" else session_id
+    rows = [] if decision in ("incremental", "wrong epoch") else [("orders", 0, 0)]
+
+    await watched.broker.fetch(*rows, version=version, session_id=asked, session_epoch=epoch)
+
+    explained = watched.explained()
+    session = explained["fetch"]["session"]
+    assert (session["decision"], session["asked_id"]) == (decision, 0 if version < 7 else asked)
+    shown = session["answered_id"] if decision == "new" else known
+    assert explained["steps"][1]["title"] == title.format(id=shown)
+    if decision == "incremental":
+        assert (session["partitions"], session["named"], session["next_epoch"]) == (2, 0, 2)
+        assert (explained["fetch"]["answered"], explained["fetch"]["left_out"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("configs", "validation"),
+    [
+        ({}, "taken as sent"),
+        ({"compression_type": "gzip"}, "each record checked: compression.type=gzip"),
+        ({"cleanup_policy": "compact"}, "each record checked: cleanup.policy=compact"),
+        (
+            {"message_timestamp_type": "LogAppendTime"},
+            "each record checked: message.timestamp.type=LogAppendTime",
+        ),
+    ],
+)
+async def test_a_produce_tells_how_its_records_were_taken(
+    broker: InMemoryBroker, configs: dict[str, Any], validation: str
+) -> None:
+    await broker.create_topic("t", **configs)
+    traced = Traced(broker)
+    traced.calls.pull()
+
+    batch = batch_of(b"one", key=b"k")
+    await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(0, batch)])])
+
+    [row] = traced.explained()["produce"]["partitions"]
+    assert (row["base_offset"], row["last_offset"], row["records"], row["bytes"]) == (0, 0, 1, len(batch))
+    assert (row["validation"], row["high_watermark"], row["log_end_offset"]) == (validation, [0, 1], [0, 1])
+    assert (row["magic"], row["codec"], row["is_duplicate"], row["error"]) == (2, "none", False, "")
+
+
+async def test_a_produce_tells_a_roll_a_duplicate_and_a_refusal(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t", segment_bytes=1000)
+    traced = Traced(broker)
+    traced.calls.pull()
+    batch: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+
+    async def produced(data: bytes | bytearray, partition: int = 0) -> dict[str, Any]:
+        await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("t", [(partition, data)])])
+        row: dict[str, Any] = traced.explained()["produce"]["partitions"][0]
+        return row
+
+    first = await produced(batch_of(b"x" * 600, **batch))
+    again = await produced(batch_of(b"x" * 600, **batch))
+    rolled_by = await produced(batch_of(b"x" * 600))
+    refused = await produced(batch_of(b"x"), partition=7)
+
+    assert (first["segment"], first["position"], first["rolled"], first["is_duplicate"]) == (0, 0, False, False)
+    assert (again["is_duplicate"], again["base_offset"], again["high_watermark"]) == (True, 0, [1, 1])
+    assert (rolled_by["segment"], rolled_by["position"], rolled_by["rolled"]) == (1, 0, True)
+    assert (refused["error"], refused["base_offset"]) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
+    assert "t-0 has 1 record" in traced.titles(2)[1]
+    assert "a new segment was rolled, 1" in traced.explained(3)["steps"][1]["detail"]
+
+
+# -- groups ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.time_jumps
+async def test_a_conversation_of_a_group_tells_why_it_rebalanced_and_who_was_missed(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS)
+    client = GroupClient(broker)
+    await client.find()
+    traced = Traced(broker)
+    traced.calls.pull(lease_ms=3_600_000)
+    first = await client.join()
+    await client.sync(first, [(first.member_id, b"all")])
+    assert traced.explained()["group"]["why"] == f"member {first.member_id} has joined"
+
+    traced.connect()
+    waiting = await client.start_join(session_timeout_ms=30_000)
+    assert waiting.waits
+    broker.client = traced.clients[0]
+    await client.heartbeat(first)
+    told = traced.explained()
+    assert (told["error"], told["group"]["state"]) == ("REBALANCE_IN_PROGRESS", "PreparingRebalance")
+    for _ in range(8):  # it stays in touch, but does not join again
+        await trio.sleep(9)
+        await client.heartbeat(first)
+    second = await waiting.seen()
+
+    joined = traced.explained(traced.exchanges(ApiKey.JOIN_GROUP)[-1]["seq"])
+    assert joined["group"] == {
+        "group_id": "group",
+        "state": "CompletingRebalance",
+        "generation": 2,
+        "members": 1,
+        "member_id": second.member_id,
+        "protocol": "range",
+        "is_leader": True,
+        "why": f"member {second.member_id} has joined",
+        "missed": [first.member_id],
+        "offsets": [],
+    }
+    assert "The rebalance goes on: its time was over" in [step["title"] for step in joined["steps"]]
+    [row] = traced.calls.groups("group")["rows"]
+    assert (row["why"], row["missed"]) == (joined["group"]["why"], [first.member_id])
+
+
+async def test_a_commit_tells_the_lag_that_it_leaves(make_broker: MakeBroker) -> None:
+    broker = make_broker(**SETTINGS)
+    client = GroupClient(broker)
+    await client.find()
+    await broker.create_topic("orders")
+    await broker.produce("orders", [b"one", b"two", b"three"])
+    traced = Traced(broker)
+    traced.calls.pull()
+
+    await client.commit(("orders", 0, 1))
+
+    assert traced.explained()["group"]["offsets"] == [["orders", 0, 1, 2]]
+    assert "orders-0 is committed at 1, its lag 2" in traced.explained()["steps"][1]["detail"]
+
+
+# -- what leaves the socket -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "sent"),
+    [
+        (100, {"how": "copied", "calls": 1, "in_the_call": True, "slices": 1}),
+        (20_000, {"how": "sendfile", "calls": 2, "in_the_call": True, "slices": 1}),
+    ],
+)
+async def test_a_response_tells_when_and_how_its_last_byte_left(
+    watched: Traced, connect: Connect, size: int, sent: dict[str, Any]
+) -> None:
+    await fill(watched.broker, "orders", size=size)
+    peer = connect(watched.tracer.dispatch, client=watched.connect())
+    watched.connections.add(peer.connection)
+    frame = watched.broker.frame(ApiKey.FETCH, 11, **fetch_body(("orders", 0, 0), max_partition_bytes=size * 2))
+
+    peer.sock.send(framed(frame))
+    answer = await peer.receive(size)
+
+    assert len(answer) == size
+    while not (seen := watched.exchanges(ApiKey.FETCH)):
+        await peer.receive(1)
+    explained = watched.explained(seen[-1]["seq"])
+    assert {name: explained["sent"][name] for name in sent} == sent
+    assert explained["us"]["answered"] <= explained["us"]["sent"]
+    assert explained["bytes_out"] > size
+
+
+async def test_a_request_whose_client_leaves_is_gone(watched: Traced, connect: Connect) -> None:
+    peer = connect(watched.tracer.dispatch, client=watched.connect())
+    watched.connections.add(peer.connection)
+    frame = watched.broker.frame(ApiKey.FETCH, 11, **fetch_body(("orders", 0, 0), max_wait_ms=LONG_MS))
+    await peer.send(frame)
+    [row] = watched.calls.connections()["connections"]
+    assert (row["connection"], row["in_hand"]["api"]) == (2, "Fetch")
+
+    watched.connections.clear()
+
+    assert [each["outcome"] for each in watched.exchanges()] == ["gone"]
+    assert watched.calls.connections()["connections"] == []
+
+
+async def test_a_malformed_request_tells_why_its_connection_was_closed(watched: Traced, connect: Connect) -> None:
+    peer = connect(watched.tracer.dispatch, client=watched.connect())
+    watched.connections.add(peer.connection)
+
+    await peer.send(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff")
+
+    [seen] = watched.exchanges()
+    assert (seen["outcome"], seen["api"], seen["correlation"]) == ("closed", 1, 7)
+    assert "Fetch has no version 99" in seen["error"]
+    assert watched.titles()[-1] == "Closed the connection"
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+
+
+def test_the_error_of_any_answer_is_found() -> None:
+    keys = {api.name: key for key, api in API_TABLE.items()}
+    found: dict[str, set[str]] = {name: set() for name in keys}
+    for each in recorded():
+        name, version = each["api"], each["version"]
+        if each["shape"] == "full" and each["answer"] and version == API_TABLE[keys[name]].versions[1]:
+            body = decode_response(keys[name], version, bytes.fromhex(each["answer"])[4:])[1]
+            found[name].add(first_error(keys[name], body))
+
+    assert {name for name, errors in found.items() if errors != {"CLUSTER_AUTHORIZATION_FAILED"}} == set()

@@ -1,0 +1,57 @@
+"""An in-memory broker with a tracer before its registry, and the calls of its control socket."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from minibroker.broker.apis.client import Client
+from minibroker.broker.inside.calls import EXCHANGE_FIELDS, InsideCalls
+from minibroker.broker.inside.tracer import Tracer
+from minibroker.broker.network.connection import Connection
+from tests.broker.conftest import InMemoryBroker
+
+
+class Traced:
+    """`broker` answers through `tracer`; `calls` are those of `inside.*`. `skipped_ns` moves the tracer's clock on."""
+
+    def __init__(self, broker: InMemoryBroker) -> None:
+        self.broker = broker
+        self.clients = [broker.client]
+        self.connections: set[Connection] = set()
+        self.skipped_ns = 0
+        self.tracer = Tracer(
+            broker.registry.dispatch, broker.parts, self.connections, lambda: time.perf_counter_ns() + self.skipped_ns
+        )
+        self.calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
+        broker.registry = self.tracer  # type: ignore[assignment]
+
+    def connect(self, client_id: str | None = None, address: str = "127.0.0.1:50001") -> Client:
+        """From now on another client asks."""
+        self.broker.client = Client(address, "127.0.0.1", 9092, len(self.clients) + 1)
+        self.broker.client.client_id = client_id
+        self.clients.append(self.broker.client)
+        return self.broker.client
+
+    def pull(self, **arguments: Any) -> dict[str, Any]:
+        """What `inside.pull` returns, with exchanges as dicts, and with names in place of numbers of its tables."""
+        pulled = self.calls.pull(**arguments)
+        for kind in ("exchanges", "waiting"):
+            rows = [dict(zip(EXCHANGE_FIELDS, row, strict=True)) for row in pulled[kind]]
+            for row in rows:
+                row["client"] = pulled["clients"][row["client"]]
+                row["topics"] = [pulled["topics"][each] for each in row["topics"]]
+            pulled[kind] = rows
+        return pulled
+
+    def exchanges(self, api: int | None = None) -> list[dict[str, Any]]:
+        """The exchanges that have ended, of one API if it is given."""
+        return [each for each in self.pull(budget=1000)["exchanges"] if api in (None, each["api"])]
+
+    def explained(self, seq: int = -1) -> dict[str, Any]:
+        """The exchange of that number, by default the last that has ended, explained in full."""
+        return self.calls.exchange(self.exchanges()[-1]["seq"] if seq < 0 else seq)
+
+    def titles(self, seq: int = -1) -> list[str]:
+        """The titles of its steps."""
+        return [step["title"] for step in self.explained(seq)["steps"]]

@@ -1,0 +1,276 @@
+"""A console of a broker, and pages of it in the machine's Chromium.
+
+A page fails its test on an uncaught exception, on an error in its console, and on a request to anybody but the
+console. Without Chromium, the tests of pages skip; those of the console's answers need none.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from minibroker import Broker
+from tests.console import moment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Route
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
+STOP_SECONDS = 10
+WIDE, NARROW = (1280, 900), (800, 900)
+NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
+NO_PLAYWRIGHT = "playwright is not installed: pip install playwright"
+# Where a page would differ from run to run, or a headless Chromium from a machine to another.
+CHROMIUM_OPTIONS = ["--no-sandbox", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-gpu"]
+
+
+class RunningConsole:
+    """`minibroker console` in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.line = process.stdout.readline().strip()
+        found = READY.search(self.line)
+        assert found is not None, self.line
+        self.url, self.token = found[1], found[2]
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return self.url.removeprefix("http://")
+
+
+@contextmanager
+def console_of(bootstrap: str, *options: object) -> Iterator[RunningConsole]:
+    command = [sys.executable, "-m", "minibroker", "console", "-b", bootstrap, "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, *map(str, options)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    )
+    try:
+        yield RunningConsole(process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def shown_broker() -> Iterator[Broker]:
+    """One broker for the tests of a worker."""
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def console(shown_broker: Broker) -> Iterator[RunningConsole]:
+    """Its console, which may change things."""
+    with console_of(shown_broker.bootstrap_servers, "--allow-changes") as running:
+        yield running
+
+
+# It ends with a file's tests: while it runs, no test of its process can start an event loop.
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    api = pytest.importorskip("playwright.sync_api", reason=NO_PLAYWRIGHT)
+    with api.sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def chromium(playwright: Playwright) -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip(NO_CHROMIUM)
+    browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+    yield browser
+    browser.close()
+
+
+class Tab:
+    """A page of the console in a browser, with what went wrong in it."""
+
+    def __init__(self, page: Page, console: RunningConsole) -> None:
+        self.page = page
+        self.console = console
+        self.failures: list[str] = []
+        self.allowed_failures: list[str] = []  # regular expressions of errors that the test causes
+        page.on("pageerror", self._on_error)
+        page.on("console", self._on_message)
+        page.on("request", self._on_request)
+
+    def _on_error(self, error: Error) -> None:
+        self.failures.append(f"uncaught: {error}")
+
+    def _on_message(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.failures.append(message.text)
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self.console.url, "data:", "blob:")):
+            self.failures.append(f"a request to {request.url}")
+
+    def open(self, path: str, *, token: bool = True) -> Page:
+        """Go to an address of the console, with its token unless it is left out."""
+        fragment = f"#token={self.console.token}" if token and self.console.token else ""
+        self.page.goto(f"{self.console.url}{path}{fragment}")
+        self.page.wait_for_function("document.fonts.ready.then(() => true)")
+        return self.page
+
+    def go(self, path: str) -> Page:
+        """Go on to an address by a link, as the page itself does; the first time, open it."""
+        if self.page.url == "about:blank":
+            return self.open(path)
+        self.page.evaluate(FOLLOW, path)
+        self.page.locator("main[data-page]").wait_for()
+        return self.page
+
+    def axe(self, rules: list[str] | None = None) -> list[str]:
+        """What axe-core finds on the page now, by all rules or some: nothing, if the page is accessible."""
+        if self.page.evaluate("typeof axe") == "undefined":
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        only = {"type": "tag", "values": AXE_TAGS} if rules is None else {"type": "rule", "values": rules}
+        found = self.page.evaluate("only => axe.run(document, {runOnly: only, resultTypes: ['violations']})", only)
+        return [
+            f"{each['id']}: {each['help']}: {node['html'][:200]} {node['failureSummary']}"
+            for each in found["violations"]
+            for node in each["nodes"]
+        ]
+
+    def width(self) -> int:
+        """Pixels that the page takes, with what has to be scrolled to."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
+    def answer_from(self, answers: dict[str, Any]) -> None:
+        """From now on, answer from a moment that was written down, at its time."""
+        self.page.clock.set_fixed_time(moment.NOW)
+
+        def fulfil(route: Route) -> None:
+            found = moment.answer_to(route.request.url, answers)
+            if found is None:
+                route.fulfill(status=404, json={"error": "not in the moment; add it"})
+            else:
+                route.fulfill(json=found)
+
+        self.page.route("**/api/**", fulfil)
+
+    def compare(self, name: str) -> list[str]:
+        """What is different from the picture of that name: nothing, if it is only a few pixels."""
+        path = REFERENCE / f"{name}.png"
+        taken = self.page.screenshot(full_page=True, animations="disabled", caret="hide")
+        if os.environ.get("MINIBROKER_PICTURES") == "keep":
+            path.write_bytes(smaller(taken))
+            return []
+        if not path.exists():
+            return [f"there is no picture {path.name}; make it with MINIBROKER_PICTURES=keep, and look at it"]
+        blank = self.page.context.new_page()
+        try:
+            share = blank.evaluate(DIFFERENCE, [base64.b64encode(each).decode() for each in (path.read_bytes(), taken)])
+        finally:
+            blank.close()
+        if share <= DIFFERENT_SHARE_MAX:
+            return []
+        now = Path(tempfile.gettempdir()) / f"{name}.png"
+        now.write_bytes(taken)
+        return [f"{share:.2%} of the picture has changed; it is now {now}"]
+
+    def unexpected(self) -> list[str]:
+        return [each for each in self.failures if not any(re.search(one, each) for one in self.allowed_failures)]
+
+
+FOLLOW = """path => {
+  const link = document.createElement('a')
+  link.href = path
+  document.body.append(link)
+  link.click()
+  link.remove()
+}"""
+# The share of pixels that differ clearly; 1 if the sizes do.
+DIFFERENCE = """async ([before, after]) => {
+  const pixels = async (data) => {
+    const image = new Image()
+    image.src = `data:image/png;base64,${data}`
+    await image.decode()
+    const canvas = new OffscreenCanvas(image.width, image.height)
+    const context = canvas.getContext('2d')
+    context.drawImage(image, 0, 0)
+    return context.getImageData(0, 0, image.width, image.height)
+  }
+  const [one, other] = [await pixels(before), await pixels(after)]
+  if (one.width !== other.width || one.height !== other.height) return 1
+  let different = 0
+  for (let at = 0; at < one.data.length; at += 4) {
+    const by = Math.max(...[0, 1, 2].map((part) => Math.abs(one.data[at + part] - other.data[at + part])))
+    if (by > 48) different += 1
+  }
+  return different / (one.data.length / 4)
+}"""
+
+
+def smaller(picture: bytes) -> bytes:
+    """The picture in its 256 commonest colours, which is a third of its bytes."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    colours = sorted(image.getcolors(image.width * image.height) or [], reverse=True)[:256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in colours for part in cast(tuple[int, int, int], colour)])
+    output = io.BytesIO()
+    image.quantize(palette=palette, dither=Image.Dither.NONE).save(output, "PNG", optimize=True)
+    return output.getvalue()
+
+
+DIFFERENT_SHARE_MAX = 0.005
+REFERENCE = Path(__file__).parent / "reference"
+
+NewTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def new_tab(chromium: Browser, console: RunningConsole) -> Iterator[NewTab]:
+    """Makes tabs: `new_tab(size=NARROW, theme="dark", of=another_console)`."""
+    opened: list[Tab] = []
+
+    def make(*, size: tuple[int, int] = WIDE, theme: str = "light", of: RunningConsole | None = None) -> Tab:
+        context = chromium.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if theme == "dark" else "light",
+            reduced_motion="reduce",
+            timezone_id="UTC",
+            locale="en-US",
+        )
+        context.set_default_timeout(15_000)
+        tab = Tab(context.new_page(), of or console)
+        opened.append(tab)
+        return tab
+
+    yield make
+    unexpected = [each for tab in opened for each in tab.unexpected()]
+    for tab in opened:
+        tab.page.context.close()
+    assert unexpected == []
+
+
+@pytest.fixture
+def tab(new_tab: NewTab) -> Tab:
+    """One tab, wide and light."""
+    return new_tab()

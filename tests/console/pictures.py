@@ -1,0 +1,380 @@
+"""The pictures of docs/life_of_a_fetch.md and of the README, made by the console itself from a recorded run.
+
+    python -m tests.console.pictures           records a run of real clients, then draws
+    python -m tests.console.pictures --draw    draws what is recorded
+
+A scene is what the console answered at one moment: the page gets these answers again, and is the same each time. A test
+draws all scenes and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from minibroker import Broker
+from tests.console.conftest import CHROMIUM_OPTIONS, RunningConsole, console_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+RECORDED = PICTURES / "recorded.json"
+TOPIC = "orders"
+PARTITIONS = 3
+NOWHERE = "127.0.0.1:1"
+QUICK_US = 2_000  # a produce that another process has delayed explains nothing
+PAGE_SIZE = (1280, 1000)
+RECORD_BYTES = 560
+FIRST_RECORDS = 1_300
+LOG_START = 180
+SETTLE_SECONDS = 12.0  # until the group has its assignment
+
+Json = Any
+
+
+class Picture(NamedTuple):
+    """A part of the page in a scene: `panel` is a selector, `query` what the address has beside moment and request."""
+
+    name: str
+    scene: str
+    panel: str
+    query: str = ""
+
+
+PICTURES_OF_A_FETCH = [
+    Picture("fetch-1-arrives", "woken", ".requests-panel"),
+    Picture("fetch-2-parked", "waiting", ".request-panel"),
+    Picture("fetch-3-wheel", "waiting", ".wheel-panel"),
+    Picture("fetch-4-append", "produce", ".request-panel"),
+    Picture("fetch-5-woken", "woken", ".request-panel"),
+    Picture("fetch-6-log", "woken", ".log-panel"),
+    Picture("fetch-7-bytes", "sendfile", ".request-panel"),
+    Picture("fetch-8-story", "woken", ".story-panel"),
+]
+CONSOLE = Picture("console", "woken", "body")
+
+
+# Recording
+
+
+class Clients:
+    """Real clients, each in a thread, until the end of the block."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._bootstrap = broker.bootstrap_servers
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Clients:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        self._threads.append(thread)
+
+    def settings(self, client_id: str, **more: object) -> dict[str, Any]:
+        return {"bootstrap.servers": self._bootstrap, "client.id": client_id, "log_level": 0, **more}
+
+    def produce(self, client_id: str, every_seconds: float, partition: int, **more: object) -> None:
+        def work() -> None:
+            producer = Producer(self.settings(client_id, **{"linger.ms": 0, **more}))
+            while not self._ended.wait(every_seconds):
+                for _ in range(2):
+                    producer.produce(TOPIC, b"x" * RECORD_BYTES, partition=partition)
+                producer.flush()
+
+        self._start(work)
+
+    def commit(self, client_id: str, every_seconds: float) -> None:
+        """Transactions, one after the other, each open for a while."""
+
+        def work() -> None:
+            producer = Producer(self.settings(client_id, **{"transactional.id": client_id, "linger.ms": 0}))
+            producer.init_transactions()
+            while not self._ended.is_set():
+                producer.begin_transaction()
+                producer.produce(TOPIC, b"x" * RECORD_BYTES, partition=0)
+                producer.flush()
+                self._ended.wait(every_seconds)
+                producer.commit_transaction()
+
+        self._start(work)
+
+    def follow(self, client_id: str, group: str | None, max_wait_ms: int) -> None:
+        """Follow the topic with kafka-python, whose fetches have sessions."""
+        from kafka import KafkaConsumer
+        from kafka import TopicPartition as Place
+
+        def work() -> None:
+            consumer = KafkaConsumer(
+                bootstrap_servers=self._bootstrap,
+                client_id=client_id,
+                group_id=group,
+                fetch_max_wait_ms=max_wait_ms,
+                auto_commit_interval_ms=400,
+            )
+            if group is None:
+                consumer.assign([Place(TOPIC, partition) for partition in range(PARTITIONS)])
+                consumer.seek_to_end()
+            else:
+                consumer.subscribe([TOPIC])
+            while not self._ended.is_set():
+                consumer.poll(timeout_ms=100)
+            consumer.close()
+
+        self._start(work)
+
+    def read_again(self, client_id: str, every_seconds: float) -> None:
+        """Read the first segments again and again, as a job that catches up does."""
+
+        def work() -> None:
+            catching_up = {"group.id": client_id, "enable.auto.commit": False, "max.partition.fetch.bytes": 300_000}
+            consumer = Consumer(self.settings(client_id, **catching_up))
+            while not self._ended.wait(every_seconds):
+                consumer.assign([TopicPartition(TOPIC, 0, 400)])
+                consumer.consume(50, 1.0)
+            consumer.close()
+
+        self._start(work)
+
+
+def fill(broker: Broker) -> None:
+    """Several segments, of which the first ones lie below the log start offset in part."""
+    settings = {"segment.bytes": "262144", "index.interval.bytes": "4096"}
+    broker.create_topic(TOPIC, partitions=PARTITIONS, configs=settings)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 2})
+    for _ in range(FIRST_RECORDS):
+        producer.produce(TOPIC, b"x" * RECORD_BYTES, partition=0)
+        producer.poll(0)
+    producer.flush()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    deleted = admin.delete_records([TopicPartition(TOPIC, 0, LOG_START)])
+    for future in deleted.values():
+        future.result()
+
+
+class Recorder:
+    """Asks a console as a page does."""
+
+    def __init__(self, console: RunningConsole) -> None:
+        self._url = console.url
+
+    def get(self, path: str) -> Json:
+        with urllib.request.urlopen(self._url + path) as response:
+            return json.load(response)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keep a stream open, as a page would; the broker records meanwhile."""
+        ended = threading.Event()
+        with urllib.request.urlopen(self._url + "/api/stream/inside") as stream:
+
+            def read() -> None:
+                while not ended.is_set() and stream.readline():
+                    pass
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                reader.join()
+
+    def scene(self, choose: Callable[[Json], list[Any] | None]) -> Json:
+        """The moment at which `choose` finds a row in what is kept, with all that the page asks for then."""
+        for _ in range(600):
+            kept = self.get("/api/inside/exchanges")
+            row = choose(kept)
+            moment = None if row is None else self._moment(choose.__name__, kept, row)
+            if moment is not None:
+                return moment
+            time.sleep(0.05)
+        raise SystemExit("the run had no such request; record again")
+
+    def _moment(self, name: str, kept: Json, row: list[Any]) -> Json | None:
+        """All that the page asks for then; None if a request that waited has ended meanwhile."""
+        seq, arrived_us = row[0], row[6]
+        at_us = kept["now_us"] if row[13] == "waits" else arrived_us + max(row[7], row[9], row[10]) + 450_000
+        answers = {
+            "/api/inside/purgatory": self.get("/api/inside/purgatory"),
+            f"/api/inside/exchanges/{seq}": self.get(f"/api/inside/exchanges/{seq}"),
+        }
+        explained = answers[f"/api/inside/exchanges/{seq}"]
+        if row[13] == "waits" and explained["outcome"] != "waits":
+            return None
+        partitions = (explained["fetch"] or explained["produce"])["partitions"]
+        chosen = next((each for each in partitions if each["bytes"]), partitions[0] if partitions else None)
+        if chosen is not None:
+            offset = chosen.get("asked_offset", chosen["base_offset"])
+            path = f"/api/inside/log/{quote(chosen['topic'])}/{chosen['partition']}"
+            answers[path] = self.get(f"{path}?offset={offset}")
+        if not SUITS.get(name, lambda _: True)(answers):
+            return None
+        if row[13] != "waits":
+            while (kept := self.get("/api/inside/exchanges"))["now_us"] < at_us + 200_000:
+                time.sleep(0.05)
+        rows = [each for each in kept["exchanges"] if at_us - 2_500_000 <= each[6] <= at_us]
+        answers["/api/inside/exchanges"] = kept | {"exchanges": rows}
+        return {"at": at_us, "seq": seq, "answers": answers}
+
+
+def parked_at(row: list[Any], client: str) -> bool:
+    return bool(row[2] == client and row[3] == "Fetch")
+
+
+def woken(kept: Json) -> list[Any] | None:
+    """A fetch of billing-1 that one produce to its partition woke after a while."""
+    rows = {row[0]: row for row in kept["exchanges"]}
+    for row in reversed(kept["exchanges"]):
+        if parked_at(row, "billing-1") and row[13] == "woken" and row[14] == "D" and 120_000 < row[8] < 400_000:
+            waker = rows.get(row[15])
+            if waker and waker[2] == "orders-api" and waker[9] < QUICK_US:
+                return list(row)
+    return None
+
+
+def waiting(kept: Json) -> list[Any] | None:
+    for row in kept["waiting"]:
+        if parked_at(row, "billing-1") and row[13] == "waits" and 100_000 < kept["now_us"] - row[6] < 350_000:
+            return list(row)
+    return None
+
+
+def produce(kept: Json) -> list[Any] | None:
+    for row in reversed(kept["exchanges"]):
+        if row[3] == "Produce" and row[2] == "orders-api" and row[18] and row[9] < QUICK_US:
+            return list(row)
+    return None
+
+
+def sendfile(kept: Json) -> list[Any] | None:
+    return next((row for row in reversed(kept["exchanges"]) if row[2] == "archive" and row[12] > 100_000), None)
+
+
+def has_its_flags(answers: Json) -> bool:
+    """Whether an open transaction keeps the last stable offset below the high watermark, among the batches shown."""
+    log = answers.get(f"/api/inside/log/{TOPIC}/0")
+    if log is None or not log["batches"]:
+        return False
+    return bool(log["batches"][0]["base_offset"] < log["last_stable_offset"] < log["high_watermark"])
+
+
+SUITS: dict[str, Callable[[Json], bool]] = {"woken": has_its_flags}
+
+
+def record() -> None:
+    """Run a broker, its console and real clients; keep what the console answers."""
+    with ExitStack() as at_end:
+        broker = at_end.enter_context(Broker(control=True, settings={"group.initial.rebalance.delay.ms": 0}))
+        fill(broker)
+        console = at_end.enter_context(console_of(broker.bootstrap_servers, "--control", broker.control_path))
+        recorder = Recorder(console)
+        at_end.enter_context(recorder.watching())
+        clients = at_end.enter_context(Clients(broker))
+        clients.produce("orders-api", 0.39, 0)
+        clients.produce("sensors", 0.13, 2)
+        clients.commit("ledger", 0.9)
+        clients.follow("billing-1", "billing", 500)
+        clients.follow("billing-2", "billing", 500)
+        clients.follow("audit", None, 300)
+        clients.read_again("archive", 0.35)
+        time.sleep(SETTLE_SECONDS)
+        scenes = {each.__name__: recorder.scene(each) for each in (woken, waiting, produce, sendfile)}
+    RECORDED.write_text(compact(scenes) + "\n", encoding="utf-8")
+
+
+def compact(value: Json, depth: int = 0) -> str:
+    """JSON with an exchange a line, so that a new recording can be read as a change."""
+    margin, after = " " * (depth + 1), "\n" + " " * depth
+    if isinstance(value, dict) and depth < 4:
+        rows = [f"{margin}{json.dumps(name)}: {compact(each, depth + 1)}" for name, each in value.items()]
+        return "{\n" + ",\n".join(rows) + after + "}"
+    if isinstance(value, list) and value and isinstance(value[0], list | dict):
+        return "[\n" + ",\n".join(margin + json.dumps(each) for each in value) + after + "]"
+    return json.dumps(value)
+
+
+# Drawing
+
+
+def fulfil(page: Page, scene: Json) -> None:
+    """Give `page` the answers of a scene."""
+    cluster = {"control": True, "changes": True, "bootstrap": "127.0.0.1:9092", "version": "2.0"}
+
+    def answer(route: Route) -> None:
+        path = urlsplit(route.request.url).path
+        if path == "/api/cluster":
+            route.fulfill(json=cluster)
+        elif path == "/api/faults":
+            route.fulfill(json={"faults": []})
+        elif path in scene["answers"]:
+            route.fulfill(json=scene["answers"][path])
+        else:
+            route.fulfill(status=404, json={"error": f"{path} was not recorded"})
+
+    page.route("**/api/**", answer)
+
+
+def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json) -> bytes:
+    """The PNG of one picture."""
+    scene = scenes[picture.scene]
+    page.unroute_all()
+    fulfil(page, scene)
+    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}")
+    page.wait_for_function("document.fonts.ready.then(() => true)")
+    page.locator("a.exchange").first.wait_for(state="attached")
+    page.locator(".steps").wait_for()
+    page.locator(".wheel").wait_for()
+    if picture.panel == "body":
+        return page.screenshot(animations="disabled")
+    return page.locator(picture.panel).screenshot(animations="disabled")
+
+
+def draw() -> None:
+    """Draw all pictures of what is recorded."""
+    from playwright.sync_api import sync_playwright
+
+    scenes = json.loads(RECORDED.read_text(encoding="utf-8"))
+    with console_of(NOWHERE) as console, sync_playwright() as playwright:
+        path = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
+        page = browser.new_page(
+            viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, color_scheme="light", reduced_motion="reduce"
+        )
+        for picture in (*PICTURES_OF_A_FETCH, CONSOLE):
+            (PICTURES / f"{picture.name}.png").write_bytes(drawn(page, console, picture, scenes))
+        browser.close()
+
+
+def main() -> None:
+    cli = argparse.ArgumentParser(prog="python -m tests.console.pictures")
+    cli.add_argument("--draw", action="store_true", help="draw what is recorded, record nothing")
+    if not cli.parse_args().draw:
+        record()
+    draw()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""What the console answers, without a browser: lists, messages, groups, changes, and refusals with the next step."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from minibroker import Broker
+from tests.console.asking import ask, change, get
+from tests.console.conftest import RunningConsole
+
+pytestmark = [pytest.mark.integration]
+
+NUMBERS = itertools.count()
+BOMB = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture
+def topic(shown_broker: Broker) -> str:
+    """A new topic with three partitions."""
+    name = f"answers-{next(NUMBERS)}"
+    shown_broker.create_topic(name, partitions=3)
+    return name
+
+
+def messages(console: RunningConsole, topic: str, **query: object) -> Any:
+    text = "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
+    return get(console, f"/api/topics/{topic}/messages?{text}")
+
+
+def values(page: Any) -> list[str]:
+    return [row["value"]["text"] for row in page["rows"]]
+
+
+def write(broker: Broker, topic: str, count: int, *, partition: int | None = 0) -> None:
+    """Values 0, 1, ..., each with its number as time in ms."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20})
+    for number in range(count):
+        where = -1 if partition is None else partition  # -1: by the key
+        producer.produce(topic, str(number), f"k{number % 7}", where, timestamp=1_000_000 + number)
+    assert producer.flush(10) == 0
+
+
+def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, at, offset) for at, offset in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def test_topics_are_filtered_sorted_and_cut_here(console: RunningConsole, shown_broker: Broker) -> None:
+    for number in range(5):
+        shown_broker.create_topic(f"cut-here-{number}", partitions=number + 1)
+    write(shown_broker, "cut-here-2", 3)
+
+    page = get(console, "/api/topics?filter=CUT+here&sort=-partitions&from=1&n=2&fresh=1")
+    by_messages = get(console, "/api/topics?filter=cut-here&sort=-messages&n=1")
+    figures = get(console, "/api/topics?filter=cut-here-2&figures=1")["rows"][0]
+
+    assert (page["total"], [row["name"] for row in page["rows"]]) == (5, ["cut-here-3", "cut-here-2"])
+    assert page["all"] >= 5
+    assert [row["name"] for row in by_messages["rows"]] == ["cut-here-2"]
+    assert (figures["messages"], figures["partitions"]) == (3, 3)
+    assert figures["bytes"] > 0
+
+
+def test_a_page_of_messages_from_anywhere(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    write(shown_broker, topic, 30)
+
+    newest = messages(console, topic, n=3)
+    older = messages(console, topic, n=3, cursor=newest["cursor"])
+    first = messages(console, topic, n=3, at="beginning")
+    later = messages(console, topic, n=3, at="beginning", cursor=first["cursor"])
+
+    assert (values(newest), newest["state"], newest["total"]) == (["29", "28", "27"], "full", 30)
+    assert values(older) == ["26", "25", "24"]
+    assert (values(first), values(later)) == (["0", "1", "2"], ["3", "4", "5"])
+    assert values(messages(console, topic, n=2, at="-4")) == ["26", "27"]
+    assert values(messages(console, topic, n=2, at="7", partition=0)) == ["7", "8"]
+    assert values(messages(console, topic, n=2, at="@1000011")) == ["11", "12"]
+    assert values(messages(console, topic, at="@1000028", until=1_000_028)) == ["28"]
+
+
+def test_a_page_of_several_partitions_is_in_the_order_of_time_and_repeats_nothing(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    write(shown_broker, topic, 40, partition=None)
+    everything = [str(number) for number in range(40)]
+
+    for at, expected in (("newest", everything[::-1]), ("beginning", everything)):
+        found, cursor = [], ""
+        while True:
+            page = messages(console, topic, n=9, at=at, cursor=cursor)
+            found += values(page)
+            cursor = page["cursor"]
+            if not cursor:
+                break
+        assert (found, page["state"]) == (expected, "end")
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ({"text": "GATE"}, ["gate 1"]),
+        ({"text": "gate", "in": "key"}, []),
+        ({"text": "b", "in": "key", "op": "is"}, ["gate 1"]),
+        ({"text": "gat", "op": "begins", "in": "value"}, ["gate 1"]),
+        ({"text": "tower", "in": "header"}, ["plain"]),
+        ({"text": "radar", "in": "header", "header": "source"}, ["plain"]),
+        ({"text": "radar", "in": "header", "header": "other"}, []),
+        ({"in": "header", "header": "source"}, ["plain"]),
+        ({"text": "0x706c61696e", "in": "value"}, ["plain"]),
+        ({"text": BOMB}, [BOMB]),
+    ],
+)
+def test_a_message_is_found_by_key_value_and_header(
+    console: RunningConsole, shown_broker: Broker, search: dict[str, str], found: list[str]
+) -> None:
+    name = "searched"
+    if name not in shown_broker.topics():
+        shown_broker.create_topic(name, partitions=2)
+        producer = Producer({"bootstrap.servers": shown_broker.bootstrap_servers})
+        producer.produce(name, "plain", key="a", headers=[("source", b"tower"), ("source", b"radar")])
+        producer.produce(name, "gate 1", key="b")
+        producer.produce(name, BOMB, key="c")
+        producer.flush(10)
+
+    page = messages(console, name, **search)
+
+    assert values(page) == found
+    assert page["state"] == "end"
+
+
+def test_all_that_is_known_of_a_message(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    settings = {"bootstrap.servers": shown_broker.bootstrap_servers, "compression.type": "lz4", "linger.ms": 100}
+    producer = Producer(settings | {"enable.idempotence": True})
+    value = bytes(range(256)) * 400
+    producer.produce(topic, "first", partition=1)
+    producer.produce(topic, value, key=b"\xff", partition=1, headers=[("h", b"1"), ("h", b"\xfe"), ("n", None)])
+    producer.flush(10)
+
+    found = get(console, f"/api/topics/{topic}/messages/1/1")
+    download = ask(console, "GET", f"/api/topics/{topic}/messages/1/1/value")
+
+    assert [header["name"] for header in found["headers"]] == ["h", "h", "n"]
+    assert base64.b64decode(found["headers"][1]["base64"]) == b"\xfe"
+    assert found["headers"][2]["size"] is None
+    assert (found["value"]["size"], len(base64.b64decode(found["value"]["base64"]))) == (len(value), 65_536)
+    assert (found["batch"]["codec"], found["batch"]["base_offset"], found["batch"]["last_offset"]) == ("LZ4", 0, 1)
+    assert (found["sequence"], found["batch"]["producer_id"] >= 0) == (1, True)
+    assert download.body == value
+    assert download.headers["content-type"] == "application/octet-stream"
+    assert download.headers["content-disposition"].startswith("attachment")
+
+
+def test_what_is_sent_from_the_page_arrives_as_it_was(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    at = f"/api/topics/{topic}/records"
+    twice = [["source", "tower"], ["source", {"base64": base64.b64encode(b"\xfe").decode()}]]
+
+    sent = change(console, "POST", at, key="k", value="ünïcode", headers=twice, partition=2, times=2)
+    tombstone = change(console, "POST", at, key="k", value=None)
+
+    assert [(row["partition"], row["offset"]) for row in sent["rows"]] == [(2, 0), (2, 1)]
+    first = shown_broker.records(topic, partition=2)[0]
+    assert (first.value, list(first.headers)) == ("ünïcode".encode(), [("source", b"tower"), ("source", b"\xfe")])
+    (where,) = tombstone["rows"]
+    assert get(console, f"/api/topics/{topic}/messages/{where['partition']}/{where['offset']}")["value"] is None
+
+
+def test_the_newest_come_as_a_stream(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    import http.client
+
+    host, _, port = console.address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    connection.request("GET", f"/api/stream/topics/{topic}?in=value&text=4")
+    response = connection.getresponse()
+    events = (json.loads(line[6:]) for line in response if line.startswith(b"data: "))
+    first = next(events)
+    write(shown_broker, topic, 200)
+
+    shown, left_out, read = [], 0, 0
+    while read < 200:
+        event = next(events)
+        shown += [row["value"]["text"] for row in event["rows"]]
+        left_out, read = left_out + event["left_out"], read + event["read"]
+    connection.close()
+
+    expected = sum("4" in str(number) for number in range(200))
+    assert (first["rows"], first["cursor"]) == ([], "0:0,1:0,2:0")
+    assert len(shown) + left_out == expected
+    assert all("4" in value for value in shown)
+
+
+def test_a_group_with_its_lag_and_for_how_long_it_has_waited(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    group = f"odd/{topic}<b>"
+    shown_broker.produce(topic, ["a", "b", "c", "d"], partition=1)
+    commit(shown_broker, group, topic, {1: 1})
+
+    found = get(console, f"/api/groups/{quote(group, safe='')}")
+    listed = get(console, f"/api/groups?filter={quote(group)}")["rows"]
+    of_topic = get(console, f"/api/topics/{topic}/groups")["rows"]
+    lags = get(console, f"/api/lag?topics={topic}")["topics"]
+
+    (partition,) = found["partitions"]
+    assert (found["state"], found["lag"], found["members"]) == ("Empty", 3, [])
+    assert (partition["committed"], partition["end"], partition["lag"]) == (1, 4, 3)
+    assert 0 <= partition["seconds"] < 60
+    assert [point[1] for point in found["points"]] == [3]
+    assert [(row["group"], row["lag"], row["topics"]) for row in listed] == [(group, 3, [topic])]
+    assert of_topic == [{"group": group, "lag": 3, "partitions": 1}]
+    assert lags == {topic: [{"group": group, "lag": 3}]}
+
+
+def test_a_reset_is_planned_before_it_is_done(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=0)
+    commit(shown_broker, f"reset-{topic}", topic, {0: 3})
+    at = f"/api/groups/reset-{topic}/reset"
+
+    planned = change(console, "POST", at, to="beginning")
+    unchanged = get(console, f"/api/groups/reset-{topic}")["lag"]
+    done = change(console, "POST", at, to="-2", execute=True)
+
+    assert [(move["before"], move["after"]) for move in planned["moves"]] == [(3, 0)]
+    assert (planned["executed"], unchanged) == (False, 0)
+    assert (done["executed"], get(console, f"/api/groups/reset-{topic}")["lag"]) == (True, 2)
+    change(console, "DELETE", f"/api/groups/reset-{topic}")
+    assert ask(console, "GET", f"/api/groups/reset-{topic}").status == 404
+
+
+def test_topics_are_created_grown_set_and_deleted(console: RunningConsole) -> None:
+    made = change(console, "POST", "/api/topics", name="made-here", partitions=2, settings={"retention.ms": "60000"})
+    change(console, "POST", "/api/topics/made-here/partitions", partitions=3)
+    change(console, "POST", "/api/topics/made-here/settings", set={"max.message.bytes": "1000"}, unset=["retention.ms"])
+
+    settings = {row["name"]: row for row in get(console, "/api/topics/made-here/settings")["rows"]}
+
+    assert made == {"name": "made-here", "outcome": "created"}
+    assert get(console, "/api/topics/made-here")["partitions"] == 3
+    assert (settings["max.message.bytes"]["value"], settings["retention.ms"]["is_default"]) == ("1000", True)
+    change(console, "DELETE", "/api/topics/made-here")
+    assert ask(console, "GET", "/api/topics/made-here").status == 404
+
+
+def test_a_transaction_that_is_open_is_shown_and_holds_back(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    settings = {"bootstrap.servers": shown_broker.bootstrap_servers, "transactional.id": f"tx-{topic}"}
+    producer = Producer(settings)
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(topic, "open", partition=0)
+    producer.flush(10)
+
+    row = next(each for each in get(console, "/api/transactions")["rows"] if each["transactional_id"] == f"tx-{topic}")
+    partition = get(console, f"/api/topics/{topic}")["rows"][0]
+
+    assert (row["state"], row["partitions"]) == ("Ongoing", [f"{topic}-0"])
+    assert (partition["stable"], partition["end"]) == (0, 1)
+    assert messages(console, topic, committed=1)["rows"] == []
+    assert values(messages(console, topic)) == ["open"]
+    change(console, "POST", f"/api/transactions/tx-{topic}/abort")
+    assert get(console, f"/api/topics/{topic}")["rows"][0]["stable"] == 2  # behind the marker
+    assert messages(console, topic, committed=1)["state"] == "end"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/api/topics/no-such", 404, "the page Topics"),
+        ("/api/topics/no-such/messages", 404, "does not exist"),
+        ("/api/groups/no-such", 404, "the page Groups"),
+        ("/api/topics?sort=colour", 400, "sort by name"),
+        ("/api/topics?n=1000", 400, "from 0 to 100"),
+        ("/api/topics?from=-1", 400, "not a number"),
+        ("/api/topics/searched/messages?partition=99", 404, "numbered from 0"),
+        ("/api/topics/searched/messages?at=soon", 400, "beginning"),
+        ("/api/topics/searched/messages?op=matches", 400, "contains"),
+        ("/api/topics/searched/messages?cursor=x", 400, "cursor"),
+        ("/api/topics/searched/messages/0/999", 404, "no message at offset 999"),
+        ("/api/nothing", 404, "openapi"),
+        ("/static/../safety.py", 404, "no file"),
+        ("/static/nothing.js", 404, "no file"),
+    ],
+)
+def test_a_refusal_has_the_next_step(
+    console: RunningConsole, shown_broker: Broker, path: str, status: int, words: str
+) -> None:
+    if "searched" not in shown_broker.topics():
+        shown_broker.create_topic("searched", partitions=2)
+
+    answer = ask(console, "GET", path)
+
+    assert (answer.status, words in answer.error) == (status, True), answer.error
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/api/topics", b"[1]", 400),
+        ("POST", "/api/topics", b"{", 400),
+        ("POST", "/api/topics", {"name": 5}, 400),
+        ("POST", "/api/topics", {"name": "x", "partitions": -1}, 400),
+        ("POST", "/api/topics", {"name": "x", "partitions": True}, 400),
+        ("POST", "/api/topics", {"name": "in valid"}, 409),
+        ("POST", "/api/topics", b"[" * 100_000, 400),
+        ("POST", "/api/topics/searched/records", {"value": 5}, 400),
+        ("POST", "/api/topics/searched/records", {"headers": [["a"]]}, 400),
+        ("POST", "/api/topics/searched/records", {"value_base64": "%"}, 400),
+        ("POST", "/api/topics/searched/records", {"value": "x", "partition": 99}, 404),
+        ("POST", "/api/groups/no-such/reset", {"to": "beginning"}, 502),
+        ("DELETE", "/api/topics/no-such", {}, 404),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(
+    console: RunningConsole, shown_broker: Broker, method: str, path: str, body: object, status: int
+) -> None:
+    if "searched" not in shown_broker.topics():
+        shown_broker.create_topic("searched", partitions=2)
+
+    answer = ask(console, method, path, body, token=True)
+
+    assert (answer.status, ";" in answer.error or "." in answer.error) == (status, True), answer.body
+
+
+def test_a_body_has_a_limit(console: RunningConsole) -> None:
+    assert ask(console, "POST", "/api/topics", b" " * (9 << 20), token=True).status == 413
+
+
+def test_every_response_has_the_policy_and_none_lets_another_origin_in(console: RunningConsole) -> None:
+    for path in ("/", "/topics/x", "/static/main.js", "/api/cluster", "/api/nothing", "/healthz"):
+        headers = ask(console, "GET", path).headers
+
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert not [name for name in headers if name.startswith("access-control")]
+
+
+def test_sixteen_streams_are_served_and_the_next_is_refused(console: RunningConsole, topic: str) -> None:
+    import http.client
+
+    host, _, port = console.address.rpartition(":")
+    open_ones = []
+    for _ in range(16):
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("GET", f"/api/stream/topics/{topic}")
+        open_ones.append((connection, connection.getresponse()))
+
+    refused = ask(console, "GET", f"/api/stream/topics/{topic}")
+    for connection, response in open_ones:
+        response.close()
+        connection.close()
+
+    assert [response.status for _, response in open_ones] == [200] * 16
+    assert (refused.status, "close one" in refused.error) == (503, True)
+    deadline = time.monotonic() + 10
+    while ask(console, "GET", f"/api/stream/topics/no-such-{topic}").status != 404:  # there is room again
+        assert time.monotonic() < deadline

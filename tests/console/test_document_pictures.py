@@ -1,0 +1,69 @@
+"""The pictures of documents are what the console draws today, and the page Inside looks as it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.comparing import check_picture, share_that_differs
+from tests.console.conftest import NARROW, WIDE, NewTab, RunningConsole, console_of
+from tests.console.inside_moment import open_moment
+from tests.console.pictures import CONSOLE, NOWHERE, PAGE_SIZE, PICTURES, PICTURES_OF_A_FETCH, RECORDED, Picture, drawn
+
+REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.integration]
+
+
+@pytest.fixture(scope="module")
+def empty_console() -> Iterator[RunningConsole]:
+    """A console without a broker: the pages get what was recorded."""
+    with console_of(NOWHERE) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def scenes() -> Any:
+    return json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
+def test_a_picture_of_a_document_is_what_the_console_draws(
+    new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, tmp_path: Path
+) -> None:
+    tab = new_tab(size=PAGE_SIZE, of=empty_console)
+
+    png = drawn(tab.page, empty_console, picture, scenes)
+
+    check_picture(png, PICTURES / f"{picture.name}.png", tmp_path)
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "800"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_page_inside_looks_as_it_did(
+    new_tab: NewTab, empty_console: RunningConsole, theme: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    page = open_moment(new_tab(size=size, theme=theme, of=empty_console))
+
+    png = page.screenshot(full_page=True, animations="disabled")
+
+    check_picture(png, REFERENCE / f"inside-{theme}-{size[0]}.png", tmp_path)
+
+
+def test_a_picture_that_differs_in_one_word_is_noticed(new_tab: NewTab, empty_console: RunningConsole) -> None:
+    page = open_moment(new_tab(of=empty_console))
+    before = page.screenshot(animations="disabled")
+    page.evaluate("document.querySelector('.steps b').textContent = 'Read: another frame'")
+
+    assert share_that_differs(before, page.screenshot(animations="disabled")) > 0
+
+
+def test_every_picture_that_a_document_shows_is_made_here() -> None:
+    made = {f"{picture.name}.png" for picture in (*PICTURES_OF_A_FETCH, CONSOLE)} | {"flight-delays.png"}
+
+    assert {path.name for path in PICTURES.glob("*.png")} == made

@@ -1,0 +1,162 @@
+"""The modules of the page Inside as such: data in, drawing or sentence out. One tab runs them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.console.conftest import console_of
+from tests.console.inside_moment import explained, log, purgatory, segment, stream_event
+from tests.console.pictures import NOWHERE
+
+pytestmark = [pytest.mark.integration]
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Browser) -> Iterator[Page]:
+    with console_of(NOWHERE) as console:
+        tab = chromium.new_page(viewport={"width": 1000, "height": 600})
+        tab.goto(f"{console.url}/static/tokens.css")  # modules need the console's origin, not its page
+        yield tab
+        tab.close()
+
+
+def run(page: Page, module: str, expression: str, *given: object) -> Any:
+    """What `expression` is, with the module's names in scope as `m` and what is given as `given`."""
+    script = f"async given => {{ const m = await import('/static/inside/{module}.js'); return {expression} }}"
+    return page.evaluate(script, list(given))
+
+
+@pytest.mark.parametrize(
+    ("filter_text", "found"),
+    [
+        ("api:fetch client:legacy", 6),
+        ("connection:14", 4),
+        ("connection:#14 failed", 1),
+        ("coordinator_not", 1),
+        ("slower:80 client:spark", 11),
+        ("woken client:billing", 5),
+        ("expired client:billing-2", 3),
+        ("topic:nothing", 0),
+        ("parked api:produce", 0),
+    ],
+)
+def test_a_filter_keeps_what_matches_all_of_its_words(page: Page, filter_text: str, found: int) -> None:
+    rows = stream_event()["exchanges"]
+
+    assert (
+        run(page, "exchanges", "given[0].map(m.decoded).filter(m.filterOf(given[1]).keep).length", rows, filter_text)
+        == found
+    )
+
+
+def test_a_waiting_exchange_that_two_events_leave_out_is_forgotten(page: Page) -> None:
+    event = stream_event() | {"exchanges": []}
+    script = """(() => {
+        const store = new m.ExchangeStore(), [event] = given, none = { ...event, waiting: [] }
+        const count = () => store.between(0, Infinity).length
+        store.take(event); const first = count()
+        store.take(none); const second = count()
+        store.take(none); return [first, second, count()]
+    })()"""
+
+    assert run(page, "exchanges", script, event) == [2, 2, 0]
+
+
+def test_an_exchange_that_has_ended_is_not_in_hand_any_more(page: Page) -> None:
+    event = stream_event()
+    waiting = event["waiting"][0]
+    ended = [*waiting[:8], 460_000, 460_050, 460_080, *waiting[11:13], "woken", "D", *waiting[15:]]
+    script = """(() => {
+        const store = new m.ExchangeStore(), [event, ended] = given
+        store.take({ ...event, exchanges: [] })
+        store.take({ ...event, exchanges: [ended] })
+        return [store.get(ended[0]).outcome, store.between(0, Infinity).length]
+    })()"""
+
+    assert run(page, "exchanges", script, event, ended) == ["woken", 2]
+
+
+def test_ten_thousand_requests_are_drawn_with_a_bounded_number_of_bars(page: Page) -> None:
+    script = """(async () => {
+        const { decoded } = await import('/static/inside/exchanges.js')
+        const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })
+        drawing.setRows([1, 2, 3, 4].map(number => ({ number, name: 'n', address: '' })))
+        drawing.setScale(1000, 10_000_000)
+        const row = seq => [seq, 1 + seq % 4, 'n', 'Fetch', 12, seq, seq * 1000, 20, -1, 30, 40, 97, 140, 'at once', '', -1, '', -1, [], [], 0]
+        const all = Array.from({ length: 10_000 }, (_, seq) => decoded(row(seq)))
+        const began = performance.now()
+        drawing.refresh(all, 10_000_000)
+        const bars = drawing.bars.children.length
+        drawing.refresh([], 30_000_000)
+        return { bars, left: drawing.bars.children.length, drawn: drawing.drawn.size, ms: performance.now() - began }
+    })()"""  # noqa: E501
+
+    seen = run(page, "requests", script)
+
+    assert 100 < seen["bars"] <= 4 * 1000 / 3
+    assert (seen["left"], seen["drawn"]) == (0, 0)
+
+
+def test_a_slow_scroll_of_time_sets_one_transform_and_nothing_else(page: Page) -> None:
+    script = """(async () => {
+        const drawing = new m.RequestsDrawing({ sentence: () => 's', address: () => '/', select: () => {} })
+        drawing.setRows([{ number: 7, name: 'n', address: '' }])
+        drawing.setScale(1000, 2_000_000)
+        document.documentElement.append(drawing.element)
+        const seen = []
+        const observer = new MutationObserver(changes => seen.push(...changes))
+        observer.observe(drawing.element, { subtree: true, childList: true, attributes: true, characterData: true })
+        for (let frame = 0; frame < 60; frame++) drawing.setTime(frame * 16_667)
+        seen.push(...observer.takeRecords())
+        drawing.element.remove()
+        return [seen.length, new Set(seen.map(change => change.attributeName)).size]
+    })()"""
+
+    assert run(page, "requests", script) == [60, 1]
+
+
+def test_the_log_is_seen_in_three_strips(page: Page) -> None:
+    row = explained()["fetch"]["partitions"][0]
+
+    view = run(page, "views", "m.logView(given[0], given[1], { isFetch: true })", log(), row)
+
+    assert [each["state"] for each in view["batches"]] == ["passed", "passed", "passed", "leaves", "uncommitted"]
+    assert view["chosen"] == 3
+    assert view["segment"]["entry"] == {"number": 118, "position": 483_328}
+    assert len(view["segment"]["entries"]) == 143
+    assert round(view["logStartShare"], 2) == 0.38
+
+
+def test_an_empty_log_is_drawn_as_such(page: Page) -> None:
+    ends = dict.fromkeys(("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset"), 0)
+    empty = log() | ends | {"segments": [segment(0, 0, 0)], "segment": 0, "index": [], "entry": -1, "batches": []}
+    script = """(async () => {
+        const { logDrawing } = await import('/static/inside/log.js')
+        return logDrawing(m.logView(given[0], null, { isFetch: true }), 600, '').textContent
+    })()"""
+
+    words = run(page, "views", script, empty)
+
+    assert "There is no batch here" in words
+    assert "NaN" not in words
+
+
+@pytest.mark.parametrize(("slot", "chosen"), [(179, "Fetch 1 lay in 179"), (100, None)])
+def test_the_lens_stands_on_the_chosen_deadline_while_it_lies_ahead(page: Page, slot: int, chosen: str | None) -> None:
+    wait = explained()["wait"] | {"slot": slot}
+
+    view = run(page, "views", "m.wheelView(given[0], given[1], 'Fetch 1')", purgatory(), wait)
+
+    assert (view["selected"] or {}).get("words") == chosen
+    assert view["next"] == {"level": 0, "slot": 221}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30 s", 30), ("5min", 300), ("2 h", 7200), ("1.5", 1.5), ("250 ms", 0.25), ("soon", None)]
+)
+def test_a_time_to_turn_the_clock_by(page: Page, text: str, seconds: float | None) -> None:
+    assert run(page, "actions", "m.secondsOf(given[0])", text) == seconds

@@ -1,0 +1,236 @@
+"""The pages on a real broker, in a real browser: what a reader does there, and what comes back."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from minibroker import Broker
+from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+NUMBERS = itertools.count()
+MARKUP = ['<img src=x onerror="alert(1)">', "<script>alert(1)</script>", "'\"><svg onload=alert(1)>", "a‮b\x07\x1b[2J"]
+
+
+@pytest.fixture
+def topic(shown_broker: Broker) -> str:
+    name = f"pages-{next(NUMBERS)}"
+    shown_broker.create_topic(name, partitions=3)
+    return name
+
+
+def commit(broker: Broker, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
+    page = tab.open("/topics")
+    page.get_by_role("button", name="Create topic").click()
+    page.get_by_label("Name").fill("by-hand")
+    page.get_by_label("Partitions", exact=True).fill("2")
+    page.get_by_label("Settings").fill("retention.ms=60000")
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("heading", name="by-hand").wait_for()
+
+    page.get_by_role("link", name="Messages").click()
+    page.get_by_text("There are no messages here").wait_for()
+    page.get_by_role("button", name="Produce").click()
+    page.get_by_label("Value", exact=True).fill('{"delay": 12}')
+    page.get_by_role("button", name="Add a header").click()
+    page.get_by_placeholder("name", exact=True).fill("source")
+    page.get_by_placeholder("value", exact=True).fill("tower")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("link", name=re.compile(r"partition \d, offset 0")).click()
+    page.get_by_text("tower").wait_for()
+    assert '"delay": 12' in page.get_by_label("Value").inner_text()
+
+    page.get_by_role("button", name="Delete topic").click()
+    page.get_by_label("Its name, to be sure").fill("by-hand")
+    page.get_by_role("button", name="Delete it and its messages").click()
+    page.get_by_role("heading", name="Topics", exact=True).wait_for()
+    assert page.get_by_role("link", name="by-hand").count() == 0
+
+
+def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, [(f"k{number}", f'{{"n": {number}}}') for number in range(9)], partition=0)
+    page = tab.open(f"/topics/{topic}/messages")
+    page.get_by_role("button", name="Message 0:8").wait_for()
+
+    page.keyboard.press("/")
+    page.keyboard.type('"n": 3')
+    page.keyboard.press("Enter")
+    page.get_by_text("1 message of 9").wait_for()
+    page.get_by_role("button", name="Message 0:3").click()
+    value = page.get_by_label("Value")
+    for form, shown in (("Text", '{"n": 3}'), ("Hex", "7b 22 6e 22"), ("JSON", '"n": 3')):
+        page.locator(".message .toolbar", has_text="Value").get_by_role("button", name=form).click()
+        assert shown in value.inner_text()
+    assert "open=0%3A3" in page.url
+    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_text("It is at").wait_for()
+
+    found = page.context.new_page()  # the address alone leads there
+    found.goto(page.url)
+    found.get_by_label("Value").wait_for()
+    assert found.get_by_role("button", name="Produce").count() == 0  # another tab has no token
+    assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
+
+
+def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    page = tab.open(f"/topics/{topic}/messages?live=1")
+    page.get_by_text("Messages appear here").wait_for()
+
+    shown_broker.produce(topic, ["first"], partition=0)
+    page.get_by_role("cell", name="first").wait_for()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="paused").wait_for()
+    shown_broker.produce(topic, ["second"], partition=0)
+    assert page.get_by_role("cell", name="first").count() == 1
+    page.keyboard.press("Space")
+
+    page.get_by_role("cell", name="second").wait_for()  # nothing is lost in between
+    assert page.get_by_role("cell", name="first").count() == 1
+
+
+def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=0)
+    commit(shown_broker, f"odd/{topic}", topic, 2)
+    page = tab.open("/groups")
+    page.keyboard.press("/")
+    page.keyboard.type(topic)
+    page.get_by_role("link", name=f"odd/{topic}").click()
+    page.get_by_role("heading", name=f"odd/{topic}").wait_for()
+
+    page.get_by_role("button", name="Reset offsets").click()
+    page.get_by_role("button", name="Show the plan").click()
+    page.get_by_text("Nothing has changed yet.").wait_for()
+    assert "−2" in page.get_by_label("Plan").last.inner_text()
+    page.get_by_role("button", name="Reset to this plan").click()
+    page.get_by_text("1 partition moved.").wait_for()
+
+    assert shown_broker.lag(f"odd/{topic}") == 3
+
+
+def test_nothing_that_a_client_sends_becomes_markup(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    for text in MARKUP:
+        shown_broker.produce(topic, [(text, text)], partition=0)
+        commit(shown_broker, f"{text}{topic}", topic, 0)
+    paths = ["/groups", f"/topics/{topic}/messages?open=0:0", f"/topics/{topic}/groups", f"/topics/{MARKUP[0]}", "/"]
+    tab.page.on("dialog", lambda dialog: tab.failures.append(f"a dialog: {dialog.message}"))
+    tab.allowed_failures.append("status of 404")
+
+    for path in paths:
+        page = tab.open(path)
+        page.locator("main[data-page]").wait_for()
+        page.get_by_text("brokers" if path == "/" else MARKUP[0][:8]).first.wait_for()
+        strays = page.evaluate("[...document.querySelectorAll('main img, main script, main svg[onload]')].length")
+        assert (path, strays) == (path, 0)
+    tab.open(f"/topics/{topic}/messages?in=key&text=a").get_by_text("\\u202e").first.wait_for()
+
+
+def test_pages_are_reached_by_keys_and_rows_by_j_and_k(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    page = tab.open("/")
+    for keys, heading in (
+        ("gt", "Topics"),
+        ("gg", "Groups"),
+        ("gc", "Clients"),
+        ("gx", "Transactions"),
+        ("go", "Overview"),
+    ):
+        for key in keys:
+            page.keyboard.press(key)
+        page.get_by_role("heading", name=heading, level=1).wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keys").wait_for()
+    page.keyboard.press("Escape")
+    tab.go(f"/topics?filter={topic}")
+    page.get_by_role("link", name=topic).wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("heading", name=topic).wait_for()
+    page.go_back()
+    page.get_by_label("Filter topics").wait_for()
+    assert page.get_by_label("Filter topics").input_value() == topic
+
+
+def test_many_topics_are_cut_and_searched_on_the_server(new_tab: NewTab) -> None:
+    with Broker() as broker, console_of(broker.bootstrap_servers) as console:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for made in admin.create_topics([NewTopic(f"many-{at:04d}", 1, 1) for at in range(300)]).values():
+            made.result()
+        tab = new_tab(of=console)
+        page = tab.open("/topics")
+        page.get_by_text("1–50 of 300").wait_for()
+        page.get_by_role("button", name="Next").click()
+        page.get_by_text("51–100 of 300").wait_for()
+        page.get_by_label("Filter topics").fill("0299")
+        page.get_by_text("1 of 300 topics").wait_for()
+
+        assert page.get_by_role("row").count() == 2
+        assert page.get_by_role("button", name="Create topic").count() == 0  # without --allow-changes
+
+
+def test_a_page_goes_on_when_its_broker_is_back(new_tab: NewTab, shown_broker: Broker) -> None:
+    with Broker() as broker, console_of(broker.bootstrap_servers) as console:
+        broker.create_topic("kept")
+        tab = new_tab(of=console)
+        tab.allowed_failures.append("status of 502")
+        page = tab.open("/topics")
+        page.get_by_role("link", name="kept").wait_for()
+
+        broker.kill()
+        page.get_by_text("Trying again").wait_for()
+        assert page.get_by_role("link", name="kept").is_visible()  # what was there stays
+        broker.start()
+        broker.create_topic("new")
+
+        page.get_by_role("link", name="new").wait_for()
+        page.get_by_text("Trying again").wait_for(state="hidden")
+
+
+def test_a_console_that_is_gone_says_so(new_tab: NewTab, shown_broker: Broker) -> None:
+    with console_of(shown_broker.bootstrap_servers) as console:
+        tab = new_tab(of=console)
+        tab.allowed_failures.append("ERR_CONNECTION_REFUSED")
+        page = tab.open("/")
+        page.get_by_text("brokers").first.wait_for()
+        console.process.kill()
+        console.process.wait()
+
+        page.get_by_text("The console does not answer. Start it again").wait_for()
+        assert tab.axe() == []
+
+
+def test_the_theme_can_be_chosen_and_stays(tab: Tab) -> None:
+    page = tab.open("/")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+
+    page.get_by_role("button", name="Switch between light and dark").click()
+    dark = page.evaluate(ground)
+    page.reload()
+
+    assert (light, dark, page.evaluate(ground)) == ("rgb(244, 243, 238)", "rgb(13, 19, 24)", "rgb(13, 19, 24)")
+
+
+def test_the_token_reaches_no_address_and_no_request(tab: Tab, console: RunningConsole) -> None:
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(f"{request.url} {request.headers.get('referer', '')}"))
+
+    page = tab.open("/topics")
+    page.get_by_role("button", name="Create topic").wait_for()
+
+    assert console.token is not None
+    assert console.token not in page.url
+    assert not [each for each in asked if console.token in each.partition("#")[0]]

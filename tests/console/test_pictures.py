@@ -1,0 +1,85 @@
+"""Each page in both themes and two widths: what axe finds on it, and a picture that is compared with the one kept.
+
+MINIBROKER_PICTURES=keep writes the pictures of tests/console/reference anew; look at them before you commit them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.console.conftest import NARROW, WIDE, NewTab, Tab
+from tests.console.moment import ANSWERS, EMPTY
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+# Each page, and what shows that it is complete.
+PAGES = {
+    "overview": ("/", "1,629,241"),
+    "topics": ("/topics", "41"),
+    "partitions": ("/topics/flights", "43,421"),
+    "messages": ("/topics/flights/messages?open=5:104239", "0x0001fe"),
+    "topic-groups": ("/topics/flights/groups", "12,040"),
+    "settings": ("/topics/flights/settings", "segment.bytes"),
+    "groups": ("/groups", "spark-2013"),
+    "group": ("/groups/billing", "flights-11"),
+    "clients": ("/clients", "billing-3"),
+    "transactions": ("/transactions", "payments-2"),
+}
+LOOKS = {"light-wide": ("light", WIDE), "dark-narrow": ("dark", NARROW)}
+OTHER_LOOKS = {"dark-wide": ("dark", WIDE), "light-narrow": ("light", NARROW)}
+OF_LOOKS = ["color-contrast", "target-size", "scrollable-region-focusable"]
+# What an empty page says, and what to do first.
+EMPTY_PAGES = {
+    "/": ("No groups yet", "minibroker consume"),
+    "/topics": ("No topics yet", "minibroker topics create"),
+    "/groups": ("No groups yet", "minibroker consume"),
+    "/clients": ("No group has members now", "minibroker consume"),
+    "/transactions": ("No transactional ids yet", "transactional.id"),
+    "/topics/flights/messages": ("There are no messages here", "minibroker produce flights"),
+    "/topics/flights/groups": ("No group has committed offsets of this topic", "--group billing"),
+    "/nothing": ("There is nothing at this address", "Choose a page above"),
+}
+
+
+@pytest.mark.parametrize("look", [*LOOKS, *OTHER_LOOKS])
+def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look: str) -> None:
+    """All of axe in two looks; in the other two only what they can change."""
+    theme, size = (LOOKS | OTHER_LOOKS)[look]
+    tab = new_tab(theme=theme, size=size)
+    tab.answer_from(ANSWERS)
+    found: dict[str, list[str]] = {}
+    for name, (path, complete) in PAGES.items():
+        tab.go(path).get_by_text(complete).first.wait_for()
+        found[name] = tab.axe(rules=None if look in LOOKS else OF_LOOKS)
+        if tab.width() > size[0]:
+            found[name].append("it has to be scrolled sideways")
+        if look in LOOKS:
+            found[name] += tab.compare(f"{name}-{look}")
+
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
+    tab.answer_from(EMPTY)
+    for path, (says, first) in EMPTY_PAGES.items():
+        page = tab.go(path)
+
+        page.get_by_text(says).first.wait_for()
+        assert first in page.get_by_role("main").inner_text()
+    assert tab.axe() == []
+
+
+def test_dialogs_are_accessible(tab: Tab) -> None:
+    tab.answer_from(ANSWERS)
+    page = tab.open("/topics/flights/messages")
+
+    for button in ("Produce", "Add partitions", "Delete topic"):
+        page.get_by_role("button", name=button, exact=True).click()
+        page.get_by_role("dialog").wait_for()
+        assert (button, tab.axe()) == (button, [])
+        page.keyboard.press("Escape")
+        page.get_by_role("dialog").wait_for(state="detached")
+    tab.go("/groups/billing").get_by_role("button", name="Reset offsets").click()
+    page.get_by_role("dialog").wait_for()
+
+    assert tab.axe() == []

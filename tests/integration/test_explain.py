@@ -1,0 +1,130 @@
+"""`broker.explain` and `minibroker explain` with real clients: why their requests were answered as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from minibroker import Broker, BrokerError
+from minibroker.explain import FetchedPartition, ProducedPartition
+from tests.integration.kafka_python import KafkaConsumer, KafkaProducer
+from tests.minibroker.commands import minibroker, running
+
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 1}
+POLL_MS = 10_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(control=True, settings=SETTINGS) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    broker.reset()
+    broker.create_topic("orders", partitions=1)
+    return "orders"
+
+
+@pytest.fixture
+def consumer(broker: Broker, topic: str) -> Iterator[Any]:
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        client_id="billing-1",
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=5000,
+    )
+    yield consumer
+    consumer.close()
+
+
+def test_a_waiting_consumer_tells_the_producer_that_woke_it(broker: Broker, topic: str, consumer: Any) -> None:
+    with broker.explain(topic=topic) as explained:
+        while not broker._control.call("inside.pull", lease_ms=100)["parked"]:
+            consumer.poll(100)
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, client_id="orders-api")
+        producer.send(topic, b"x" * 20_000, partition=0).get(60)
+        producer.close()
+        assert consumer.poll(POLL_MS)
+
+    fetch = next(each for each in explained if each.api == "Fetch" and each.partitions and each.partitions[0].bytes)
+    produce = next(each for each in explained if each.api == "Produce")
+    assert (fetch.outcome, fetch.client_id, fetch.error) == ("woken", "billing-1", "")
+    wait = fetch.wait
+    assert wait is not None
+    assert (wait.case, wait.partition, wait.ended_by, wait.max_wait_ms) == ("D", "orders-0", "request", 5000)
+    assert wait.cause is not None
+    assert (wait.cause.api, wait.cause.client_id, wait.cause.connection) == (
+        "Produce",
+        "orders-api",
+        produce.connection,
+    )
+    [read], [appended] = fetch.partitions, produce.partitions
+    assert isinstance(read, FetchedPartition)
+    assert isinstance(appended, ProducedPartition)
+    assert (read.asked_offset, read.high_watermark, read.segment, read.position) == (0, 1, 0, 0)
+    assert (appended.base_offset, appended.records, appended.bytes) == (0, 1, read.bytes)
+    assert "Case D: there are enough bytes" in str(fetch)
+    assert f"of #{produce.connection} orders-api appended 1 record to orders-0" in repr(fetch)
+    assert fetch.json["sent"]["how"] == "sendfile"
+    assert 0 < wait.waited_ms < fetch.took_ms
+
+
+def test_nothing_is_recorded_after_the_block(broker: Broker, topic: str) -> None:
+    with broker.explain(api="Produce") as explained:
+        broker.produce(topic, [b"one"])
+    broker.produce(topic, [b"two"])
+
+    assert [each.api for each in explained] == ["Produce"]
+    assert len(explained) == 1
+    assert explained.left_out == 0
+    assert explained[:1] == list(explained)
+
+
+def test_a_wait_for_requests_ends_when_they_have_come_or_with_what_came(broker: Broker, topic: str) -> None:
+    with broker.explain(api=("produce", "fetch"), topic=topic) as explained:
+        broker.produce(topic, [b"one"])
+        assert explained.wait(1)[0].outcome == "at once"
+        with pytest.raises(BrokerError, match=r"1 of 2 requests came in 0\.05 s that match"):
+            explained.wait(2, timeout_seconds=0.05)
+
+    with pytest.raises(BrokerError, match="'fetsch' is not a known API"):
+        broker.explain(api="fetsch")
+
+
+@pytest.mark.parametrize("options", [(), ("--brief",), ("-o", "json")], ids=["text", "brief", "json"])
+def test_the_command_explains_while_requests_go_by(broker: Broker, topic: str, options: tuple[str, ...]) -> None:
+    with running(
+        "explain", "--control", broker._control_path, "--api", "produce", "--topic", topic, "-n", 1, *options
+    ) as command:
+        assert command.stderr is not None
+        assert command.stdout is not None
+        assert "explaining requests from now on" in command.stderr.readline()
+        broker.produce(topic, [b"one", b"two"])
+        printed = command.stdout.read()
+        assert command.wait(60) == 0
+
+    if options == ("-o", "json"):
+        row = json.loads(printed)
+        assert row["produce"]["partitions"][0]["records"] == 2
+        assert row["steps"][1]["title"].startswith("orders-0 takes 2 records, ")
+    elif options:
+        assert printed.count("\n") == 1
+        assert "Produce" in printed
+        assert "  orders  " in printed
+    else:
+        assert "orders-0 takes 2 records, " in printed
+        assert "its high watermark went from 0 to 2" in printed
+
+
+def test_the_command_tells_what_to_do_without_a_broker(broker: Broker) -> None:
+    nowhere = minibroker("explain", "--control", "/nowhere")
+    misspelt = minibroker("explain", "--control", broker._control_path, "--api", "fetsch")
+
+    assert "`minibroker serve --control PATH` makes" in nowhere.complaint
+    assert "'fetsch' is not a known API" in misspelt.complaint

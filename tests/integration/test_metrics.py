@@ -1,0 +1,273 @@
+"""The metrics of real processes: `serve --metrics`, `minibroker metrics` on any Kafka, and Prometheus itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.apache_kafka import ApacheKafka
+from benchmarks.processes import ServerProcess, free_port
+from minibroker import Broker
+from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
+from minibroker.metrics.dashboard import rows
+from tests.integration.brokers import Minibroker
+from tests.minibroker.commands import minibroker
+from tests.minibroker.queries import OF_OTHERS, selectors
+
+# Nothing has happened that they count: no fetch of a follower, no descriptor on an old kernel.
+MAY_BE_MISSING = {"process_open_fds"}
+PROMETHEUS_SECONDS = 60
+
+Series = dict[str, list[dict[str, str]]]  # the labels of each series, by metric
+
+
+def metrics_url(broker: ServerProcess) -> str:
+    found = re.search(r"metrics are at (http://\S+)", broker.log_text)
+    assert found is not None, broker.log_text
+    return found[1]
+
+
+def scraped(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def scrape(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return scraped(response.read().decode())
+
+
+def exercise(bootstrap: str) -> None:
+    """Write, read as a group, and commit."""
+    assert minibroker("topics", "create", "orders", "-b", bootstrap, "--if-not-exists").status == 0
+    from confluent_kafka import Consumer, Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(5):
+        producer.produce("orders", f"{number}")
+    producer.flush(30)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["orders"])
+    deadline = time.monotonic() + 30
+    while len(consumer.consume(3, timeout=0.2)) < 3:
+        assert time.monotonic() < deadline, "nothing was consumed"
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minibroker]:
+    broker = Minibroker(
+        tmp_path_factory.mktemp("metrics"),
+        "--metrics",
+        "127.0.0.1:0",
+        settings={
+            "group.initial.rebalance.delay.ms": 0,
+            "offsets.topic.num.partitions": 1,
+            "log.flush.interval.messages": 1,
+        },
+    )
+    try:
+        broker.wait_until_ready()
+        exercise(broker.bootstrap)
+        yield broker
+    finally:
+        broker.kill()
+
+
+def test_every_metric_of_the_reference_is_there_with_its_labels(served: Minibroker) -> None:
+    url = metrics_url(served)
+    scrape(url)
+
+    found = scrape(url)
+
+    wrong = []
+    for entry in (*entries_of_broker(), *entries_of_cluster()):
+        series = found.get(entry.prometheus, [])
+        labels = {*entry.labels, *(["quantile"] if entry.kind == HISTOGRAM else [])}
+        if not any(set(each) == labels for each, _ in series) and entry.prometheus not in MAY_BE_MISSING:
+            wrong.append(f"{entry.prometheus}{sorted(labels)}: {[sorted(each) for each, _ in series[:2]]}")
+    assert not wrong, wrong
+    unknown = {name.removesuffix("_count") for name in found} - BY_NAME.keys()
+    assert unknown - {"kafka_server_socket_server_metrics_connection"} == set()
+
+
+def test_the_figures_are_those_of_what_happened(served: Minibroker) -> None:
+    found = scrape(metrics_url(served))
+
+    def value(name: str, **labels: str) -> float:
+        return next(value for each, value in found[name] if each == labels)
+
+    assert value("kafka_server_brokertopicmetrics_messagesin_total", topic="orders") == 5
+    assert value("kafka_topic_partition_current_offset", topic="orders", partition="0") == 5
+    lag = value("kafka_consumergroup_lag", consumergroup="billing", topic="orders", partition="0")
+    assert 0 <= lag <= 2
+    assert value("kafka_server_brokertopicmetrics_bytesout_total", topic="orders") > 0
+    assert value("kafka_broker_info", id="0", address=served.bootstrap) == 1
+    assert value("minibroker_fsync_seconds_total") > 0
+    assert value("process_resident_memory_bytes") > 10_000_000
+
+
+@pytest.mark.parametrize(
+    "expression", [*OF_OTHERS, *(q.expression for row in rows() for p in row.panels for q in p.queries)]
+)
+def test_the_queries_of_dashboards_find_series(served: Minibroker, expression: str) -> None:
+    found = scrape_once(metrics_url(served))
+
+    for name, labels in selectors(expression):
+        assert any(labels - {"instance", "job"} <= set(each) for each, _ in found[name]), name
+
+
+_scrapes: dict[str, dict[str, list[tuple[dict[str, str], float]]]] = {}
+
+
+def scrape_once(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    if url not in _scrapes:
+        _scrapes[url] = scrape(url)
+    return _scrapes[url]
+
+
+@pytest.mark.parametrize("end", [ServerProcess.terminate, ServerProcess.kill])
+def test_nothing_is_left_of_the_endpoint_however_the_broker_ends(
+    tmp_path: Path, end: Callable[[ServerProcess], object]
+) -> None:
+    port = free_port()
+    broker = Minibroker(tmp_path, "--metrics", f"127.0.0.1:{port}").wait_until_ready()
+    try:
+        scrape(f"http://127.0.0.1:{port}/metrics")
+        child = child_of(broker.pid)
+    finally:
+        end(broker)
+
+    deadline = time.monotonic() + 10
+    while is_running(child):
+        assert time.monotonic() < deadline, "the endpoint still runs"
+        time.sleep(0.01)  # another process ends
+    again = Minibroker(tmp_path, "--metrics", f"127.0.0.1:{port}").wait_until_ready()
+    again.kill()
+
+
+def child_of(pid: int) -> int:
+    (child,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return child
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_the_broker_outlives_the_endpoint(tmp_path: Path) -> None:
+    broker = Minibroker(tmp_path, "--metrics", "127.0.0.1:0").wait_until_ready()
+    try:
+        os.kill(child_of(broker.pid), 9)
+        broker.wait_for_log("the process that serves metrics has ended")
+        exercise(broker.bootstrap)
+        assert broker.terminate() == 0
+    finally:
+        broker.kill()
+
+
+def test_an_address_in_use_is_one_line(served: Minibroker, tmp_path: Path) -> None:
+    address = metrics_url(served).removeprefix("http://").removesuffix("/metrics")
+
+    done = minibroker("serve", "--data-dir", tmp_path, "--listen", "127.0.0.1:0", "--metrics", address)
+
+    assert (done.status, "choose another address with --metrics HOST:PORT" in done.complaint) == (1, True)
+
+
+def test_a_secured_broker_has_its_metrics_by_credentials_or_from_python(tmp_path: Path) -> None:
+    with Broker(security="SASL_SSL", users=["alice"], metrics=True) as broker:
+        broker.produce("orders", [b"a", b"b"])
+        properties = tmp_path / "client.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in broker.client_settings("java").items()))
+        shown = minibroker("metrics", "show", "--command-config", properties, "-b", broker.bootstrap_servers)
+
+        assert broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders"] == 2
+        assert shown.status == 0, shown.err
+        assert 'kafka_topic_partition_current_offset{topic="orders",partition="0"} 2.0' in shown.out.replace(
+            'partition="0",topic="orders"', 'topic="orders",partition="0"'
+        )
+
+
+def test_apache_kafka_has_the_metrics_of_any_cluster(jars: Path, tmp_path: Path) -> None:
+    with ApacheKafka(jars, tmp_path, heap="512m") as kafka:
+        exercise(kafka.bootstrap)
+        shown = minibroker("metrics", "show", "-b", kafka.bootstrap)
+
+    assert shown.status == 0, shown.err
+    found = scraped(shown.out)
+    names = {entry.prometheus for entry in entries_of_cluster()} - {"kafka_consumergroup_group_lag_seconds"}
+    assert set(found) - {"kafka_consumergroup_group_lag_seconds"} == names
+    assert ({"topic": "orders", "partition": "0"}, 5.0) in found["kafka_topic_partition_current_offset"]
+    assert [each for each, _ in found["kafka_consumergroup_lag"]] == [
+        {"consumergroup": "billing", "topic": "orders", "partition": "0"}
+    ]
+
+
+@pytest.mark.nightly
+def test_prometheus_answers_every_query_of_the_dashboard(served: Minibroker, tmp_path: Path) -> None:
+    program = shutil.which("prometheus") or os.environ.get("MINIBROKER_TEST_PROMETHEUS")
+    if program is None:
+        pytest.skip("needs Prometheus (Debian: apt install prometheus, or name it in MINIBROKER_TEST_PROMETHEUS)")
+    target = metrics_url(served).removeprefix("http://").removesuffix("/metrics")
+    (tmp_path / "prometheus.yml").write_text(
+        f"scrape_configs: [{{job_name: kafka, scrape_interval: 1s, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    port = free_port()
+    command = [program, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    prometheus = subprocess.Popen(
+        [*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        base = f"http://127.0.0.1:{port}/api/v1/query?"
+        expressions = [q.expression for row in rows() for panel in row.panels for q in panel.queries] + OF_OTHERS
+        wanted = [concrete(expression) for expression in expressions]
+        deadline = time.monotonic() + PROMETHEUS_SECONDS
+        missing = wanted
+        while missing and time.monotonic() < deadline:
+            missing = [each for each in missing if not answer(base + urllib.parse.urlencode({"query": each}))]
+            time.sleep(0.2)  # it scrapes by a clock of its own
+        assert missing == []
+    finally:
+        prometheus.terminate()
+        prometheus.wait(30)
+
+
+def concrete(expression: str) -> str:
+    """The query with Grafana's variables replaced."""
+    values = {
+        "$__rate_interval": "1m",
+        "$topic": ".*",
+        "$kafka_topic": ".*",
+        '="$instance"': '=~".*"',
+        "$instance": ".*",
+    }
+    for variable, value in values.items():
+        expression = expression.replace(variable, value)
+    # What has not happened here: errors, and fsyncs of compaction.
+    return expression
+
+
+def answer(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return bool(json.load(response)["data"]["result"])
+    except OSError:
+        return False
