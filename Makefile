@@ -22,6 +22,8 @@ COMPILED := build/installed
 AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
 # Left out for it: tests that replace parts of modules; what they are about is in Python in both forms, or the same code.
 ON_COMPILED := $(FAST) and not pure
+# What compiled modules are tested by. The other tests run on the compiled form at night.
+OF_COMPILED := tests/broker tests/conformance tests/fetch_path tests/protocol tests/purgatory tests/storage tests/transcript tests/test_compiled_form.py
 ifeq ($(MINIBROKER_COMPILE),1)
 FORM := $(COMPILED)/.made
 export PYTHONPATH := $(CURDIR)/$(COMPILED)
@@ -34,7 +36,7 @@ help:
 	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
-	@echo "make wheel  the compiled form, in dist/;  make test-compiled  the fast tests and the conformance scripts on it"
+	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance scripts, on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nightly  conformance, mutants, and the tests of which \`make test\` runs a sample"
@@ -76,20 +78,24 @@ demo:
 serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
+# The image of test_compose.py is in pure Python: compiled, it is built minutes later, at night.
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
-	@$(PYTEST)
+	@MINIBROKER_COMPILE= $(PYTEST)
 
 test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
 
 test-compiled: wheel
-	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)"
+	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)" $(OF_COMPILED)
 	@$(AS_COMPILED) $(PYTEST) -q tests/integration/test_bad_input.py
 
 nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@$(PYTEST) -m nightly
+	@$(MAKE) --no-print-directory wheel
+	@$(AS_COMPILED) $(PYTEST) -m "not pure and not spark and not nightly" --deselect tests/integration/test_compose.py
+	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(BIN)/python -m tests.mutants
 
