@@ -51,7 +51,7 @@ def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
     """
     try:
         with map_parse_errors(path):
-            text = path.read_text("utf-8")
+            text = path.read_bytes().decode()
     except FileNotFoundError:
         return []
     if not text:
