@@ -2,8 +2,10 @@
 # It is the compiled form; `--build-arg MINIBROKER_COMPILE=` leaves it in pure Python.
 FROM python:3.11-slim-bookworm AS compile
 ARG MINIBROKER_COMPILE=1
-RUN test -z "$MINIBROKER_COMPILE" \
-    || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*)
+# Where python is Debian's, as in the image of .ci/setup-containers, its headers are in a package.
+RUN test -z "$MINIBROKER_COMPILE" || { \
+    test -e "$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || headers=libpython3-dev; \
+    apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev $headers && rm -rf /var/lib/apt/lists/*; }
 WORKDIR /source
 COPY pyproject.toml docker/requirements.py ./
 RUN python requirements.py compile > requirements.txt && pip install --no-cache-dir -r requirements.txt
