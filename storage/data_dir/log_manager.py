@@ -48,6 +48,7 @@ from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, lo
 
 logger = logging.getLogger(__name__)
 
+CLOSING_THREADS = 8  # they wait for the disk, which takes the fsyncs of several logs together
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
 _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 
@@ -359,7 +360,10 @@ class LogManager:
         try:
             if self.is_offline:
                 return
-            failures = [failure for failure in map(_close, self._logs.values()) if failure is not None]
+            from concurrent.futures import ThreadPoolExecutor  # a broker that runs does without it
+
+            with ThreadPoolExecutor(CLOSING_THREADS) as threads:
+                failures = [failure for failure in threads.map(_close, self._logs.values()) if failure is not None]
             self.checkpoint_recovery_points()()
             self.checkpoint_log_start_offsets()()
             self.checkpoint_cleaner_offsets()()
