@@ -77,6 +77,7 @@ class LogManager:
         self._overrides = {topic: dict(props) for topic, props in (topic_overrides or {}).items()}
         self._producer_expiration_ms = producer_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
+        self._logs_of_topics: dict[str, dict[TopicPartition, Log]] = {}
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
         self._lock = DirectoryLock(log_dir)
         # Deleted partitions that a checkpoint may still have.
@@ -197,6 +198,7 @@ class LogManager:
     def _add(self, log: Log) -> None:
         log.flush_times = self.flush_times
         self._logs[log.topic_partition] = log
+        self._logs_of_topics.setdefault(log.topic_partition.topic, {})[log.topic_partition] = log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""
@@ -206,6 +208,10 @@ class LogManager:
         directory = self._deleted_path(topic_partition)
         log.rename_and_refuse(directory)
         del self._logs[topic_partition]
+        of_topic = self._logs_of_topics[topic_partition.topic]
+        del of_topic[topic_partition]
+        if not of_topic:
+            del self._logs_of_topics[topic_partition.topic]
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
 
@@ -219,10 +225,9 @@ class LogManager:
         """
         config = LogConfig.from_props(overrides, self.default_config)
         self._overrides[topic] = dict(overrides)
-        for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic:
-                log.update_config(config)
-                self._note_format(config)
+        for log in self._logs_of_topics.get(topic, {}).values():
+            log.update_config(config)
+            self._note_format(config)
 
     def set_default_config(self, config: LogConfig) -> None:
         """Apply the broker's changed settings to all logs, present and future; their topics' settings override them."""

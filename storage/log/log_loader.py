@@ -108,7 +108,8 @@ class LogLoader:
             self._recover_from(recover_from)
         end_offset = self._find_end_offset()
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
-        self._leader_epochs.truncate_from_end(end_offset)
+        if not is_after_clean_stop or start_offset < end_offset:  # an empty log keeps its epoch: two fsyncs less
+            self._leader_epochs.truncate_from_end(end_offset)
         self._leader_epochs.truncate_from_start(start_offset)
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
