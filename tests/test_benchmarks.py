@@ -95,6 +95,7 @@ def test_a_function_has_its_own_samples_and_those_of_what_it_calls() -> None:
     assert samples.by_function() == [("b.py:inner > send", 3, 3), ("a.py:outer", 2, 5)]
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_consumers_are_measured_against_another_checkout(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
