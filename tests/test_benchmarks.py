@@ -120,6 +120,7 @@ def test_a_run_without_small_requests_has_no_chart() -> None:
         picture({"measurements": []})
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_consumers_are_measured_against_another_checkout(tmp_path: Path) -> None:
     if shutil.which("cc") is None:

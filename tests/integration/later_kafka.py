@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.apache_kafka import START_SECONDS, kafka_jars
@@ -20,13 +21,17 @@ FORMAT_SECONDS = 60.0
 
 
 class LaterKafka(BrokerServer):
-    """One broker, which is its own controller, on free ports; all files are in `directory`."""
+    """One broker, which is its own controller, on free ports; all files are in `directory`.
+
+    `settings` go before its own; `listeners` are those for clients.
+    """
 
     name = f"Apache Kafka {RELEASE}"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self._directory = directory
+        self._settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **(settings or {})}
 
     def start(self) -> LaterKafka:
         """Return when it answers. Raises KafkaUnavailable and ProcessError."""
@@ -35,12 +40,13 @@ class LaterKafka(BrokerServer):
         controller = free_port()
         settings = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "node.id": 0,
+            "controller.quorum.voters": f"0@127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self._directory / "data",
             "offsets.topic.replication.factor": 1,
+            **self._settings,
+            "listeners": f"{self._settings['listeners']},CONTROLLER://127.0.0.1:{controller}",
         }
         properties = self._directory / "kafka.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -53,5 +59,7 @@ class LaterKafka(BrokerServer):
         )
         command = [*java, "kafka.Kafka", str(properties)]
         self._broker = ServerProcess("kafka", command, self._directory / "kafka.log", port=self.port)
-        self._broker.wait_for_port(START_SECONDS).close()
+        for listener in self._settings["listeners"].split(","):  # they open one after the other
+            self._broker.port = int(listener.rpartition(":")[2])
+            self._broker.wait_for_port(START_SECONDS).close()
         return self

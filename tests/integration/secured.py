@@ -23,6 +23,7 @@ from minibroker.client_settings import Access, client_settings
 from minibroker.login import Login, unsecured_token
 from tests.integration.brokers import BrokerProcess, Minibroker, free_port
 from tests.integration.kafka_tools import kafka_tool
+from tests.integration.later_kafka import LaterKafka
 
 PASSWORDS = {"admin": "admin's secret", "alice": "alice's secret", "bob": "bob's secret"}
 SCRAM_USERS = ("admin", "alice")
@@ -63,7 +64,7 @@ class KeyStores:
 class SecuredBroker:
     """A broker that runs, its listeners by their protocol, and what its clients need."""
 
-    process: BrokerProcess
+    process: BrokerProcess | LaterKafka
     ports: Mapping[str, int]
     certificates: Certificates
     stores: KeyStores
@@ -108,11 +109,7 @@ def secured_broker(directory: Path, jars: Path | None) -> Iterator[SecuredBroker
     settings = security_settings(ports, stores)
     if jars is None:
         with minibroker(directory, settings) as process:
-            started = SecuredBroker(process, ports, certificates, stores)
-            login = Login(PLAIN, "admin", PASSWORDS["admin"])
-            with connected(started.address(SASL_PLAINTEXT), login) as connection:
-                create_scram_users(connection, {name: PASSWORDS[name] for name in SCRAM_USERS}, (SCRAM_256, SCRAM_512))
-            yield started
+            yield with_scram_users(SecuredBroker(process, ports, certificates, stores))
         return
     kafka = ApacheKafka(jars, directory, settings=settings, heap="512m")
     kafka.port = ports[PLAINTEXT]
@@ -124,6 +121,34 @@ def secured_broker(directory: Path, jars: Path | None) -> Iterator[SecuredBroker
         yield SecuredBroker(kafka, ports, certificates, stores)
     finally:
         kafka.kill()
+
+
+@contextmanager
+def secured_later_kafka(directory: Path) -> Iterator[SecuredBroker]:
+    """Apache Kafka 3.9.1 with the same listeners and users. Raises KafkaUnavailable and ProcessError."""
+    certificates = Certificates(directory / "certificates")
+    ports = {protocol: free_port() for protocol in PROTOCOLS}
+    stores = KeyStores(certificates)
+    settings = security_settings(ports, stores) | {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in PROTOCOLS) + ",CONTROLLER:PLAINTEXT",
+    }
+    settings["super.users"] += ";User:ANONYMOUS"  # the broker at its controller
+    kafka = LaterKafka(directory, settings)
+    kafka.port = ports[PLAINTEXT]
+    try:
+        yield with_scram_users(SecuredBroker(kafka.start(), ports, certificates, stores))
+    finally:
+        kafka.kill()
+
+
+def with_scram_users(broker: SecuredBroker) -> SecuredBroker:
+    """The broker, which has stored the SCRAM credentials of users by the API that 2.0.1 lacks."""
+    login = Login(PLAIN, "admin", PASSWORDS["admin"])
+    with connected(broker.address(SASL_PLAINTEXT), login) as connection:
+        for mechanism in (SCRAM_256, SCRAM_512):  # Kafka without ZooKeeper alters a user once in a request
+            create_scram_users(connection, {name: PASSWORDS[name] for name in SCRAM_USERS}, (mechanism,))
+    return broker
 
 
 @contextmanager

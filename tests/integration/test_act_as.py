@@ -29,6 +29,8 @@ from tests.integration.wire import connection_to
 PROFILES = tuple(RELEASES)
 CLIENTS = ("kafka-python-3.0", "confluent-kafka", "aiokafka")
 GROUP_LIBRARIES = ("kafka-python", "confluent-kafka", "aiokafka")
+# The first release, whose messages are of an old format, and the last before the one that every comparison is with.
+beside_the_releases = pytest.mark.sample(of=lambda pair: pair in ("0.10", "1.1"))
 ZSTD = 4
 
 # APIs that Apache Kafka has and minibroker has not (docs/differences.md): between brokers, SASL, ACLs, tokens.
@@ -88,6 +90,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield started
 
 
+@beside_the_releases
 def test_it_offers_the_versions_that_the_release_has(pair: Pair) -> None:
     theirs, ours = (offer(broker.bootstrap) for broker in (pair.release, pair.minibroker))
 
@@ -100,6 +103,7 @@ def offer(bootstrap: str) -> dict[int, tuple[int, int]]:
         return {key: (first, last) for key, first, last in connection.ask_for_versions().api_keys}
 
 
+@beside_the_releases
 def test_both_hang_up_on_what_came_after_the_release_or_say_so_of_api_versions(pair: Pair) -> None:
     last = profile_of(pair.name).last_versions or {}
     apis = [api for api in API_TABLE.values() if api.key is not ApiKey.API_VERSIONS]
@@ -111,6 +115,7 @@ def test_both_hang_up_on_what_came_after_the_release_or_say_so_of_api_versions(p
     assert hold(pair.release, versions) == hold(pair.minibroker, versions)
 
 
+@beside_the_releases
 @pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
 def test_its_settings_and_their_defaults_are_those_of_the_release(pair: Pair) -> None:
     asked = [call("DescribeConfigs", 0, resources=[(4, "0", None)])]
@@ -124,6 +129,7 @@ def test_its_settings_and_their_defaults_are_those_of_the_release(pair: Pair) ->
     assert differences(theirs, ours) == []
 
 
+@beside_the_releases
 def test_it_has_the_habits_of_the_release(pair: Pair) -> None:
     script: Script = [
         create("@a"),
@@ -142,6 +148,7 @@ def test_it_has_the_habits_of_the_release(pair: Pair) -> None:
     assert pair.differences(script) == []
 
 
+@beside_the_releases
 @pytest.mark.parametrize("pair", [name for name in PROFILES if name != "0.10"], indirect=True)
 def test_it_answers_no_error_code_that_came_after_the_release(pair: Pair) -> None:
     script: Script = [

@@ -189,6 +189,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(stack: Stack) ->
     assert values_in(stack.bootstrap, "killed") == [sent]
 
 
+@pytest.mark.nightly
 def test_after_a_crash_the_flights_are_there_and_the_job_goes_on(stack: Stack) -> None:
     stack.compose("kill", "--signal", "KILL", "broker")
 

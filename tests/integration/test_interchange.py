@@ -110,6 +110,7 @@ def fill_with_transactions(broker: BrokerProcess) -> None:
         write_transactions(broker, "transactions", values, compression_type=codec)
 
 
+@pytest.mark.sample(of=lambda whose: whose == "ours")  # the other way: storage/test_golden_directory.py
 @PAIRS
 def test_each_serves_the_same_bytes_of_a_directory_that_the_other_wrote(
     directories: Directories, tmp_path: Path, whose: str, how: str

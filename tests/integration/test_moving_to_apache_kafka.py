@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.apache_kafka import class_path
 from benchmarks.processes import ROOT, free_port
 from tests.recipes import commands_of, files_of, recipe_text, shell
@@ -53,6 +55,7 @@ def unpack(jars: Path, folder: Path) -> None:
         script.chmod(0o755)
 
 
+@pytest.mark.nightly
 def test_a_data_directory_goes_to_apache_kafka_and_back_as_the_recipe_says(jars: Path, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     text = recipe_text(RECIPE, address).replace(ZOOKEEPER_PORT, str(free_port()))

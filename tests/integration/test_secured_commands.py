@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from benchmarks.apache_kafka import KafkaUnavailable
 from minibroker.cli.app import main
 from minibroker.cli.cluster import errors
 from minibroker.cli.librdkafka import LibrdkafkaConsumer
@@ -25,6 +26,7 @@ from tests.integration.secured import (
     SSL,
     STORE_PASSWORD,
     SecuredBroker,
+    secured_later_kafka,
 )
 
 ADMIN = PASSWORDS["admin"]
@@ -120,6 +122,18 @@ STORY: list[tuple[str, str | None]] = [
     ("acls list --topic TOPIC", "zoe"),
     ("acls remove --allow zoe --topic TOPIC", "TOPIC"),
     ("topics delete TOPIC", "deleted: TOPIC"),
+]
+# Of APIs that 2.0.1 does not have.
+LATER_STORY: list[tuple[str, str | None]] = [
+    ("topics create TOPIC", "created: TOPIC"),
+    ("transactions list", "no transactions"),
+    ("producers TOPIC", "no idempotent producers"),
+    ("quotas set --user TOPIC consumer_byte_rate=1000", "set: consumer_byte_rate=1000"),
+    ("quotas list --user TOPIC", "1000"),
+    ("quotas remove --user TOPIC", "removed: consumer_byte_rate"),
+    ("users add TOPIC --password-file LINES", "TOPIC"),
+    ("users list", "TOPIC"),
+    ("users remove TOPIC", "TOPIC"),
 ]
 # What is changed in a login of alice's, and what the command then explains.
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
@@ -232,6 +246,28 @@ def test_commands_for_later_brokers_log_in_too(command: str, commands: Commands,
     status, _, err = commands.run(command.replace("LATER", topic), LOGINS["PLAIN"])
 
     assert (status, UNSUPPORTED in err) == ((0, False) if secured.is_minibroker else (1, True))
+
+
+@pytest.fixture(scope="module")
+def later_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    try:
+        with secured_later_kafka(tmp_path_factory.mktemp("later")) as broker:
+            yield broker
+    except KafkaUnavailable as reason:
+        pytest.skip(f"Apache Kafka 3.9.1 cannot be had: {reason}")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("login", LOGINS)
+def test_every_command_works_on_a_later_kafka(
+    login: str, later_kafka: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = Commands(later_kafka, tmp_path, capsys)
+    topic = f"story-{next(NUMBERS)}"
+    for command, expected in [*STORY, *LATER_STORY]:
+        status, out, err = commands.run(command.replace("TOPIC", topic), LOGINS[login])
+        assert status == 0, (command, err)
+        assert (expected or "").replace("TOPIC", topic) in out + err, command
 
 
 @pytest.mark.sample(of=lambda secured: secured == "minibroker")

@@ -33,7 +33,7 @@ from tests.integration.wire import request_frame
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,LOGIN://127.0.0.1:0"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,LOGIN:SASL_SSL"
 PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
-HALF_OPEN = 10_000
+HALF_OPEN = pytest.mark.parametrize("half_open", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 SPARE_DESCRIPTORS = 1000
 ALICE = "alice"
 
@@ -164,11 +164,12 @@ def hello(certificates: Certificates) -> bytes:
     return outgoing.read()
 
 
+@HALF_OPEN
 def test_half_open_handshakes_leave_others_served(
-    start_minibroker: StartMinibroker, certificates: Certificates, drivers: Drivers
+    start_minibroker: StartMinibroker, certificates: Certificates, drivers: Drivers, half_open: int
 ) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = min(HALF_OPEN, soft - SPARE_DESCRIPTORS)
+    count = min(half_open, soft - SPARE_DESCRIPTORS)
     broker = start_minibroker(
         "--listen", "SSL://127.0.0.1:0", settings={**certificates.settings(), "security.inter.broker.protocol": "SSL"}
     ).wait_until_ready()

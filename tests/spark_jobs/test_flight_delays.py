@@ -136,7 +136,8 @@ def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
 CONTINUOUS = (sys.executable, "-m", "minibroker.spark_jobs.flight_delays", "--continuous", "0.5")
 
 
-def test_a_job_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
+@pytest.mark.nightly
+def test_a_process_that_looks_again_and_again_stops_in_order(job: Job, january: January) -> None:
     process = job.start(limit=100_000, command=CONTINUOUS)
     assert process.stdout is not None
     for line in process.stdout:
@@ -172,6 +173,22 @@ def command_line(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield flight_delays.main
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+def test_a_job_that_looks_again_and_again_ends_at_a_signal(
+    command_line: Callable[[Sequence[str]], None], job: Job, january: January, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminate_at_the_end(line: str, flush: bool) -> None:
+        facts = json.loads(line)
+        # The batch after the last record writes the windows that the end of the stream closes.
+        if facts.get("records_so_far") == january.records and facts["records"] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(flight_delays, "print", terminate_at_the_end, raising=False)
+
+    command_line([*job.arguments(limit=100_000), "--continuous", "0.5"])
+
+    result.check(result.read(job.output), january.expected)
 
 
 def test_a_job_without_its_topic_says_so_and_fails(
@@ -232,6 +249,7 @@ def submit(monkeypatch: pytest.MonkeyPatch) -> Submit:
     return lambda master, *options: (program, "--master", master, *options, str(flight_delays.__file__))
 
 
+@pytest.mark.nightly
 def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
     job: Job, january: January, cluster: str, jars: list[Path], submit: Submit
 ) -> None:
