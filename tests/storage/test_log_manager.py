@@ -410,7 +410,7 @@ class TestFailingDisk:
             append(log_in(manager, key), "a")
         both = threading.Barrier(2, timeout=10)
         flush = os.fdatasync
-        met = []
+        met: list[int] = []
 
         def flush_with_another(fd: int) -> None:
             if not met:
