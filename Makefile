@@ -3,6 +3,7 @@
 #   make demo   the same, slower (SPEED=3 days a second), on a web page that shows what the broker does
 #   make test   run every test, with real clients and real Spark
 #   make serve  start a broker
+# MINIBROKER_COMPILE=1 make serve (run, test-fast ...) does it with the compiled form.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,17 +16,29 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
-SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py
+SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py compiled_form.py
+# The compiled form, where it is found before the sources.
+COMPILED := build/installed
+AS_COMPILED := PYTHONPATH=$(CURDIR)/$(COMPILED)
+# Left out for it: tests that replace parts of modules; what they are about is in Python in both forms, or the same code.
+ON_COMPILED := $(FAST) and not pure
+# What compiled modules are tested by. The other tests run on the compiled form at night.
+OF_COMPILED := tests/broker tests/conformance tests/fetch_path tests/protocol tests/purgatory tests/storage tests/transcript tests/test_compiled_form.py
+ifeq ($(MINIBROKER_COMPILE),1)
+FORM := $(COMPILED)/.made
+export PYTHONPATH := $(CURDIR)/$(COMPILED)
+endif
 # Without compiled modules each process that a test starts would compile the package again: a tenth of all their time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo serve test test-fast nightly mutants lint check format conformance bench profile clean
+.PHONY: help run demo serve wheel test test-fast test-compiled nightly mutants lint check format conformance bench profile clean
 
 help:
 	@sed -n '2,5s/^#   //p' Makefile
 	@echo "make check  format, lint, types and the fast tests;  make bench  ratios to raw sockets and Apache Kafka;"
 	@echo "make profile  where a FETCH spends its time, by stage and by function"
+	@echo "make wheel  the compiled form, in dist/;  make test-compiled  its modules' fast tests, and the conformance scripts, on it"
 	@echo "make conformance  compare minibroker with Apache Kafka 2.0.1, field by field"
 	@echo "make mutants  plant small faults in copies of the source; the fast tests must notice each"
 	@echo "make nightly  conformance, mutants, and the tests of which \`make test\` runs a sample"
@@ -39,36 +52,52 @@ $(BIN)/python:
 # One stamp per set of extras: a second `make` installs nothing.
 $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker into $(VENV) ..."
-	@$(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."
-	@$(BIN)/pip install --disable-pip-version-check -e '.[demo]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo]' && touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	@echo "Installing minibroker and its test tools into $(VENV) (first time: pyspark is 430 MB) ..."
-	@$(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
+	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
+
+wheel: $(COMPILED)/.made
+
+# What a build has generated and compiled stays in build/: the next one compiles what has changed.
+$(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py $(shell find -L src/minibroker -name '*.py')
+	@rm -rf $(COMPILED) dist/minibroker-*-linux_*.whl
+	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
+	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@
 
 # `make demo` is `make run CONSOLE=1`: slower, and on a web page.
-run: $(VENV)/.demo
+run: $(VENV)/.demo $(FORM)
 	@$(BIN)/python -m minibroker.demo --end-with-parent $(if $(CONSOLE),--console $(LISTEN_CONSOLE) --days-per-second $(SPEED)) $(DEMO)
 
 demo:
 	@$(MAKE) --no-print-directory run CONSOLE=1
 
-serve: $(VENV)/.serve
+serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
+# The image of test_compose.py is in pure Python: compiled, it is built minutes later, at night.
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
-	@$(PYTEST)
+	@MINIBROKER_COMPILE= $(PYTEST)
 
-test-fast: $(VENV)/.dev
+test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
+
+test-compiled: wheel
+	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)" $(OF_COMPILED)
+	@$(AS_COMPILED) $(PYTEST) -q tests/integration/test_bad_input.py
 
 nightly: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
 	@$(PYTEST) -m nightly
+	@$(MAKE) --no-print-directory wheel
+	@$(AS_COMPILED) $(PYTEST) -m "not pure and not spark and not nightly" --deselect tests/integration/test_compose.py
+	@MINIBROKER_COMPILE=1 $(PYTEST) tests/integration/test_compose.py
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 	@$(BIN)/python -m tests.mutants
 
@@ -90,7 +119,7 @@ format: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance --seeds $(SEEDS)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(if $(findstring --compiled,$(BENCH)),$(COMPILED)/.made)
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 profile: $(VENV)/.dev

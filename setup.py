@@ -1,4 +1,5 @@
-"""What pyproject.toml cannot declare: the package's page, and a source distribution that is the clone's tree.
+"""What pyproject.toml cannot declare: the package's page, a source distribution that is the clone's tree, and with
+MINIBROKER_COMPILE=1 the compiled form (compiled_form.py).
 
 The page is the README. Its links lead into the repository: with a `Source` in [project.urls] they become absolute,
 without one they become the paths that the source distribution has, and its pictures are left out.
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from setuptools import Distribution, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 PACKAGE = Path("src/minibroker")
@@ -42,10 +46,53 @@ class SourceDistribution(sdist):
             (Path(base_dir) / link).symlink_to(link.readlink())
 
 
+class CompiledDistribution(Distribution):
+    """Its wheel is for one platform."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+class BuildCompiledForm(build_ext):
+    """Generates C code when it is built, not when pip asks for the package's metadata."""
+
+    def finalize_options(self) -> None:
+        if self.inplace or getattr(self, "editable_mode", False):
+            raise SystemExit("an editable installation stays pure Python; leave MINIBROKER_COMPILE out")
+        super().finalize_options()
+
+    def run(self) -> None:
+        sys.path.insert(0, str(Path(__file__).parent))
+        from compiled_form import extensions, optimisation
+
+        level = f"O{optimisation()}"
+        self.distribution.ext_modules = extensions(Path("build", level).absolute())
+        self.initialize_options()
+        super().finalize_options()
+        self.build_temp = str(Path(self.build_temp, level))
+        compiled_at = Path("build", "level")
+        if not compiled_at.exists() or compiled_at.read_text() != level:
+            for library in Path(self.build_lib).rglob("*.so"):  # setuptools takes one that is newer than its source
+                library.unlink()
+            compiled_at.write_text(level)
+        self.parallel = self.parallel or True
+        super().run()
+
+
+def compiled() -> dict[str, Any]:
+    """What a setup of the compiled form has more than one of the pure form."""
+    if os.environ.get("MINIBROKER_COMPILE") != "1":
+        return {}
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = project["optional-dependencies"]["compile"]
+    return {"distclass": CompiledDistribution, "ext_modules": [], "setup_requires": needed}
+
+
 if __name__ == "__main__":
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
         long_description=page(Path("README.md").read_text(encoding="utf-8"), project.get("urls", {}).get("Source")),
         long_description_content_type="text/markdown",
-        cmdclass={"sdist": SourceDistribution},
+        cmdclass={"sdist": SourceDistribution, "build_ext": BuildCompiledForm},
+        **compiled(),
     )

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -64,6 +65,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="DIR",
         help="another checkout of minibroker beside this one, in place of Apache Kafka: what is slower, what faster",
     )
+    parser.add_argument(
+        "--compiled", action="store_true", help="the compiled form beside it, as `make wheel` builds it"
+    )
     parser.add_argument("--no-kafka", action="store_true", help="without Apache Kafka beside it")
     parser.add_argument("--json", type=Path, default=DEFAULT_JSON, help=f"all samples (default {DEFAULT_JSON})")
     return parser.parse_args()
@@ -83,6 +87,7 @@ def main() -> int:
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
     with_kafka = not options.no_kafka and options.against is None
     plan = Plan(rounds, QUICK_VOLUME if options.quick else 1.0, with_kafka=with_kafka, against=options.against)
+    plan = replace(plan, with_compiled=options.compiled)
     console = new_console()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
@@ -127,6 +132,8 @@ def introduce(console: Console, lab: Lab, rounds: int) -> None:
     other = "Apache Kafka 2.0.1" if lab.has_kafka else f"no Apache Kafka ({lab.kafka_reason})"
     if lab.plan.against is not None:
         other = f"minibroker of {lab.plan.against}"
+    if lab.plan.with_compiled:
+        other = f"its compiled form, {other}"
     console.print(f"minibroker, {other}, raw sockets; {rounds} rounds; request loop in {lab.loop_language}")
     load = os.getloadavg()[0]
     if load > BUSY_LOAD * (os.cpu_count() or 1):

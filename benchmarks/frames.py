@@ -47,9 +47,10 @@ def api_versions() -> Frame:
     return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, ApiVersionsRequest())
 
 
-def metadata() -> Frame:
-    """The brokers and the controller; no topics."""
-    return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=[]))
+def metadata(topic: str | None = None) -> Frame:
+    """The brokers, the controller and a topic; without one no topics."""
+    topics = [] if topic is None else [MetadataRequest.row("topics")(name=topic)]
+    return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=topics))
 
 
 def fetch(

@@ -69,6 +69,7 @@ GOALS = (
     at_least_times("consumers", "session_per_s", "Fetch in a session of ten partitions, caught up", 0.7, KAFKA),
     at_least_times("requests", "produce_per_s", "Produce of one 100 B batch", 1.0, KAFKA),
     at_least_times("requests", "api_versions_per_s", "ApiVersions", 1.0, KAFKA),
+    at_least_times("requests", "metadata_per_s", "Metadata of ten partitions", 1.0, KAFKA),
     at_least_times("requests", "api_versions_per_s", "ApiVersions", 0.55, RAW),
     at_least_times("watched", "unwatched_per_s", "small requests with --control, unwatched", 0.99, PLAIN),
     at_least_times("watched", "watched_per_s", "small requests while a console looks", 0.97, PLAIN),

@@ -23,6 +23,8 @@ from pathlib import Path
 from benchmarks.measurements import MINIBROKER
 from benchmarks.processes import ROOT, BrokerServer, ProcessError, ServerProcess, free_port
 
+PACKAGE = ROOT / "src" / "minibroker"
+COMPILED_PACKAGE = ROOT / "build" / "installed" / "minibroker"
 START_SECONDS = 30.0
 READY_POLL_SECONDS = 0.002
 COMPILE_SECONDS = 120.0
@@ -32,19 +34,26 @@ INSTALLER_FILES = (".dist-info", ".data")
 API_VERSIONS_FRAME = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-def install(directory: Path) -> Path:
-    """Create the environment in `directory`, which must not exist; return its Python."""
+def install(directory: Path, package: Path = PACKAGE) -> Path:
+    """Create the environment in `directory`, which must not exist; return its Python. `package` is minibroker's."""
     venv.create(directory, symlinks=True, with_pip=False)
     site = next((directory / "lib").glob("python*")) / "site-packages"
     for entry in _dependency_entries():
         _copy(entry, site / entry.name)
     # What the links in it lead to is copied with it.
-    shutil.copytree(ROOT / "src" / "minibroker", site / "minibroker", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, site / "minibroker", ignore=shutil.ignore_patterns("__pycache__"))
     python = directory / "bin" / "python"
     command = [str(python), "-m", "compileall", "-q", "-j", "2", str(site)]
     # Some dependency's file for a newer Python may not compile; what the broker imports does.
     subprocess.run(command, stdout=subprocess.DEVNULL, timeout=COMPILE_SECONDS, check=False)
     return python
+
+
+def install_compiled(directory: Path) -> Path:
+    """The same of the compiled form that `make wheel` has built. Raises ProcessError."""
+    if not COMPILED_PACKAGE.exists():
+        raise ProcessError(f"there is no compiled form in {COMPILED_PACKAGE.parent}: run `make wheel`")
+    return install(directory, COMPILED_PACKAGE)
 
 
 def install_checkout(checkout: Path, directory: Path) -> Path:

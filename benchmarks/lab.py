@@ -20,8 +20,8 @@ from types import TracebackType
 
 from benchmarks.apache_kafka import ApacheKafka, KafkaUnavailable, kafka_jars
 from benchmarks.frames import Frame, write_frames
-from benchmarks.installed import Minibroker, install, install_checkout
-from benchmarks.measurements import BEFORE, MINIBROKER, Run, Samples, interleave
+from benchmarks.installed import Minibroker, install, install_checkout, install_compiled
+from benchmarks.measurements import BEFORE, COMPILED, MINIBROKER, Run, Samples, interleave
 from benchmarks.processes import (
     ProcessError,
     ServerProcess,
@@ -54,6 +54,7 @@ class Plan:
     volume: float
     with_kafka: bool
     against: Path | None = None  # another checkout of minibroker
+    with_compiled: bool = False  # minibroker's compiled form too
 
     def amount(self, full: int) -> int:
         return max(1, int(full * self.volume))
@@ -105,6 +106,8 @@ class Lab:
     def builds(self) -> dict[str, Path]:
         """The Python of an installed, compiled minibroker by its name: this one, and the one it is compared with."""
         pythons = {MINIBROKER: install(self.directory / "installed")}
+        if self.plan.with_compiled:
+            pythons[COMPILED] = install_compiled(self.directory / "installed-compiled")
         if self.plan.against is not None:
             pythons[BEFORE] = install_checkout(self.plan.against, self.directory / "installed-before")
         return pythons
@@ -113,6 +116,11 @@ class Lab:
     def minibroker(self) -> Minibroker:
         """The minibroker that most cases share."""
         return self._stack.enter_context(self.new_minibroker())
+
+    @cached_property
+    def compiled(self) -> Minibroker:
+        """The compiled form that most cases share; only where it takes part."""
+        return self._stack.enter_context(self.new_minibroker(build=COMPILED))
 
     @cached_property
     def before(self) -> Minibroker:
@@ -136,8 +144,10 @@ class Lab:
         return ApacheKafka(self._kafka_jars, self.new_folder("kafka"), settings={**KAFKA_SETTINGS, **(settings or {})})
 
     def brokers(self) -> list[Broker]:
-        """minibroker; the one of another checkout where there is one; Apache Kafka where it can be had."""
+        """minibroker; its compiled form and the one of another checkout where asked for; Apache Kafka where present."""
         brokers: list[Broker] = [self.minibroker]
+        if self.plan.with_compiled:
+            brokers.append(self.compiled)
         if self.plan.against is not None:
             brokers.append(self.before)
         if self.has_kafka:
@@ -146,7 +156,7 @@ class Lab:
 
     def close_brokers(self) -> None:
         """End the shared brokers, so that a case is alone on the machine; they start anew when asked for."""
-        for name in ("minibroker", "before", "kafka"):
+        for name in ("minibroker", "compiled", "before", "kafka"):
             broker = self.__dict__.pop(name, None)
             if broker is not None:
                 broker.kill()

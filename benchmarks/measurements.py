@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MINIBROKER = "minibroker"
+COMPILED = "minibroker compiled"  # by mypyc: `--compiled`
 BEFORE = "minibroker before"  # of another checkout: `--against`
 KAFKA = "Apache Kafka 2.0.1"
 RAW = "raw sockets"

@@ -17,10 +17,28 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.goals import MET, MISSED, Verdict
-from benchmarks.measurements import BEFORE, KAFKA, MINIBROKER, PLAIN, RAW, ROUNDS_TO_CONCLUDE, Measurement, Spread
+from benchmarks.measurements import (
+    BEFORE,
+    COMPILED,
+    KAFKA,
+    MINIBROKER,
+    PLAIN,
+    RAW,
+    ROUNDS_TO_CONCLUDE,
+    Measurement,
+    Spread,
+)
 
-CONTENDERS = (MINIBROKER, BEFORE, PLAIN, KAFKA, RAW)
-OTHERS = {BEFORE: "× before", PLAIN: "× plain", KAFKA: "× Kafka", RAW: "× raw"}
+CONTENDERS = (MINIBROKER, COMPILED, BEFORE, PLAIN, KAFKA, RAW)
+# The columns of ratios: of which contender, to which other.
+RATIOS = {
+    "× before": (MINIBROKER, BEFORE),
+    "× plain": (MINIBROKER, PLAIN),
+    "× Kafka": (MINIBROKER, KAFKA),
+    "× raw": (MINIBROKER, RAW),
+    "compiled × pure": (COMPILED, MINIBROKER),
+    "compiled × Kafka": (COMPILED, KAFKA),
+}
 MARK_STYLES = {MET: "green", MISSED: "red"}
 PACKAGES = ("trio", "construct", "crc32c", "confluent-kafka", "pyspark")
 SIGNIFICANT_DIGITS = 3
@@ -54,9 +72,9 @@ def show_measurements(console: Console, measurements: Sequence[Measurement]) -> 
     table = Table(title=title)
     separator = " " if console.width >= WIDE_COLUMNS else "\n"
     present = [name for name in CONTENDERS if any(name in measurement.samples for measurement in measurements)]
-    others = [name for name in present if name in OTHERS]
+    ratios = {heading: pair for heading, pair in RATIOS.items() if set(pair) <= set(present)}
     table.add_column("measured")
-    for heading in (*present, *(OTHERS[name] for name in others)):
+    for heading in (*present, *ratios):
         table.add_column(heading, justify="right")
     case = ""
     for measurement in measurements:
@@ -66,7 +84,7 @@ def show_measurements(console: Console, measurements: Sequence[Measurement]) -> 
         table.add_row(
             f"{measurement.text}, {measurement.unit}" if measurement.unit else measurement.text,
             *(spread_text(measurement.of(contender), separator) for contender in present),
-            *(spread_text(measurement.ratio(MINIBROKER, other), separator) for other in others),
+            *(spread_text(measurement.ratio(ours, theirs), separator) for ours, theirs in ratios.values()),
         )
     console.print(table)
 
@@ -99,7 +117,7 @@ def show_changes(console: Console, measurements: Sequence[Measurement]) -> None:
         return
     table = Table(title="against the other checkout")
     table.add_column("measured")
-    table.add_column(OTHERS[BEFORE], justify="right")
+    table.add_column("× before", justify="right")
     table.add_column("")
     for measurement in measurements:
         change = measurement.change(MINIBROKER, BEFORE)
@@ -173,6 +191,8 @@ def _measurement_json(measurement: Measurement) -> dict[str, Any]:
         "ratio_to_before": _spread_json(measurement.ratio(MINIBROKER, BEFORE)),
         "ratio_to_kafka": _spread_json(measurement.ratio(MINIBROKER, KAFKA)),
         "ratio_to_raw": _spread_json(measurement.ratio(MINIBROKER, RAW)),
+        "compiled_to_pure": _spread_json(measurement.ratio(COMPILED, MINIBROKER)),
+        "compiled_to_kafka": _spread_json(measurement.ratio(COMPILED, KAFKA)),
     }
 
 

@@ -405,6 +405,7 @@ def run(
     from minibroker.broker.app import run as run_app
     from minibroker.broker.cluster.topic_store import TopicStoreError
     from minibroker.broker.security.key_stores import KeyStoreError
+    from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
     from minibroker.storage.files.storage_errors import LogDirectoryError
 
@@ -422,7 +423,9 @@ def run(
         if sys.stderr.isatty():
             print(banner(host, port, config.log_dir, named), file=sys.stderr)
         else:
-            logger.info("minibroker is ready at %s, data in %s", ", ".join(named) or address, config.log_dir)
+            logger.info(
+                "minibroker is ready at %s, data in %s (%s)", ", ".join(named) or address, config.log_dir, form()
+            )
         if options.metrics is not None:
             logger.info("metrics are at http://%s/metrics", address_of(*options.metrics.address))
         if ready_file is not None:
@@ -473,13 +476,15 @@ def bootstrap_of(config: KafkaConfig, listeners: Sequence[socket.socket]) -> str
 
 def banner(host: str, port: int, data_dir: Path, named: Sequence[str] = ()) -> str:
     """The lines that a person at a terminal wants to copy."""
+    from minibroker.protocol.form import form
+
     name = "localhost" if host in EVERY_INTERFACE else f"[{host}]" if ":" in host else host
     bootstrap = f"{name}:{port}"
     listeners = "".join(
         f"\n    {title:<20}{each}" for title, each in zip(("listeners", *[""] * len(named)), named, strict=False)
     )
     return f"""
-  minibroker is ready
+  minibroker is ready ({form()})
     bootstrap.servers   {bootstrap}{listeners}
     data                {data_dir}
     look at it          minibroker topics list --bootstrap-server {bootstrap}

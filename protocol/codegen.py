@@ -10,6 +10,7 @@ This is what both directions share; `codegen_decoder.py` and `codegen_encoder.py
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from minibroker.protocol.primitives import LARGEST_VARINT, LONGEST_STRING_BYTES, Sized, as_int32, format_of
@@ -87,10 +88,16 @@ def records_size(records: Any) -> int:
 
 
 class Source:
-    """Lines of a function, its constants and fresh names; those of `outer` are not fresh."""
+    """Lines of a function, its constants and fresh names; those of `outer` are not fresh.
+
+    For a module that is written out (`codegen_module.py`), `written` has each constant as source text, and `functions`
+    the functions that this one calls.
+    """
 
     def __init__(self, outer: Source | None = None) -> None:
         self.lines: list[str] = []
+        self.written: dict[str, str] = {}
+        self.functions: dict[str, Source] = {}
         self.names: dict[str, Any] = {
             "malformed": malformed,
             "new": tuple.__new__,
@@ -111,9 +118,22 @@ class Source:
         self._fresh += 1
         return f"{prefix}{self._fresh}"
 
-    def constant(self, prefix: str, value: Any) -> str:
+    def constant(self, prefix: str, value: Any, written: str) -> str:
         name = self.fresh(prefix)
         self.names[name] = value
+        self.written[name] = written
+        return name
+
+    def layout(self, layout: struct.Struct, method: str) -> str:
+        """A method of a `struct` layout, as a constant."""
+        return self.constant(method, getattr(layout, method), f"struct.Struct({layout.format!r}).{method}")
+
+    def inner(self, prefix: str, source: Source) -> str:
+        """Take in a function, the source of which began with this one as `outer`; return its name."""
+        self._fresh = source._fresh
+        name = self.fresh(prefix)
+        self.names[name] = source.function("encode")
+        self.functions[name] = source
         return name
 
     def function(self, name: str) -> Any:

@@ -20,13 +20,17 @@ VARINT_BYTE = "B"  # an unsigned varint's first byte, nearly always all of it
 
 def generate_decoder(message: Message, version: int) -> Decoder:
     """A function (buffer, position, end) -> (value, position)."""
+    decode: Decoder = decoder_source(message, version).function("decode")
+    return decode
+
+
+def decoder_source(message: Message, version: int) -> Source:
     source = Source()
     source.line(0, "def decode(buf, pos, end):")
     writer = DecoderWriter(message, version, source)
     value = writer.row("", message.fields, 1)
     source.line(1, f"return {value}, pos")
-    decode: Decoder = source.function("decode")
-    return decode
+    return source
 
 
 class DecoderWriter:
@@ -58,10 +62,13 @@ class DecoderWriter:
         return self._made(path, values)
 
     def _made(self, path: str, values: Sequence[str]) -> str:
-        return f"new({self._source.constant('Row', self._message.row(path))}, ({', '.join(values)},))"
+        return f"new({self._row(path)}, ({', '.join(values)},))"
+
+    def _row(self, path: str) -> str:
+        return self._source.constant("Row", self._message.row(path), f"{self._message.name}.row({path!r})")
 
     def _default(self, field: Field) -> str:
-        return self._source.constant("default", field.default)
+        return self._source.constant("default", field.default, repr(field.default))
 
     def _tagged_fields(self, path: str, tagged: Sequence[tuple[Field, str]], depth: int) -> None:
         """Read the tagged fields. There are nearly always none, so their count is read with the field before it."""
@@ -156,7 +163,10 @@ class DecoderWriter:
     def _elements(self, element: Any, path: str, elements: str, count: str, depth: int) -> None:
         line, fixed = self._source.line, fixed_format(element)
         if fixed is not None and len(fixed) == 1:
-            unpack, size = self._source.constant("unpack", struct.unpack_from), struct.calcsize(">" + fixed)
+            unpack, size = (
+                self._source.constant("unpack", struct.unpack_from, "struct.unpack_from"),
+                struct.calcsize(">" + fixed),
+            )
             line(depth, f"{elements} = list({unpack}('>%d{fixed}' % {count}, buf, pos)); pos += {count} * {size}")
             return
         line(depth, f"{elements} = []")
@@ -197,7 +207,13 @@ class DecoderWriter:
         ]
         values = [name or self._default(field) for name, field in zip(names, kind.fields, strict=True)]
         unpacked = [*filter(None, names), *(["_"] if self._is_flexible else [])]
-        iter_unpack = source.constant("iter_unpack", layout.iter_unpack)
+        iter_unpack = source.constant(
+            "iter_unpack", layout.iter_unpack, f"struct.Struct({layout.format!r}).iter_unpack"
+        )
+        if values == unpacked:
+            line(depth, f"{rows} = [new({self._row(path)}, each) for each in {iter_unpack}(buf[pos:{stop}])]")
+            line(depth, f"pos = {stop}")
+            return
         made = self._made(path, values)
         line(depth, f"{rows} = [{made} for {', '.join(unpacked)}, in {iter_unpack}(buf[pos:{stop}])]")
         line(depth, f"pos = {stop}")
@@ -210,7 +226,9 @@ class DecoderWriter:
             self._source.line(depth, f"{self._pending[0][0]} = buf[pos]; pos += 1")
         else:
             layout = struct.Struct(">" + "".join(fixed for _, fixed in self._pending))
-            unpack = self._source.constant("unpack", layout.unpack_from)
+            unpack = self._source.constant(
+                "unpack", layout.unpack_from, f"struct.Struct({layout.format!r}).unpack_from"
+            )
             names = ", ".join(name for name, _ in self._pending)
             self._source.line(depth, f"{names}, = {unpack}(buf, pos); pos += {layout.size}")
         self._pending.clear()

@@ -8,7 +8,7 @@ transactions, records or tagged fields.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minibroker.protocol.codegen import Source, fixed_format
@@ -20,10 +20,15 @@ MAX_REPEATED_FIELDS = 2  # that are not fixed-size; each may double the code onc
 
 def generate_encoder(message: Message, version: int) -> Encoder:
     """A function value -> [bytes | records object, ...]."""
+    encode: Encoder = encoder_source(message, version).function("encode")
+    return encode
+
+
+def encoder_source(message: Message, version: int) -> Source:
     source = Source()
     has_records = any(getattr(field.kind, "kind", None) == "records" for _, field in message.walk())
     source.line(0, "def encode(value):")
-    source.line(1, "parts = []; w = parts.append")
+    source.line(1, "parts = []")
     if has_records:
         source.line(1, "out = []")
     EncoderWriter(source, version, is_flexible=message.is_flexible(version)).row(message.fields, "value", 1)
@@ -32,8 +37,7 @@ def generate_encoder(message: Message, version: int) -> Encoder:
         source.line(1, "return out")
     else:
         source.line(1, "return [b''.join(parts)]")
-    encode: Encoder = source.function("encode")
-    return encode
+    return source
 
 
 class TaggedFields:
@@ -143,11 +147,13 @@ class EncoderWriter:
         length = self._source.fresh("n")
         self._source.line(depth, f"{length} = {expression} + 1")
         if not self._pending:
-            self._source.line(depth, f"w(one_byte[{length}] if {length} < 128 else write_uvarint({length}))")
+            self._source.line(depth, f"parts.append(one_byte[{length}] if {length} < 128 else write_uvarint({length}))")
             return
         alone = self._packed()
         self._pending.append((length, "B"))
-        self._source.line(depth, f"w({self._packed()} if {length} < 128 else {alone} + write_uvarint({length}))")
+        self._source.line(
+            depth, f"parts.append({self._packed()} if {length} < 128 else {alone} + write_uvarint({length}))"
+        )
         self._pending.clear()
 
     def _value(self, kind: Any, name: str, depth: int) -> None:
@@ -158,7 +164,7 @@ class EncoderWriter:
         if kind.kind == "string":
             self._source.line(depth, f"{name} = {name}.encode()")
         self._prefix(f"len({name})", "h" if kind.kind == "string" else "i", depth)
-        self._source.line(depth, f"w({name})")
+        self._source.line(depth, f"parts.append({name})")
 
     def _elements(self, kind: Array, name: str, depth: int) -> None:
         self._prefix(f"len({name})", "i", depth)
@@ -176,14 +182,14 @@ class EncoderWriter:
             self._pending.append(("0", "B"))
             return
         names = [name for _, name in fields]
-        tags = self._source.constant("tags", self._tags_function(fields))
+        tags = self._source.inner("tags", self._tags_function(fields))
         alone = f"{self._packed()} + " if self._pending else ""
         self._pending.append(("0", "B"))
         is_given = " or ".join(is_not_default(self._source, field, name) for field, name in fields)
-        self._source.line(depth, f"w({alone}{tags}({', '.join(names)}) if {is_given} else {self._packed()})")
+        self._source.line(depth, f"parts.append({alone}{tags}({', '.join(names)}) if {is_given} else {self._packed()})")
         self._pending.clear()
 
-    def _tags_function(self, fields: Sequence[tuple[Field, str]]) -> Callable[..., bytes]:
+    def _tags_function(self, fields: Sequence[tuple[Field, str]]) -> Source:
         """A function that encodes tagged fields: how many there are, and each with its tag and size."""
         source = Source(self._source)
         writer = EncoderWriter(source, self._version, is_flexible=True)
@@ -191,25 +197,24 @@ class EncoderWriter:
         source.line(1, "encoded = []")
         for field, name in sorted(fields, key=lambda each: each[0].tag or 0):
             source.line(1, f"if {is_not_default(source, field, name)}:")
-            source.line(2, "parts = []; w = parts.append")
+            source.line(2, "parts = []")
             writer._field(field.kind_in(self._version), name, 2)
             writer._flush(2)
             source.line(2, "data = b''.join(parts)")
             source.line(2, f"encoded.append(write_uvarint({field.tag}) + write_uvarint(len(data)) + data)")
         source.line(1, "return write_uvarint(len(encoded)) + b''.join(encoded)")
-        encode: Callable[..., bytes] = source.function("encode")
-        return encode
+        return source
 
     def _packed(self) -> str:
         layout = struct.Struct(">" + "".join(fixed for _, fixed in self._pending))
         if all(name.isdigit() for name, _ in self._pending):
             return repr(layout.pack(*(int(name) for name, _ in self._pending)))
-        pack = self._source.constant("pack", layout.pack)
+        pack = self._source.layout(layout, "pack")
         return f"{pack}({', '.join(name for name, _ in self._pending)})"
 
     def _flush(self, depth: int) -> None:
         if self._pending:
-            self._source.line(depth, f"w({self._packed()})")
+            self._source.line(depth, f"parts.append({self._packed()})")
             self._pending.clear()
 
 
@@ -229,4 +234,4 @@ def is_not_default(source: Source, field: Field, name: str) -> str:
         return f"{name} is not None"
     if isinstance(field.kind, Array):
         return name
-    return f"{name} != {source.constant('default', field.default)}"
+    return f"{name} != {source.constant('default', field.default, repr(field.default))}"

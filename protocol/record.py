@@ -23,6 +23,10 @@ MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
 
+_ONE_BYTE = [bytes((value << 1,)) for value in range(0x40)]
+_NULL = b"\x01"  # -1
+_NO_ATTRIBUTES = b"\0"  # none of them is in use
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -90,16 +94,23 @@ def decode_record(data: bytes, position: int, origin: RecordOrigin) -> tuple[Rec
 
 def encode_record(output: bytearray, record: Record, *, offset_delta: int, timestamp_delta: int) -> None:
     """Append the record's bytes to `output`."""
-    body = bytearray(1)  # the attributes, none of which is in use
-    write_varint(body, _wrapped(timestamp_delta))
-    write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for name, value in record.headers:
-        _write_bytes(body, name.encode("utf-8", "surrogateescape"))
-        _write_bytes(body, value)
-    write_varint(output, len(body))
+    _, _, key, value, headers, _ = record
+    parts = [
+        _NO_ATTRIBUTES,
+        varint(_wrapped(timestamp_delta) if timestamp_delta else 0),
+        varint(offset_delta),
+        _NULL if key is None else varint(len(key)),
+        key or b"",
+        _NULL if value is None else varint(len(value)),
+        value or b"",
+        varint(len(headers)),
+    ]
+    for name, content in headers:
+        encoded_name = name.encode("utf-8", "surrogateescape")
+        parts += (varint(len(encoded_name)), encoded_name)
+        parts += (_NULL,) if content is None else (varint(len(content)), content)
+    body = b"".join(parts)
+    output += varint(len(body))
     output += body
 
 
@@ -129,6 +140,17 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     if value >> 64:
         raise corrupt("a varint has more than 64 bits")
     return (value >> 1) ^ -(value & 1), position + 1
+
+
+def varint(value: int) -> bytes:
+    """Encode a number of at most 64 bits; lengths and deltas nearly always take a byte or two."""
+    if 0 <= value < 0x40:
+        return _ONE_BYTE[value]
+    if 0 <= value < 0x2000:
+        return bytes((value << 1 & 0x7F | 0x80, value >> 6))
+    output = bytearray()
+    write_varint(output, value)
+    return bytes(output)
 
 
 def write_varint(output: bytearray, value: int) -> None:
@@ -161,11 +183,3 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
         # Bytes that are not UTF-8 are preserved when the record is encoded again.
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
-
-
-def _write_bytes(output: bytearray, value: bytes | None) -> None:
-    if value is None:
-        output.append(1)  # -1
-    else:
-        write_varint(output, len(value))
-        output += value

@@ -105,6 +105,7 @@ SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 # Parts of a header; called without a wrapper, for they run for each batch.
 BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
 unpack_header = struct.Struct(BATCH_HEADER_FORMAT).unpack_from  # the fields of BATCH_HEADER, as a plain tuple
+PlainHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 unpack_prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic")).unpack_from
 OFFSETS = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic", "last_offset_delta"))
 OFFSET_AND_LENGTH = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length"))
@@ -241,8 +242,7 @@ def stamp(
 
 
 def _write_crc(buffer: WriteableBuffer, position: int, end: int) -> None:
-    with memoryview(buffer) as view, view[position + CRC_COVERS_FROM : end] as covered:
-        crc = crc32c(covered, 0)
+    crc = crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end], 0)
     _pack_uint32(buffer, position + _CRC_AT, crc)
 
 

@@ -9,9 +9,9 @@
     )
 
 `message.struct(version)` is the construct of a version: the readable reference. `codegen_decoder.py` and
-`codegen_encoder.py` generate the codecs that run from the same fields, when a version is first used; a test compares
-both. Values are NamedTuples with every field of every version; an absent field decodes to its default, and is not
-encoded.
+`codegen_encoder.py` generate the codecs that run from the same fields, when a version is first used, or when the
+compiled form is built; tests compare all of them. Values are NamedTuples with every field of every version; an absent
+field decodes to its default, and is not encoded.
 
 The type of a field declares its `meaning` too (an error code, a topic): rules that follow from it are derived from the
 messages, and not repeated for each API.
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 from construct import Construct, Renamed, Struct
@@ -42,6 +43,7 @@ from minibroker.protocol.primitives import (
 )
 
 FOREVER = 2**15
+WRITTEN_CODECS = "minibroker.protocol.codecs"
 # A malformed value up to this size is decoded a second time, slowly, for a better error: this takes 3 ms at most.
 MAX_EXPLAINED_BYTES = 8 * 1024
 
@@ -259,6 +261,8 @@ class Message:
         self._rows: dict[str, Any] = {}
         self._decoders: dict[int, Decoder] = {}
         self._encoders: dict[int, Encoder] = {}
+        self._remembered: Any = None
+        self._remembered_chunks: dict[int, list[Any]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.name} v{self.first_version}-v{self.last_version}>"
@@ -283,8 +287,8 @@ class Message:
 
     def until(self, last: int) -> Message:
         """The same message without the versions after `last`: the same types, and the same codecs."""
-        limited = copy(self)
-        limited.last_version = last
+        limited = Message(self.name, self.first_version, last, self.fields, self.first_flexible)
+        limited._rows, limited._decoders, limited._encoders = self._rows, self._decoders, self._encoders
         return limited
 
     def struct(self, version: int) -> Struct:
@@ -298,7 +302,7 @@ class Message:
         """
         decoder = self._decoders.get(version)
         if decoder is None:
-            decoder = self._decoders[version] = self._generate(version)[0]
+            decoder = self._decoders[version] = self._decoder(version)
         try:
             return decoder(buffer, position, len(buffer))
         except Exception as error:
@@ -311,21 +315,44 @@ class Message:
 
         `value` and its rows are the NamedTuples, or plain tuples of the same order.
         """
+        if value is self._remembered and value is not None:
+            return self._remembered_encoding(version, value)
         encoder = self._encoders.get(version)
         if encoder is None:
-            self._generate(version)
-            encoder = self._encoders[version]
+            encoder = self._encoders[version] = self._encoder(version)
         return encoder(value)
 
-    def _generate(self, version: int) -> tuple[Decoder, Encoder]:
+    def remember(self, value: Any) -> None:
+        """Encode this value, which has no records, only once for each version: it is sent again and again."""
+        self._remembered, self._remembered_chunks = value, {}
+
+    def _remembered_encoding(self, version: int, value: Any) -> list[Any]:
+        chunks = self._remembered_chunks.get(version)
+        if chunks is None:
+            chunks = self._remembered_chunks[version] = self._encoder(version)(value)
+        return chunks
+
+    def _decoder(self, version: int) -> Decoder:
+        self._check_has(version)
+        written: Decoder | None = written_codecs(self.name, "DECODERS").get((self.name, version))
+        if written is not None:
+            return written
         from minibroker.protocol.codegen_decoder import generate_decoder
+
+        return generate_decoder(self, version)
+
+    def _encoder(self, version: int) -> Encoder:
+        self._check_has(version)
+        written: Encoder | None = written_codecs(self.name, "ENCODERS").get((self.name, version))
+        if written is not None:
+            return written
         from minibroker.protocol.codegen_encoder import generate_encoder
 
+        return generate_encoder(self, version)
+
+    def _check_has(self, version: int) -> None:
         if not self.first_version <= version <= self.last_version:
             raise KafkaProtocolError(f"{self.name} has no version {version}")
-        decoder = self._decoders[version] = generate_decoder(self, version)
-        encoder = self._encoders[version] = generate_encoder(self, version)
-        return decoder, encoder
 
     def _reason(self, version: int, buffer: Any, position: int, error: Exception) -> str:
         """Explain why a value does not decode, by the interpreted construct, which knows the field's path.
@@ -359,6 +386,21 @@ class Message:
     def walk(self) -> Iterator[tuple[str, Field]]:
         """Every field with its path, depth first."""
         yield from walk_fields("", self.fields)
+
+
+def written_codecs(message: str, table: str) -> dict[tuple[str, int], Any]:
+    """The codecs that were written out for the compiled form (`codegen_module.py`); the pure form has none."""
+    home = homes_of_written_codecs().get(message)
+    return {} if home is None else getattr(import_module(f"{WRITTEN_CODECS}.{home}"), table)
+
+
+@cache
+def homes_of_written_codecs() -> dict[str, str]:
+    """The module of each message, in WRITTEN_CODECS."""
+    try:
+        return dict(import_module(f"{WRITTEN_CODECS}.index").MODULES)
+    except ModuleNotFoundError:
+        return {}
 
 
 def walk_fields(prefix: str, fields: Sequence[Field]) -> Iterator[tuple[str, Field]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measurements import BEFORE, MINIBROKER, Change, Measurement, Run, Spread, interleave
+from benchmarks.chart import picture
+from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, Change, Measurement, Run, Spread, interleave
 from benchmarks.profile import OTHER, STAGES, Samples, read_samples
 from tests.recipes import ROOT
 
@@ -93,6 +95,29 @@ def test_a_function_has_its_own_samples_and_those_of_what_it_calls() -> None:
     samples = Samples([(["a.py:outer", "b.py:inner", "send"], 3), (["a.py:outer"], 2)])
 
     assert samples.by_function() == [("b.py:inner > send", 3, 3), ("a.py:outer", 2, 5)]
+
+
+def test_the_chart_has_a_bar_for_each_contender_as_long_as_its_median() -> None:
+    contenders = {
+        name: {"samples": [], "median": median, "low": median, "high": median}
+        for name, median in {MINIBROKER: 20_000, COMPILED: 40_000, KAFKA: 50_000}.items()
+    }
+    run = {"measurements": [{"metric": "produce_per_s", "unit": "1/s", "contenders": contenders}]}
+
+    drawn = picture(run)
+
+    widths = dict(re.findall(r'<rect class="(pure|compiled|kafka|raw)" x="330" y="\d{2,}" width="([\d.]{3,})"', drawn))
+    assert {name: float(width) / float(widths["kafka"]) for name, width in widths.items()} == {
+        "pure": 0.4,
+        "compiled": 0.8,
+        "kafka": 1.0,
+    }
+    assert "Produce of one 100 B batch" in drawn and "40k/s" in drawn
+
+
+def test_a_run_without_small_requests_has_no_chart() -> None:
+    with pytest.raises(ValueError, match="--only requests"):
+        picture({"measurements": []})
 
 
 @pytest.mark.nightly

@@ -126,7 +126,7 @@ class Exchange:
         if announced != len(data) - SIZE.size:
             raise KafkaProtocolError(f"a torn response: {len(data) - SIZE.size} of {announced} bytes")
         try:
-            return decode_response(self.head.api_key, self.response_version, memoryview(data)[SIZE.size :])[1]  # type: ignore[arg-type]
+            return decode_response(self.head.api_key, self.response_version, data[SIZE.size :])[1]
         except (struct.error, KeyError) as error:
             raise KafkaProtocolError(f"not a response: {error}") from None
 

@@ -16,6 +16,7 @@ from benchmarks.topics import Broker, create_topic
 CASE = "requests"
 CONNECTIONS = 10
 SECONDS = 1.0
+PARTITIONS = 10
 VALUE_BYTES = 100
 WARM_UPS = 2  # the JVM compiles
 
@@ -29,6 +30,7 @@ class Kind(NamedTuple):
 
 KINDS = (
     Kind("api_versions", "ApiVersions"),
+    Kind("metadata", "Metadata v5 of a topic of ten partitions"),
     Kind("produce", "Produce v5, one 100 B batch"),
 )
 
@@ -42,7 +44,7 @@ def measure(lab: Lab) -> list[Measurement]:
             response_bytes = 0
             request = _frame(kind, "")
             for broker in lab.brokers():
-                request = _frame(kind, create_topic(broker, CASE))
+                request = _frame(kind, create_topic(broker, CASE, partitions=PARTITIONS))
                 size_bytes, _ = frames.ask(broker.host, broker.port, request)
                 if broker.name == MINIBROKER:
                     response_bytes = size_bytes
@@ -61,6 +63,8 @@ def measure(lab: Lab) -> list[Measurement]:
 def _frame(kind: Kind, topic: str) -> Frame:
     if kind.metric == "api_versions":
         return frames.api_versions()
+    if kind.metric == "metadata":
+        return frames.metadata(topic)
     return frames.produce(topic, value_bytes=VALUE_BYTES)
 
 

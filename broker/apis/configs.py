@@ -160,7 +160,8 @@ class ConfigApis:
     def _altered_row(self, resource: Body, request: Request, change: Change) -> Body:
         """Alter one resource by `change`; return its row of the answer."""
         kind, name = resource.resource_type, resource.resource_name
-        code, message = ErrorCode.NONE, None
+        code = ErrorCode.NONE
+        message: str | None = None
         try:
             if kind == RESOURCE_BROKER_LOGGER and request.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
                 self._alter_loggers(name, resource.configs)

@@ -238,7 +238,9 @@ def check_isolation_level(level: int) -> None:
 
 
 def forgotten_partitions(topics: Sequence[Any]) -> Iterator[TopicPartition]:
-    return (TopicPartition(name, partition) for name, partitions in topics for partition in partitions)
+    for name, partitions in topics:
+        for partition in partitions:
+            yield TopicPartition(name, partition)
 
 
 def fetch_response(version: int, answer: FetchAnswer) -> Body:

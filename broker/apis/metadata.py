@@ -72,6 +72,7 @@ class MetadataApis:
         if self._offer is None:
             rows = [(api.key, *api.versions) for api in self.served]
             self._offer = ApiVersionsResponse(api_keys=rows)
+            ApiVersionsResponse.remember(self._offer)
         return self._offer
 
     # -- Metadata ---------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class MetadataApis:
             del names[name]
         missing = [name for name in names if name not in self._metadata_cache.topics]
         created = self._controller.create_missing_topics(
-            name for name in missing if may_create or name in INTERNAL_TOPICS
+            [name for name in missing if may_create or name in INTERNAL_TOPICS]
         )
         rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
         return [*rows, *(denied_row(name) for name in denied)]
@@ -189,15 +190,16 @@ class MetadataApis:
     def _known(self, topic: TopicState) -> Body:
         make_row = MetadataResponse.row("topics.partitions")
         me = self._config.broker_id
+        only_me = [me]
         partitions = [
             make_row(
-                error_code=ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition=number,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=state.replicas,
-                isr_nodes=state.in_sync_replicas,
-                offline_replicas=[replica for replica in state.replicas if replica != me],
+                ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
+                number,
+                state.leader,
+                state.leader_epoch,
+                state.replicas,
+                state.in_sync_replicas,
+                () if state.replicas == only_me else [replica for replica in state.replicas if replica != me],
             )
             for number, state in topic.partitions.items()
         ]

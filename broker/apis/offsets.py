@@ -66,13 +66,15 @@ class OffsetApis:
 
     def offset_commit(self, request: Request, client: Client) -> Body | Pending[Body]:
         body = request.body
+        now_ms = self._clock.wall_ms()
         commits: dict[TopicPartition, OffsetRecord] = {}
         errors: Errors = {}
-        for topic in body.topics:
-            for row in topic.partitions:
-                topic_partition = TopicPartition(topic.name, row.partition)
-                if self._may_commit_to(topic_partition):
-                    commits[topic_partition] = self._record(row, body.retention_time_ms)
+        for name, rows in body.topics:
+            topic = self._metadata_cache.topics.get(name)
+            for row in rows:
+                topic_partition = TopicPartition(name, row.partition)
+                if topic is not None and (self._takes_any_partition or row.partition in topic.partitions):
+                    commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
                     errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not commits:
@@ -103,9 +105,8 @@ class OffsetApis:
         topic = self._metadata_cache.topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
 
-    def _record(self, row: Body, retention_time_ms: int) -> OffsetRecord:
+    def _record(self, row: Body, retention_time_ms: int, now_ms: int) -> OffsetRecord:
         """Make the record; only clients up to v4 set when it expires, for others the broker decides."""
-        now_ms = self._clock.wall_ms()
         expire_ms = None
         if retention_time_ms != NOT_GIVEN:
             expire_ms = min(now_ms + retention_time_ms, MAX_TIMESTAMP_MS)
@@ -158,8 +159,9 @@ class OffsetApis:
 
 def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
     """The partitions of all topics, each once, in order."""
-    named = (TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
-    return list(dict.fromkeys(named))
+    return list(
+        dict.fromkeys(TopicPartition(topic.name, partition) for topic in topics for partition in topic.partitions)
+    )
 
 
 def committed(errors: Errors) -> Body:

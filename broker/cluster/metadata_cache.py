@@ -65,7 +65,8 @@ class MetadataCache:
         return broker_id == self.broker_id
 
     def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
-        return (TopicPartition(topic.name, partition) for partition in topic.partitions)
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition)
 
 
 def colliding_names(name: str, others: Iterable[str]) -> list[str]:

@@ -117,7 +117,7 @@ class TopicStore:
                 for user, credentials in self.scram_credentials.items()
             }
             document["scram_salt_key"] = base64_text(self.scram_salt_key)
-        write_atomically(self._path, json.dumps(document, indent=1).encode(), is_private=is_private)
+        write_atomically(self._path, lines_of(document).encode(), is_private=is_private)
 
     def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
         """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
@@ -182,6 +182,17 @@ class TopicStore:
             for user, credentials in document.get("scram_credentials", {}).items()
         }
         self.scram_salt_key = base64.b64decode(document.get("scram_salt_key", ""), validate=True)
+
+
+def lines_of(document: dict[str, Any]) -> str:
+    """JSON with a line for each entry, and for each topic. `json` alone would indent in Python, ten times as slowly."""
+
+    def lines(entries: Mapping[str, Any], indent: str) -> str:
+        return ",\n".join(f"{indent}{json.dumps(name)}: {json.dumps(value)}" for name, value in entries.items())
+
+    rest = {name: value for name, value in document.items() if name != "topics"}
+    topics = lines(document["topics"], "  ")
+    return f'{{\n{lines(rest, " ")},\n "topics": {{\n{topics}\n }}\n}}\n'
 
 
 def topic_document(topic: TopicState) -> dict[str, Any]:

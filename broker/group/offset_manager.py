@@ -95,9 +95,9 @@ class OffsetManager:
             for topic_partition, record in commits.items()
             if len(record.metadata) > largest
         }
-        stored = {
-            topic_partition: record for topic_partition, record in commits.items() if topic_partition not in errors
-        }
+        stored = commits
+        if errors:
+            stored = {each: record for each, record in commits.items() if each not in errors}
         if not stored:
             return errors
         outcome = self._store.commit(group.group_id, group.offsets, stored, **producer)

@@ -118,11 +118,12 @@ async def send_bytes(sock: socket.socket, data: bytes | bytearray | memoryview, 
     while rest:
         await trio.lowlevel.wait_writable(sock)
         try:
-            rest = rest[sock.send(rest, flags) :]
+            sent = sock.send(rest, flags)
         except BlockingIOError:
             continue
         except OSError as error:
             raise PeerGoneError(str(error)) from error
+        rest = rest[sent:]
 
 
 async def send_slice(sock: socket.socket, chunk: Slice, give_way: GiveWay) -> None:

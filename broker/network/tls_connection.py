@@ -20,7 +20,8 @@ from typing import Any, NoReturn
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.connection import Connection, Dispatch
+from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import PIECES_PER_TURN, Chunk, PeerGoneError, send_bytes
 from minibroker.broker.security.principal_mapping import NoMatchingRule
 from minibroker.broker.security.tls import TlsListener
@@ -40,8 +41,31 @@ class TlsConnection(Connection):
 
     __slots__ = ("_incoming", "_is_established", "_listener", "_outgoing", "_pieces", "_tls", "_unsent")
 
-    def __init__(self, sock: socket.socket, client: Client, *, tls: TlsListener, **parameters: Any) -> None:
-        super().__init__(sock, client, **parameters)
+    def __init__(
+        self,
+        sock: socket.socket,
+        client: Client,
+        *,
+        tls: TlsListener,
+        dispatch: Dispatch,
+        poller: Poller,
+        receive_buffer: memoryview,
+        max_request_bytes: int,
+        max_idle_ms: int,
+        now_ms: Callable[[], int],
+        timer: Any,
+    ) -> None:
+        super().__init__(
+            sock,
+            client,
+            dispatch=dispatch,
+            poller=poller,
+            receive_buffer=receive_buffer,
+            max_request_bytes=max_request_bytes,
+            max_idle_ms=max_idle_ms,
+            now_ms=now_ms,
+            timer=timer,
+        )
         self._listener = tls
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()

@@ -75,7 +75,7 @@ class Followers:
 
     def drop_laggards(self, now_ms: int) -> None:
         """Remove lagging followers from the in-sync replicas; without them the high watermark may move."""
-        replicated = (each for each in self._partitions.values() if len(each.in_sync_replicas) > 1)
+        replicated = [each for each in self._partitions.values() if len(each.in_sync_replicas) > 1]
         for partition in self._change((each, each.isr_without_laggards(now_ms)) for each in replicated):
             if partition.maybe_increment_replicated_high_watermark(now_ms):
                 self._on_progress(partition.topic_partition)

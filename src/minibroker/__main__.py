@@ -18,7 +18,9 @@ def main() -> int:
             return 0
         return serve(sys.argv[2:])
     if sys.argv[1:] == ["--version"]:
-        print(f"minibroker {minibroker.__version__}")
+        from minibroker.protocol.form import form
+
+        print(f"minibroker {minibroker.__version__} ({form()})")
         return 0
     if sys.argv[1:2] == ["console"]:
         from minibroker.console.command_line import main as console_main

@@ -48,6 +48,7 @@ from minibroker.storage.log.log_loader import DEFAULT_PRODUCER_EXPIRATION_MS, lo
 
 logger = logging.getLogger(__name__)
 
+CLOSING_THREADS = 8  # they wait for the disk, which takes the fsyncs of several logs together
 _MOST_DELETE_CHECK_INTERVAL_MS = 30_000
 _LEAST_DELETE_CHECK_INTERVAL_MS = 1_000
 
@@ -76,6 +77,7 @@ class LogManager:
         self._overrides = {topic: dict(props) for topic, props in (topic_overrides or {}).items()}
         self._producer_expiration_ms = producer_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
+        self._logs_of_topics: dict[str, dict[TopicPartition, Log]] = {}
         self._deleted: list[tuple[Path, int | None]] = []  # directories, with the time to remove them
         self._lock = DirectoryLock(log_dir)
         # Deleted partitions that a checkpoint may still have.
@@ -196,6 +198,7 @@ class LogManager:
     def _add(self, log: Log) -> None:
         log.flush_times = self.flush_times
         self._logs[log.topic_partition] = log
+        self._logs_of_topics.setdefault(log.topic_partition.topic, {})[log.topic_partition] = log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
         """Rename the log's directory; `take_due_deletions` returns it when it is due. Raises OSError."""
@@ -205,6 +208,10 @@ class LogManager:
         directory = self._deleted_path(topic_partition)
         log.rename_and_refuse(directory)
         del self._logs[topic_partition]
+        of_topic = self._logs_of_topics[topic_partition.topic]
+        del of_topic[topic_partition]
+        if not of_topic:
+            del self._logs_of_topics[topic_partition.topic]
         self._forgotten.add(topic_partition)
         self._deleted.append((directory, None))
 
@@ -218,10 +225,9 @@ class LogManager:
         """
         config = LogConfig.from_props(overrides, self.default_config)
         self._overrides[topic] = dict(overrides)
-        for topic_partition, log in self._logs.items():
-            if topic_partition.topic == topic:
-                log.update_config(config)
-                self._note_format(config)
+        for log in self._logs_of_topics.get(topic, {}).values():
+            log.update_config(config)
+            self._note_format(config)
 
     def set_default_config(self, config: LogConfig) -> None:
         """Apply the broker's changed settings to all logs, present and future; their topics' settings override them."""
@@ -359,7 +365,10 @@ class LogManager:
         try:
             if self.is_offline:
                 return
-            failures = [failure for failure in map(_close, self._logs.values()) if failure is not None]
+            from concurrent.futures import ThreadPoolExecutor  # a broker that runs does without it
+
+            with ThreadPoolExecutor(CLOSING_THREADS) as threads:
+                failures = [failure for failure in threads.map(_close, self._logs.values()) if failure is not None]
             self.checkpoint_recovery_points()()
             self.checkpoint_log_start_offsets()()
             self.checkpoint_cleaner_offsets()()

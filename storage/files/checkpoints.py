@@ -51,7 +51,7 @@ def read_checkpoint(path: Path, fields: int) -> list[list[str]]:
     """
     try:
         with map_parse_errors(path):
-            text = path.read_text("utf-8")
+            text = path.read_bytes().decode()
     except FileNotFoundError:
         return []
     if not text:
@@ -115,7 +115,7 @@ def read_meta_properties(path: Path) -> MetaProperties | None:
         lines = path.read_text("latin-1").splitlines()
     except FileNotFoundError:
         return None
-    pairs = (line.partition("=") for line in lines if not line.startswith("#"))
+    pairs = [line.partition("=") for line in lines if not line.startswith("#")]
     properties = {name.strip(): value.strip() for name, _, value in pairs}
     if properties.get("version") != "0":
         raise CorruptFileError(f"{path}: unrecognized version {properties.get('version')!r}")

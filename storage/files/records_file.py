@@ -27,10 +27,10 @@ class RecordsFile:
         self._view: memoryview = memoryview(b"")
         self._mapped_bytes = 0
         self._scans = 0
-        is_new = not path.exists()
+        is_new = preallocate_bytes > 0 and not path.exists()
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size_bytes = os.fstat(self.fd).st_size
-        if is_new and preallocate_bytes > 0:
+        if is_new:
             os.posix_fallocate(self.fd, 0, preallocate_bytes)
 
     def __del__(self) -> None:

@@ -44,10 +44,11 @@ from minibroker.storage.log.producer_recovery import rebuild_producer_state
 from minibroker.storage.segment.log_segments import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
     from minibroker.protocol.primitives import TopicPartition
+    from minibroker.protocol.record_batch import PlainHeader
     from minibroker.storage.config import LogConfig
     from minibroker.storage.index.leader_epochs import LeaderEpochCache
     from minibroker.storage.index.transaction_index import AbortedTxn, CompletedTxn
@@ -391,7 +392,7 @@ class Log:
     def _append_plain_batch(
         self,
         records: Buffer,
-        header: Sequence[int],
+        header: PlainHeader,
         leader_epoch: int,
         now_ms: int,
         is_from_client: bool,

@@ -9,7 +9,9 @@ An interrupted compaction is completed (`.swap`) or discarded (`.cleaned`), as k
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from minibroker.protocol.batches import scan_batches
@@ -97,15 +99,17 @@ class LogLoader:
             recover_from = 0
         elif is_after_clean_stop:
             recover_from = None
-        swapped = self._remove_temporary_files()
-        self._open_segments()
+        files = self._segment_files()
+        swapped = self._remove_temporary_files(files)
+        self._open_segments(self._segment_files() if swapped else files)
         self._check_indexes(recover_from)
         self._complete_swaps(swapped)
         if recover_from is not None:
             self._recover_from(recover_from)
         end_offset = self._find_end_offset()
         start_offset = max(self._log_start_offset, self._segments.first.base_offset)
-        self._leader_epochs.truncate_from_end(end_offset)
+        if not is_after_clean_stop or start_offset < end_offset:  # an empty log keeps its epoch: two fsyncs less
+            self._leader_epochs.truncate_from_end(end_offset)
         self._leader_epochs.truncate_from_start(start_offset)
         producer_state = self._new_producer_state()
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
@@ -136,27 +140,29 @@ class LogLoader:
             self._has_lost_epochs = True
             return LeaderEpochCache(path)
 
-    def _segment_files(self) -> list[tuple[Path, SegmentFileName]]:
+    def _segment_files(self) -> list[SegmentFileName]:
         """Return the segment files in the directory, in the order of their offsets."""
-        names = [(path, parse_segment_file(path.name)) for path in self._directory.iterdir()]
-        return sorted((path, name) for path, name in names if name is not None)
+        names = map(parse_segment_file, os.listdir(self._directory))
+        return sorted(name for name in names if name is not None)
 
-    def _remove_temporary_files(self) -> list[int]:
+    def _path_of(self, name: SegmentFileName) -> Path:
+        return segment_file(self._directory, *name)
+
+    def _remove_temporary_files(self, files: Sequence[SegmentFileName]) -> list[int]:
         """Remove unfinished files; return the base offsets of finished `.swap` segments.
 
         Segments are renamed from `.cleaned` to `.swap` from the last to the first: a `.swap` after a `.cleaned`
         belongs to an unfinished replacement, and all its originals are still there.
         """
-        files = self._segment_files()
-        cleaned = [name.base_offset for _, name in files if name.extra == CLEANED_SUFFIX]
+        cleaned = [name.base_offset for name in files if name.extra == CLEANED_SUFFIX]
         swapped: list[int] = []
-        for path, name in files:
+        for name in files:
             if name.extra in (DELETED_SUFFIX, CLEANED_SUFFIX):
-                path.unlink()
+                self._path_of(name).unlink()
             elif name.extra == SWAP_SUFFIX:
                 is_complete = not cleaned or name.base_offset < min(cleaned)
                 if name.suffix != LOG_SUFFIX or not is_complete:
-                    path.unlink()
+                    self._path_of(name).unlink()
                 else:
                     swapped.append(name.base_offset)
                 self._delete_indexes(name.base_offset)
@@ -168,11 +174,11 @@ class LogLoader:
 
     # -- segments -----------------------------------------------------------------------------------------------
 
-    def _open_segments(self) -> None:
-        files = [(path, name) for path, name in self._segment_files() if not name.extra]
-        bases = {name.base_offset for _, name in files if name.suffix == LOG_SUFFIX}
-        for path, name in files:
-            if name.suffix in INDEX_SUFFIXES and name.base_offset not in bases:
+    def _open_segments(self, files: Sequence[SegmentFileName]) -> None:
+        bases = {name.base_offset for name in files if name.suffix == LOG_SUFFIX and not name.extra}
+        for name in files:
+            if name.suffix in INDEX_SUFFIXES and not name.extra and name.base_offset not in bases:
+                path = self._path_of(name)
                 logger.warning("%s: deleting an index without its log", path)
                 path.unlink()
         for base_offset in sorted(bases):

@@ -9,7 +9,7 @@ touches a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from minibroker.protocol.batches import (
@@ -33,6 +33,7 @@ from minibroker.protocol.record_batch import (
     RECORD_BATCH_OVERHEAD,
     SMALLEST_BATCH_LENGTH,
     TRANSACTIONAL_FLAG,
+    PlainHeader,
     TimestampType,
     size_at,
     stamp,
@@ -106,7 +107,7 @@ class RecordsAnalysis(NamedTuple):
         )
 
 
-def is_plain_batch(header: Sequence[int], records: Buffer) -> bool:
+def is_plain_batch(header: PlainHeader, records: Buffer) -> bool:
     """Return whether the buffer holds one valid batch of magic 2 that can be stored as sent.
 
     `header` is the batch's, unpacked. Any other batch, valid or not, goes through `analyze_records` and

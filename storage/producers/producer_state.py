@@ -11,6 +11,7 @@ for clients of kafka 2.4 and later, whose brokers keep it (KIP-360).
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -203,10 +204,11 @@ class ProducerStateManager:
         return max(self._snapshots(), default=None)
 
     def _snapshots(self) -> dict[int, Path]:
-        names = [(parse_segment_file(path.name), path) for path in self._directory.iterdir()]
+        directory = self._directory
+        parsed = [(name, parse_segment_file(name)) for name in os.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX)]
         return {
-            name.base_offset: path
-            for name, path in names
+            name.base_offset: directory / text
+            for text, name in parsed
             if name is not None and name.suffix == SNAPSHOT_SUFFIX and not name.extra
         }
 

@@ -290,6 +290,7 @@ async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behi
     assert b"x" * 800 in (await waiting.seen()).records  # Case C: it is on the second now
 
 
+@pytest.mark.pure
 async def test_a_failing_fetch_fails_no_producer(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t", 2)
     waiting = await broker.park(broker.fetch, ("t", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS)

@@ -247,6 +247,7 @@ def storing_ends_in(monkeypatch: pytest.MonkeyPatch, client: GroupClient, error:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.pure
 async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     client: GroupClient, monkeypatch: pytest.MonkeyPatch, is_late: bool
 ) -> None:
@@ -267,6 +268,7 @@ async def test_an_assignment_that_cannot_be_stored_is_given_to_nobody(
     assert (again.generation_id, rejoined.answer.leader) == (3, first.member_id)
 
 
+@pytest.mark.pure
 async def test_an_assignment_stored_too_late_is_void(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     first = await client.join()
     storing_ends_in(monkeypatch, client, ErrorCode.NONE, is_late=True)
@@ -279,6 +281,7 @@ async def test_an_assignment_stored_too_late_is_void(client: GroupClient, monkey
     assert (await client.describe()).group_state == "PreparingRebalance"
 
 
+@pytest.mark.pure
 async def test_a_static_member_not_stored_is_not_back(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
     _, two = await two_static(client)
     storing_ends_in(monkeypatch, client, ErrorCode.NOT_COORDINATOR, is_late=True)

@@ -186,6 +186,7 @@ def store_with(disk: StoreOnDisk, outcome: Any) -> OffsetStore:
         ("CORRUPT_MESSAGE", "CORRUPT_MESSAGE", "CORRUPT_MESSAGE"),
     ],
 )
+@pytest.mark.pure
 def test_a_failed_append_is_answered_as_kafka_answers_it(
     disk: StoreOnDisk, appending: str, committing: str, storing: str
 ) -> None:
@@ -231,6 +232,7 @@ def test_a_group_without_a_partition_has_no_coordinator_here(make_store: MakeSto
 
 
 @pytest.mark.parametrize("has_client_left", [False, True])
+@pytest.mark.pure
 def test_a_commit_counts_only_once_it_is_acknowledged(disk: StoreOnDisk, has_client_left: bool) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
     store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()
@@ -291,6 +293,7 @@ def test_a_marker_of_a_group_that_is_gone_is_no_concern(disk: StoreOnDisk) -> No
     assert asked == [GROUP]
 
 
+@pytest.mark.pure
 def test_a_marker_that_overtakes_the_acknowledgement_finds_the_offsets(disk: StoreOnDisk) -> None:
     acknowledged: Pending[ErrorCode] = Pending()
     store, offsets = store_with(disk, lambda: acknowledged), GroupOffsets()

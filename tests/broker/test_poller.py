@@ -99,6 +99,7 @@ async def test_the_loop_sleeps_at_once_unless_told_to_stay_awake(sockets: Pair) 
     assert await passes_until_asleep(Poller(), sockets) < 10
 
 
+@pytest.mark.pure
 async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
     monkeypatch.setattr(os, "sched_yield", lambda: None)  # others take milliseconds, each time

@@ -157,11 +157,11 @@ async def test_the_largest_tokens_are_refused_quickly(
     connection, client = Connection(), Client("hostile", "127.0.0.1", 9092)
     authenticator.guard(connection)  # type: ignore[arg-type]
     connection.dispatch(bytearray(handshake(mechanism)), client)
-    began = time.perf_counter()
+    began = time.process_time()
 
     connection.dispatch(bytearray(authenticate(token)), client)
 
-    assert time.perf_counter() - began < SECONDS_EACH
+    assert time.process_time() - began < SECONDS_EACH
     assert client.principal is ANONYMOUS
 
 

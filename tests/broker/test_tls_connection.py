@@ -114,6 +114,7 @@ async def test_records_leave_whole_between_other_bytes(side: Side, records: Reco
     assert await client.receive(2 * (len(content) + 8)) == (b"head" + content + b"tail") * 2
 
 
+@pytest.mark.pure
 async def test_a_slow_client_makes_the_broker_read_ahead_a_few_pieces_only(
     side: Side, records: RecordsFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_marker_a_coordinator_may_not_write_leaves_its_transaction_undon
     assert "t stays PrepareAbort: a-0 answered TRANSACTION_COORDINATOR_FENCED" in caplog.text
 
 
+@pytest.mark.pure
 async def test_offsets_that_were_decided_count_after_a_restart(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
     assert await committed(again, "a") == [b"1", b"2"]
 
 
+@pytest.mark.pure
 async def test_what_was_decided_is_completed_at_the_start(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ async def test_what_was_decided_is_completed_at_the_start(
     assert (state_of(again), await committed(again, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
+@pytest.mark.pure
 async def test_markers_that_come_twice_change_nothing(
     make_broker: MakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +164,7 @@ async def test_a_topic_that_was_deleted_does_not_hold_a_transaction_up(broker: I
     assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
+@pytest.mark.pure
 async def test_a_completion_that_cannot_be_written_down_is_tried_again(
     broker: InMemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def keep_up(plain_manager: LogManager, nursery: trio.Nursery) -> KeepUp:
     return start
 
 
+@pytest.mark.pure
 async def test_files_are_removed_and_closed_in_a_thread(
     plain_manager: LogManager, keep_up: KeepUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ async def test_row_22_new_data_is_answered_when_it_comes_and_not_at_max_wait(bro
         pytest.param(ErrorCode.KAFKA_STORAGE_ERROR, id="E"),
     ],
 )
+@pytest.mark.pure
 def test_row_23_row_24_row_28_cases_a_b_and_e_an_unreadable_partition_completes_the_fetch(code: ErrorCode) -> None:
     class Leader:
         partitions: ClassVar[dict[TopicPartition, Any]] = {}

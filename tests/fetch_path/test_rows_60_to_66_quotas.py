@@ -367,6 +367,7 @@ async def test_quotas_of_an_earlier_run_hold(make_broker: MakeBroker, tmp_path: 
 # -- an open broker -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pure
 async def test_a_broker_without_quotas_charges_nothing_and_reads_no_clock(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,7 +228,10 @@ def test_installed_it_works_brings_no_pyspark_and_stays_under_60_mb(built: Path,
     assert "minibroker" in brought
     assert not brought & {"pyspark", "broker", "storage", "protocol", "tests"}
     assert environment.size_bytes() - empty_bytes < MOST_ADDED_BYTES
-    assert run(environment.bin / "minibroker", "--version", cwd=tmp_path) == f"minibroker {minibroker.__version__}\n"
+    assert (
+        run(environment.bin / "minibroker", "--version", cwd=tmp_path)
+        == f"minibroker {minibroker.__version__} (pure Python)\n"
+    )
     assert "--partitions" in run(environment.bin / "minibroker", "topics", "create", "--help", cwd=tmp_path)
     program = "from minibroker import Broker\nwith Broker() as broker: print(broker.is_running)"
     assert run(environment.bin / "python", "-c", program, cwd=tmp_path) == "True\n"

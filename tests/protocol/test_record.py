@@ -14,6 +14,7 @@ from minibroker.protocol.record import (
     encode_record,
     increment_sequence,
     read_varint,
+    varint,
     write_varint,
 )
 from tests.protocol.record_strategies import FIELDS, HEADERS, INT64, PROPERTY
@@ -57,7 +58,7 @@ def test_numbers_are_zigzag_and_seven_bits_a_byte(value: int, data: str) -> None
     output = bytearray()
     write_varint(output, value)
 
-    assert output.hex() == data
+    assert output.hex() == varint(value).hex() == data
     assert read_varint(bytes(output) + b"\x01", 0) == (value, len(output))
 
 
@@ -67,6 +68,7 @@ def test_any_number_comes_back(value: int) -> None:
     output = bytearray(b"x")
     write_varint(output, value)
 
+    assert output == b"x" + varint(value)
     assert read_varint(bytes(output), 1) == (value, len(output))
 
 

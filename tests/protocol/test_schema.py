@@ -137,6 +137,22 @@ def test_codec_of_a_version_is_generated_once_at_its_first_use() -> None:
     assert message._encoders[2] is made
 
 
+def test_a_remembered_value_is_encoded_once_a_version_and_others_as_ever() -> None:
+    message = versions("Again", 0, 1, "number" / Int32sb, "more" / Int32sb @ since(1, default=0))
+    value = message(number=1, more=2)
+    message.remember(value)
+
+    assert [message.encode(version, value) for version in (0, 1, 0)] == [
+        [b"\0\0\0\1"],
+        [b"\0\0\0\1\0\0\0\2"],
+        [b"\0\0\0\1"],
+    ]
+    assert message.encode(1, value) is message.encode(1, value)
+    assert message.encode(0, message(number=3)) == [b"\0\0\0\3"]
+    with pytest.raises(KafkaProtocolError, match="no version 2"):
+        message.encode(2, value)
+
+
 def test_rows_are_one_class_whoever_makes_them_and_plain_tuples_encode_as_they_do() -> None:
     data = encoded(Everything, 0, Everything(rows=[(1, [(2, 5)], None)]))
 

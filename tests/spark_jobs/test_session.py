@@ -77,6 +77,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         connector_jars(tmp_path / "deps")
 
 
+@pytest.mark.pure  # the compiled form is not in the repository
 def test_the_folder_is_the_environments_or_the_repositorys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINIBROKER_DEPS", "/somewhere/else")
     chosen = session.dependency_folder()

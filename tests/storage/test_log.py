@@ -244,6 +244,7 @@ class TestTransactions:
         assert aborted(3, include_aborted_txns=True) == aborted(4, include_aborted_txns=True) == []
         assert aborted(0) is aborted(4) is None
 
+    @pytest.mark.pure
     def test_an_abort_that_cannot_be_indexed_is_not_in_the_log(self, log: Log) -> None:
         send_transactional(log, 1, 0, "aborted")
 

@@ -82,6 +82,7 @@ class TestCleanStop:
         assert [(tmp_path / f"{base}.timeindex").stat().st_size for base in (FIRST, THIRD)] == [24, 24]
 
     @pytest.mark.parametrize(("is_clean", "recovery_point", "read"), [(True, 9, []), (False, 4, [3, 6])])
+    @pytest.mark.pure
     def test_segments_from_the_recovery_point_on_are_read_through_after_a_crash(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool, recovery_point: int, read: list[int]
     ) -> None:

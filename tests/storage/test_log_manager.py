@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +109,7 @@ class TestLogs:
         manager.set_topic_overrides("orders", {"max.message.bytes": "100"})
         assert refusal_of(lambda: append(log, "x" * 200)) is ErrorCode.MESSAGE_TOO_LARGE
 
+    @pytest.mark.pure
     def test_a_log_that_cannot_be_made_leaves_no_directory(self, manager: LogManager) -> None:
         with no_space_in("minibroker.storage.segment.log_segment.LogSegment.open"):
             log_in(manager)
@@ -402,3 +404,22 @@ class TestFailingDisk:
         assert MARKER not in names_in(tmp_path)
         again = opened(tmp_path)
         assert [values_of(again.logs[key]) for key in (ORDERS, OTHERS)] == [["a"], ["a"]]
+
+    def test_logs_wait_for_the_disk_together(self, manager: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        for key in (ORDERS, OTHERS):
+            append(log_in(manager, key), "a")
+        both = threading.Barrier(2, timeout=10)
+        flush = os.fdatasync
+        met: list[int] = []
+
+        def flush_with_another(fd: int) -> None:
+            if not met:
+                both.wait()
+            met.append(fd)
+            flush(fd)
+
+        monkeypatch.setattr(os, "fdatasync", flush_with_another)
+
+        manager.close()
+
+        assert len(met) >= 2

@@ -89,6 +89,7 @@ def test_a_full_disk_leaves_all_files_as_they_were(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["OffsetIndex", "TimeIndex"])
+@pytest.mark.pure
 def test_no_room_for_an_index_entry_leaves_the_records_unwritten(tmp_path: Path, index: str) -> None:
     segment = open_segment(tmp_path, config=SMALL_INTERVAL)
     fill(segment, batches_of_three(4))

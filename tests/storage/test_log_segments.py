@@ -69,6 +69,7 @@ class TestRolling:
         assert segment_bases(log) == [0, 1]
         assert "00000000000000000001.snapshot" in names_in(tmp_path)
 
+    @pytest.mark.pure
     def test_a_failed_roll_leaves_the_segment(self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         append(log, "a")
 
@@ -207,6 +208,7 @@ class TestFlushingMeanwhile:
 
         assert log.recovery_point == 0
 
+    @pytest.mark.pure
     def test_what_is_cut_off_while_a_flush_says_how_far_it_came_is_not_counted(self, log: Log) -> None:
         append(log, "a", "b", "c")
         segments = log.segments

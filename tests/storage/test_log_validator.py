@@ -394,6 +394,7 @@ class TestCompression:
         assert stored.is_transactional
         assert again.is_duplicate
 
+    @pytest.mark.pure
     def test_a_bomb_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("minibroker.storage.log.log_validator.MAX_DECOMPRESSED_BYTES", 1 << 20)
         log = log_of(tmp_path, compression_type="uncompressed")

@@ -65,7 +65,9 @@ def minibroker_command(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
-        print(f"minibroker {minibroker.__version__}")
+        from minibroker.protocol.form import form
+
+        print(f"minibroker {minibroker.__version__} ({form()})")
         raise typer.Exit(EXIT_OK)
     show_help_if_alone(context)
 

@@ -1,0 +1,8 @@
+"""Which form of the package runs: pure Python, or compiled by mypyc (compiled_form.py)."""
+
+from __future__ import annotations
+
+
+def form() -> str:
+    """Return `pure Python` or `compiled`, for people."""
+    return "pure Python" if __file__.endswith(".py") else "compiled"
