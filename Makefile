@@ -89,6 +89,7 @@ test-fast: $(VENV)/.dev $(FORM)
 	@$(PYTEST) -q -m "$(FAST)"
 
 test-compiled: wheel
+	@$(AS_COMPILED) $(BIN)/python -m minibroker --version | grep -q compiled
 	@$(AS_COMPILED) $(PYTEST) -q -m "$(ON_COMPILED)" $(OF_COMPILED)
 	@$(AS_COMPILED) $(PYTEST) -q tests/integration/test_bad_input.py
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -395,6 +395,15 @@ def recorder_at(path: Path, max_record_bytes: int, max_bytes: int) -> Recorder:
         raise StartFailed(f"cannot write --transcript {path}: {error.strerror}; name another") from error
 
 
+def allow_most_files() -> None:
+    """Raise the limit of open files as far as it goes, as Java does: a log takes one of them, a connection another."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # the kernel has a limit of its own
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def run(
     config: KafkaConfig,
     listeners: list[socket.socket],
@@ -409,6 +418,7 @@ def run(
     from minibroker.storage.files.checkpoints import write_atomically
     from minibroker.storage.files.storage_errors import LogDirectoryError
 
+    allow_most_files()
     early: list[int] = []
     failures: list[str] = []
 

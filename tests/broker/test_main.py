@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from minibroker.broker.__main__ import (
     STOP_SECONDS,
     StartFailed,
+    allow_most_files,
     banner,
     listen_on,
     parse_arguments,
@@ -265,3 +267,14 @@ def test_an_address_to_listen_on_has_a_port_that_there_is(port: str, is_one: boo
     else:
         with pytest.raises(SystemExit):
             parse_arguments(arguments)
+
+
+def test_a_broker_may_open_as_many_files_as_the_system_allows() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before, most) - 1, most))
+    try:
+        allow_most_files()
+
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
