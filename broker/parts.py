@@ -72,6 +72,7 @@ class BrokerParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     scram_users: ScramUsers
+    client_quotas: ClientQuotas
     registry: ApiRegistry
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
@@ -204,6 +205,7 @@ def build(
         groups=groups,
         transactions=transactions,
         scram_users=scram_users,
+        client_quotas=quotas,
         registry=registry,
     )
 
