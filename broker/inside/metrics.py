@@ -39,7 +39,6 @@ from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
-from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
 from minibroker.storage.log.log import Log
 
@@ -266,7 +265,7 @@ class Waits:
 
     def __init__(self, parts: BrokerParts, clock: Clock) -> None:
         self._clock = clock
-        self.purgatories = purgatories_of(parts)
+        self.purgatories = parts.purgatories
         self.waited_ms: Counter[str] = Counter()
         self.wakeups: Counter[str] = Counter()  # of fetches, by the letter of the case
 
@@ -288,16 +287,6 @@ class Waits:
                 self.wakeups[case] += 1
 
         return on_release
-
-
-def purgatories_of(parts: BrokerParts) -> tuple[Purgatory, ...]:
-    replicas = parts.replica_manager
-    return (
-        replicas.fetch_purgatory,
-        replicas.produce_purgatory,
-        replicas.delete_records_purgatory,
-        parts.groups.rebalance_purgatory,
-    )
 
 
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ async def test_a_filter_chooses_what_is_explained(
 
 
 async def test_a_filter_keeps_what_the_sample_would_drop_and_goes_on_where_it_stopped(traced: Traced) -> None:
-    traced.tracer.kept_every = 1_000_000
+    traced.keep_each(1_000_000)
     since = traced.calls.explain(since="now", api="fetch")["next"]
     for _ in range(5):
         await traced.broker.fetch(("orders", 0, 0))
