@@ -215,7 +215,7 @@ class Tracer:
             for purgatory in self._purgatories:
                 purgatory.on_park = self._parked
             self._tallied_ns = now_ns
-            self._requests = self._cost_ns = self._plain = 0
+            self._requests = self._cost_ns = self._plain = self._traced = 0
             self._skipped.clear()
 
     def release(self) -> None:
@@ -610,7 +610,7 @@ class Tracer:
     def _sample(self, plain_a_pull: float, budget: int) -> None:
         """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
         affordable = budget
-        if self._traced >= ENOUGH_TO_JUDGE:
+        if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
             cost_ns = self._cost_ns / self._traced
             affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / cost_ns)))
         self.kept_every = max(1, -int(-plain_a_pull // affordable))

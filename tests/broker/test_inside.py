@@ -176,6 +176,16 @@ async def test_a_burst_between_two_pulls_makes_the_sample_thinner_and_is_counted
     assert watched.pull(budget=1000)["requests"] == 41  # 7 have come since the last one of the sample
 
 
+async def test_a_page_that_comes_back_after_its_lease_begins_a_new_sample(watched: Traced) -> None:
+    for _ in range(30):
+        await watched.broker.fetch(("orders", 0, 0))
+    watched.calls.release()
+
+    pulled = watched.pull()
+
+    assert (pulled["requests"], pulled["kept_every"]) == (0, 1)
+
+
 async def test_a_filter_traces_every_request_and_leaves_the_sample_as_it_is(watched: Traced) -> None:
     watched.keep_each(4)
     watched.calls.explain(since="now", lease_ms=5000, empty=True)
