@@ -55,6 +55,7 @@ SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampl
 SHARE = 0.015  # of the time between two pulls, for the sample
 ENOUGH_TO_JUDGE = 20  # requests traced between two pulls, by which their cost is known
 SAMPLES_OVER = 2  # times the budget of a pull, before it the sample becomes thinner
+FIRST_PULL_NS = 10_000_000  # a look that begins knows nothing of the load: it keeps the sample of the one before
 WOKE_MAX = 32
 WANTS_MAX = 16  # filters at a time
 LENGTH_BYTES = 4
@@ -601,19 +602,20 @@ class Tracer:
             [(*key, count) for key, count in self._skipped.items()],
         )
         plain_a_pull = self._plain * 1e9 / PULLS_A_SECOND / interval_ns
-        self._sample(plain_a_pull, budget)
+        self._sample(plain_a_pull, budget, is_new=not self._traced and interval_ns < FIRST_PULL_NS)
         self._requests = self._cost_ns = self._plain = 0
         self._skipped.clear()
         self._tallied_ns = now_ns
         return tally
 
-    def _sample(self, plain_a_pull: float, budget: int) -> None:
+    def _sample(self, plain_a_pull: float, budget: int, *, is_new: bool) -> None:
         """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
         affordable = budget
         if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
             cost_ns = self._cost_ns / self._traced
             affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / cost_ns)))
-        self.kept_every = max(1, -int(-plain_a_pull // affordable))
+        if not is_new:
+            self.kept_every = max(1, -int(-plain_a_pull // affordable))
         self._traced = 0
         self._budget = self._specials_left = budget
         self._thins_at = SAMPLES_OVER * budget

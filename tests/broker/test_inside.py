@@ -184,6 +184,11 @@ async def test_a_page_that_comes_back_after_its_lease_begins_a_new_sample(watche
     pulled = watched.pull()
 
     assert (pulled["requests"], pulled["kept_every"]) == (0, 1)
+    watched.keep_each(7)
+    watched.calls.release()
+    assert watched.pull()["kept_every"] == 7
+    watched.skipped_ns += 1_000_000_000
+    assert watched.pull()["kept_every"] == 1
 
 
 async def test_a_filter_traces_every_request_and_leaves_the_sample_as_it_is(watched: Traced) -> None:
