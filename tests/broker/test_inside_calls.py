@@ -225,3 +225,34 @@ async def test_every_answer_has_the_run_and_the_time(traced: Traced) -> None:
     times = [each["now_us"] for each in answers]
     assert times == sorted(times)
     assert traced.calls.apis()["apis"][str(int(ApiKey.LIST_OFFSETS))] == "ListOffsets"
+
+
+async def test_the_recorded_answers_of_the_page_have_the_keys_of_real_ones(traced: Traced) -> None:
+    recorded = pytest.importorskip("tests.console.inside_moment", reason="install minibroker[dev], for playwright")
+    traced.calls.pull()
+    await traced.broker.produce("orders", [b"one"])
+    parked = await traced.broker.park(traced.broker.fetch, ("orders", 0, 1), max_wait_ms=5000)
+    traced.connect()
+    await traced.broker.produce("orders", [b"two"])
+    assert await parked.seen() is not None
+    [_, fetch, _] = traced.exchanges()
+
+    real = traced.explained(fetch["seq"])
+
+    assert unknown_keys(recorded.explained(), real) == []
+    log = traced.calls.log("orders", 0, 1)
+    assert unknown_keys(recorded.log(), log) == []
+    assert unknown_keys(recorded.purgatory(), traced.calls.purgatory()) == []
+
+
+def unknown_keys(recorded: Any, real: Any, where: str = "") -> list[str]:
+    """The keys of objects, at any depth, that a real answer does not have there."""
+    if isinstance(recorded, dict) and isinstance(real, dict):
+        return [
+            problem
+            for key, value in recorded.items()
+            for problem in (unknown_keys(value, real[key], f"{where}.{key}") if key in real else [f"{where}.{key}"])
+        ]
+    if isinstance(recorded, list) and isinstance(real, list) and recorded and real:
+        return unknown_keys(recorded[0], real[0], f"{where}[]")
+    return []
