@@ -17,7 +17,19 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from benchmarks.cases import consumers, fetches, groups, latency, parked, requests, spark, start, throughput, watched
+from benchmarks.cases import (
+    consumers,
+    counted,
+    fetches,
+    groups,
+    latency,
+    parked,
+    requests,
+    spark,
+    start,
+    throughput,
+    watched,
+)
 from benchmarks.goals import judge
 from benchmarks.lab import CaseUnavailableError, Lab, Plan
 from benchmarks.measurements import Measurement
@@ -32,6 +44,7 @@ CASES: dict[str, Callable[[Lab], list[Measurement]]] = {
     "requests": requests.measure,
     "consumers": consumers.measure,
     "watched": watched.measure,
+    "metrics": counted.measure,
     "fetches": fetches.measure,
     "parked": parked.measure,
     "groups": groups.measure,

@@ -52,6 +52,7 @@ from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
 from minibroker.broker.upkeep.background import Background
+from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
 
 TRANSACTION_LOG_TIMEOUT_MS = 30_000
@@ -72,7 +73,19 @@ class BrokerParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     scram_users: ScramUsers
+    client_quotas: ClientQuotas
     registry: ApiRegistry
+
+    @property
+    def purgatories(self) -> tuple[Purgatory, ...]:
+        """Where requests wait."""
+        replicas = self.replica_manager
+        return (
+            replicas.fetch_purgatory,
+            replicas.produce_purgatory,
+            replicas.delete_records_purgatory,
+            self.groups.rebalance_purgatory,
+        )
 
     def start_tasks(self, nursery: trio.Nursery) -> None:
         """Start the tasks that requests wait for: timers, background work, the check for lagging followers."""
@@ -204,6 +217,7 @@ def build(
         groups=groups,
         transactions=transactions,
         scram_users=scram_users,
+        client_quotas=quotas,
         registry=registry,
     )
 

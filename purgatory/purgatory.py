@@ -46,6 +46,7 @@ class Purgatory:
         self._endings: dict[Ending, int] = {"completed": 0, "expired": 0, "cancelled": 0}
         self._delayed = 0
         self._purged = 0
+        self.on_park: Callable[[DelayedOperation], object] | None = None  # when a wait has begun
         self.on_release: Callable[[DelayedOperation, Ending], object] | None = None  # after each wait
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], now_ms: int) -> bool:
@@ -68,6 +69,8 @@ class Purgatory:
             else:
                 watchers.append(operation)
         self._timer.add(operation, now_ms + operation.delay_ms)
+        if self.on_park is not None:
+            self.on_park(operation)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:

@@ -24,7 +24,7 @@ WARM_UPS = 2  # the JVM compiles
 
 def measure(lab: Lab) -> list[Measurement]:
     """All three, on every broker."""
-    commits = {broker.name: _commit_run(lab, broker) for broker in lab.brokers()}
+    commits = {broker.name: commits_of_offsets(lab, broker) for broker in lab.brokers()}
     samples = lab.interleave("commits of offsets", commits, warm_ups=WARM_UPS)
     measurements = [
         Measurement(CASE, "commits_per_s", "OffsetCommit, one partition, ten connections", "1/s", samples["per_s"]),
@@ -44,7 +44,8 @@ def measure(lab: Lab) -> list[Measurement]:
     return measurements
 
 
-def _commit_run(lab: Lab, broker: Broker) -> Run:
+def commits_of_offsets(lab: Lab, broker: Broker) -> Run:
+    """Commits by a consumer that assigns its partitions itself."""
     request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
     _wait_for_coordinator(broker, request)
     seconds = SECONDS * min(1.0, lab.plan.volume * 2)

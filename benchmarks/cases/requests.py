@@ -48,9 +48,9 @@ def measure(lab: Lab) -> list[Measurement]:
                 size_bytes, _ = frames.ask(broker.host, broker.port, request)
                 if broker.name == MINIBROKER:
                     response_bytes = size_bytes
-                runs[broker.name] = _run(lab, broker, request)
+                runs[broker.name] = small_requests(lab, broker, request)
             server = stack.enter_context(lab.raw_server("echo", response_bytes=response_bytes))
-            runs[RAW] = _run(lab, server, request)
+            runs[RAW] = small_requests(lab, server, request)
             samples = lab.interleave(f"{CASE}, {kind.text}", runs, warm_ups=WARM_UPS)
         measurements += [
             Measurement(CASE, f"{kind.metric}_per_s", kind.text, "1/s", samples["per_s"]),
@@ -68,7 +68,8 @@ def _frame(kind: Kind, topic: str) -> Frame:
     return frames.produce(topic, value_bytes=VALUE_BYTES)
 
 
-def _run(lab: Lab, server: Broker | ServerProcess, request: Frame) -> Run:
+def small_requests(lab: Lab, server: Broker | ServerProcess, request: Frame) -> Run:
+    """The same request over and over, for a second."""
     seconds = SECONDS * min(1.0, lab.plan.volume * 2)
 
     def run() -> dict[str, float]:

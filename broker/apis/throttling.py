@@ -85,7 +85,16 @@ class Throttling:
 class Charge:
     """What one request costs its client."""
 
-    __slots__ = ("_began_ns", "_client", "_is_settled", "_request", "_throttle_ms", "_throttling", "_took_ns")
+    __slots__ = (
+        "_because_of",
+        "_began_ns",
+        "_client",
+        "_is_settled",
+        "_request",
+        "_throttle_ms",
+        "_throttling",
+        "_took_ns",
+    )
 
     def __init__(self, throttling: Throttling, request: Request, client: Client) -> None:
         self._throttling = throttling
@@ -93,6 +102,7 @@ class Charge:
         self._client = client
         self._is_settled = False
         self._throttle_ms = 0
+        self._because_of = throttling.quotas.requests
         self._took_ns = -1
         self._began_ns = time.perf_counter_ns() if throttling.quotas.requests.is_used else 0
 
@@ -119,6 +129,8 @@ class Charge:
         request_ms = self._request_throttle_ms(now_ms)
         fetch_ms = quota.record(user, client_id, size_bytes, now_ms) if quota.is_used else 0
         self._throttle_ms = max(request_ms, fetch_ms)
+        if fetch_ms > request_ms:
+            self._because_of = quota
         if self._throttle_ms and quota.is_used:
             quota.take_back(user, client_id, size_bytes, now_ms)
             self._throttling.warn_of_window(client, size_bytes, self.most_fetched_bytes())
@@ -131,7 +143,9 @@ class Charge:
             self._throttle_ms = self._settled(body, now_ms)
         if self._throttle_ms == 0:
             return body
-        self._client.muted_until_ms = now_ms + self._throttle_ms
+        client = self._client
+        client.muted_until_ms = now_ms + self._throttle_ms
+        self._because_of.note_throttled(client.principal.name, client.client_id, self._throttle_ms, now_ms)
         if body is None or THROTTLE_TIME not in body._fields:
             return body
         return body._replace(throttle_time_ms=self._throttle_ms)
@@ -143,7 +157,10 @@ class Charge:
             produce_ms = 0
             if quota.is_used:
                 produce_ms = quota.record(client.principal.name, client.client_id, request.size_bytes, now_ms)
-            return produce_ms if request.body.acks == ACKS_NONE else max(produce_ms, self._request_throttle_ms(now_ms))
+            request_ms = 0 if request.body.acks == ACKS_NONE else self._request_throttle_ms(now_ms)
+            if produce_ms > request_ms:
+                self._because_of = quota
+            return max(produce_ms, request_ms)
         if request.api_key in EXEMPT and not is_throttled_between_brokers(request, body):
             return 0
         return self._request_throttle_ms(now_ms)

@@ -7,15 +7,15 @@ While it counts it stands before `registry.encoded`, which has every request and
 Nothing is done per record, and of a partition only if its answer has records. What is appended is not counted here:
 each `Log` knows.
 
-Times are samples: of every request up to `TIMED_PER_WINDOW` in `WINDOW_NS`, then of one in `SPARSE` or so. To time a
-request, `registry.handlers` are replaced for that one. As in Kafka, percentiles are those of the last 1,028 samples.
+Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`, by a handler in place of its own, which
+then steps aside until the window is over. As in Kafka, percentiles are those of the last 1,028 samples.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,24 +24,30 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import Places, places_of_answer
 from minibroker.broker.apis.registry import ApiRegistry
 from minibroker.broker.apis.routes import Handler
+from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
 from minibroker.broker.pending import Pending
 from minibroker.broker.replica.append import EXPECTED_REFUSALS
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode
+from minibroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
 SAMPLES = 1028  # as the reservoir of Kafka's histograms
 WINDOW_NS = 100_000_000
-TIMED_PER_WINDOW = 50
-SPARSE = 16  # a power of 2
+TIMED_PER_WINDOW = 20  # of each API
+REARM_MASK = 63  # after so many requests of an API that is not timed, look at the time
+LOOK_SHARE = 300  # of the time between two looks for new connections, one part is spent on the first
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
 NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first of one
+# Fields are read by their places: half the time of reading them by name.
+REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
+FETCH_ERROR, FETCH_TOPICS = map(FetchResponse()._fields.index, ("error_code", "topics"))
 # As kafka 2.0.1 ReplicaManager.readFromLocalLog: not a failed fetch, but one that has to look elsewhere.
 EXPECTED_MISSES = frozenset(
     {
@@ -63,7 +69,60 @@ class Timing(NamedTuple):
 
     local_ms: float
     remote_ms: float
+    send_ms: float
     request_bytes: int
+
+    @property
+    def total_ms(self) -> float:
+        return self.local_ms + self.remote_ms + self.send_ms
+
+
+class Timed:
+    """A request that is being timed; it ends when the socket has taken its response."""
+
+    __slots__ = ("_began_ns", "_encoded_ns", "_handled_ns", "_of_api", "is_parked", "request")
+
+    def __init__(self, request: Request, of_api: OfApi, began_ns: int) -> None:
+        self.request = request
+        self.is_parked = False
+        self._of_api = of_api
+        self._began_ns = self._handled_ns = self._encoded_ns = began_ns
+
+    def park(self) -> None:
+        self.is_parked, self._handled_ns = True, time.perf_counter_ns()
+
+    def encoded(self) -> None:
+        self._encoded_ns = time.perf_counter_ns()
+        if not self.is_parked:
+            self._handled_ns = self._encoded_ns
+
+    def sent(self) -> None:
+        self._end(time.perf_counter_ns())
+
+    def not_sent(self) -> None:
+        self._end(self._encoded_ns)
+
+    def _end(self, sent_ns: int) -> None:
+        stages = (self._handled_ns - self._began_ns, self._encoded_ns - self._handled_ns, sent_ns - self._encoded_ns)
+        local_ms, remote_ms, send_ms = (each / NS_PER_MS for each in stages)
+        self._of_api.samples.append(Timing(local_ms, remote_ms, send_ms, self.request.size_bytes))
+
+
+class Sending:
+    """In place of a connection's witness until the response of a request that is timed has left."""
+
+    __slots__ = ("_connection", "_inner", "_timed")
+
+    def __init__(self, timed: Timed, connection: Connection) -> None:
+        self._timed = timed
+        self._connection = connection
+        self._inner: Callable[[bool], object] | None = connection.witness
+
+    def __call__(self, is_in_the_call: bool) -> None:
+        self._connection.witness = self._inner
+        self._timed.sent()
+        if self._inner is not None:
+            self._inner(is_in_the_call)
 
 
 class OfApi:
@@ -128,9 +187,11 @@ class Counters:
         replica_manager: ReplicaManager,
         existing: Container[str],
         *,
+        connections: Collection[Connection] = (),
         encrypted: Iterable[str] = (),
     ) -> None:
-        """`existing` are the topics, `encrypted` the listeners from which nothing leaves by sendfile."""
+        """`existing` are the topics, `connections` the open ones, of which it times the sends, `encrypted` the
+        listeners from which nothing leaves by sendfile."""
         self.topics: dict[str, TopicCount] = {}
         self.retired = TopicCount()  # of topics that do not exist
         self.requests: dict[int, RequestCount] = {}  # see `key_of`
@@ -144,19 +205,26 @@ class Counters:
         self._inner_encoded = registry.encoded
         self._handlers = registry.handlers
         self._timed_handlers: dict[int, Handler] = {
-            key: partial(self._timed, each) for key, each in registry.handlers.items()
+            key: partial(self._time, Window(), each) for key, each in registry.handlers.items()
         }
-        self._sparse_mask = SPARSE - 1
-        self._timed_left = 0
-        self._window_ends_ns = 0
+        self._mixed_handlers: dict[int, Handler] = {}  # of each API that which times, or its own
+        self._timed: Timed | None = None  # the request whose answer is about to be encoded
+        self._connections = connections
+        self._by_number: dict[int, Connection] = {}
+        self._looks_again_at_ns = 0
 
     def start(self) -> None:
         if not self.is_counting:
             self.is_counting = True
             self._inner_encoded = self._registry.encoded
             self._registry.encoded = self.encoded
-            self._registry.handlers = self._timed_handlers
+            self._registry.handlers = self._mixed_handlers
             self._replica_manager.on_refused = self.refused
+        self.time_all()
+
+    def time_all(self) -> None:
+        """Time the next requests of every API."""
+        self._mixed_handlers.update(self._timed_handlers)
 
     def stop(self) -> None:
         if self.is_counting:
@@ -164,40 +232,43 @@ class Counters:
             self._registry.encoded = self._inner_encoded
             self._registry.handlers = self._handlers
             self._replica_manager.on_refused = None
+            self._by_number.clear()
 
     # -- requests ---------------------------------------------------------------------------------------------
 
     def encoded(self, request: Request, client: Client, body: Body) -> Any:
         """Count a request and its answer; encode the answer. Raises as `registry.encoded`."""
         key = request.api_key
-        count = self.requests.get(key << 8 | request.api_version)
-        if count is None:
+        try:
+            count = self.requests[key << 8 | request.api_version]
+        except KeyError:
             count = self._new_count(key, request.api_version)
         if key == 1:  # Fetch
-            if request.body.replica_id >= 0:
+            asked = request.body
+            if asked[REPLICA_ID] >= 0:
                 count = self._of_followers(count, request.api_version)
-            if body.topics or request.body.session_epoch <= 0 or body.error_code:
-                self._count_fetch(request.body, body, client, count)
+            if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
+                self._count_fetch(asked, body, client, count)
         elif body is not None:
             if count.place >= 0 and body[count.place]:
                 count.of_api.errors[body[count.place]] += 1
             if count.of_partitions is not None:
                 outer, inner, place = count.of_partitions
-                codes = 0
                 for topic in body[outer]:
                     rows = topic[inner]
-                    codes += len(rows)
+                    count.codes += len(rows)
                     for row in rows:
                         if row[place]:
                             count.of_api.errors[row[place]] += 1
-                count.codes += codes
             elif count.inner_places:
                 count.codes += count_codes(body, count.inner_places, count.of_api.errors)
         requests = count.requests = count.requests + 1
-        if not requests & self._sparse_mask:
-            self._registry.handlers = self._timed_handlers
+        if not requests & REARM_MASK:
+            self._mixed_handlers[key] = self._timed_handlers[key]
         if client.muted_until_ms and body is not None:
             count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
+        if self._timed is not None:
+            return self._encoded_timed(request, client, body)
         return self._inner_encoded(request, client, body)
 
     def _new_count(self, api_key: int, api_version: int, is_from_follower: bool = False) -> RequestCount:
@@ -280,39 +351,74 @@ class Counters:
 
     # -- times ------------------------------------------------------------------------------------------------
 
-    def _timed(self, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
+    def _time(self, window: Window, handler: Handler, request: Request, client: Client) -> Body | Pending[Body]:
         """Answer as the handler, and take the time. Raises as the handler."""
         began_ns = time.perf_counter_ns()
-        self._plan_next(began_ns)
+        key = request.api_key
+        places = window.take_place(began_ns)
+        if places <= 1:
+            self._mixed_handlers[key] = handler
+        if places == 0:
+            return handler(request, client)
+        timed = Timed(request, self.of_api(key, key == FETCH and request.body.replica_id >= 0), began_ns)
         try:
             body = handler(request, client)
         except Exception:
-            self._keep(request, time.perf_counter_ns() - began_ns, 0)
+            self._timed = timed
             raise
-        handled_ns = time.perf_counter_ns()
-        if type(body) is not Pending:
-            self._keep(request, handled_ns - began_ns, 0)
-            return body
+        if type(body) is Pending:
+            timed.park()
+            return body.then(partial(self._note_answer, timed))
+        self._timed = timed
+        return body
 
-        def on_answer(answer: Body) -> Body:
-            self._keep(request, handled_ns - began_ns, time.perf_counter_ns() - handled_ns)
-            return answer
+    def _note_answer(self, timed: Timed, body: Body) -> Body:
+        """Note that the answer of a request that waited is encoded next."""
+        self._timed = timed
+        return body
 
-        return body.then(on_answer)
+    def _encoded_timed(self, request: Request, client: Client, body: Body) -> Any:
+        timed, self._timed = self._timed, None
+        encoded = self._inner_encoded(request, client, body)
+        if timed is None or timed.request is not request:  # that one has failed, and closed its connection
+            return encoded
+        timed.encoded()
+        connection = self._connection_of(client.number)
+        if connection is None or encoded is None:
+            timed.not_sent()
+        else:
+            connection.witness = Sending(timed, connection)
+        return encoded
 
-    def _plan_next(self, now_ns: int) -> None:
-        """Time all requests of a quiet broker; of a busy one those that `encoded` selects."""
-        if now_ns > self._window_ends_ns:
-            self._window_ends_ns = now_ns + WINDOW_NS
-            self._timed_left = TIMED_PER_WINDOW
-        self._timed_left -= 1
-        if self._timed_left <= 0:
-            self._registry.handlers = self._handlers
+    def _connection_of(self, number: int) -> Connection | None:
+        """An open connection; None if it is too new, and there are too many to look for it now."""
+        connection = self._by_number.get(number)
+        if connection is None:
+            began_ns = time.perf_counter_ns()
+            if began_ns > self._looks_again_at_ns:
+                self._by_number = {each.client.number: each for each in self._connections}
+                self._looks_again_at_ns = began_ns + LOOK_SHARE * (time.perf_counter_ns() - began_ns)
+                connection = self._by_number.get(number)
+        return connection
 
-    def _keep(self, request: Request, local_ns: int, remote_ns: int) -> None:
-        is_from_follower = request.api_key == FETCH and request.body.replica_id >= 0
-        timing = Timing(local_ns / NS_PER_MS, remote_ns / NS_PER_MS, request.size_bytes)
-        self.of_api(request.api_key, is_from_follower).samples.append(timing)
+
+class Window:
+    """How many requests of an API are still timed before the end of some time."""
+
+    __slots__ = ("_ends_ns", "_places")
+
+    def __init__(self) -> None:
+        self._places = 0
+        self._ends_ns = 0
+
+    def take_place(self, now_ns: int) -> int:
+        """Take a place, if there is one; return how many there were."""
+        if now_ns > self._ends_ns:
+            self._ends_ns = now_ns + WINDOW_NS
+            self._places = TIMED_PER_WINDOW
+        places = self._places
+        self._places = max(0, places - 1)
+        return places
 
 
 def key_of(api_key: int, api_version: int, is_from_follower: bool = False) -> int:

@@ -78,6 +78,7 @@ class Exchange:
     sent: Sent | None = None
     is_sent_in_the_call = False
     is_sampled = True  # else it is kept only if it is special
+    weight = 1  # how many requests it stands for: the ones before it that were not traced, and itself
     before: dict[TopicPartition, Before] | None = None  # of a Produce
     request: Request | None = None
     body: Any = None

@@ -16,7 +16,7 @@ that thousands of partitions stop no client.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -27,7 +27,9 @@ from minibroker.broker.group.group import GroupState
 from minibroker.broker.inside.counters import SAMPLES, Counters, RequestCount, Timing, TopicCount, api_of
 from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.socket_bytes import NOTHING, SocketBytes, Transferred
 from minibroker.broker.parts import BrokerParts
+from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
 from minibroker.broker.replica.partition import Partition
 from minibroker.broker.time.clock import Clock
@@ -37,7 +39,6 @@ from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation, Ending
-from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
 from minibroker.storage.log.log import Log
 
@@ -62,6 +63,12 @@ SESSION_COUNTS = (
     *("NumIncrementalFetchSessions", "NumIncrementalFetchPartitionsCached"),
     "IncrementalFetchSessionEvictionsPerSec",
 )
+SOCKET_METRICS = (
+    *("connection-count", "connection-creation-total", "connection-close-total"),
+    *("incoming-byte-total", "incoming-byte-rate", "outgoing-byte-total", "outgoing-byte-rate"),
+)
+RATE_SECONDS = 60.0
+LOOKS_MAX = 600
 STEP = 100  # of what is summed up between two looks at the time
 PERCENTILES = (("50th", 0.5), ("75th", 0.75), ("95th", 0.95), ("98th", 0.98), ("99th", 0.99), ("999th", 0.999))
 
@@ -80,9 +87,10 @@ TOPIC_METRICS = {  # Kafka's name: the attribute of TopicCount
 # Stages that minibroker does not have: one loop reads, handles and answers a request, and nothing is queued in between.
 EMPTY_STAGES = ("RequestQueueTimeMs", "ResponseQueueTimeMs")
 STAGES: dict[str, Callable[[Timing], float]] = {
-    "TotalTimeMs": lambda timing: timing.local_ms + timing.remote_ms,
+    "TotalTimeMs": lambda timing: timing.total_ms,
     "LocalTimeMs": lambda timing: timing.local_ms,
     "RemoteTimeMs": lambda timing: timing.remote_ms,
+    "ResponseSendTimeMs": lambda timing: timing.send_ms,
     "RequestBytes": lambda timing: float(timing.request_bytes),
 }
 
@@ -150,6 +158,7 @@ class Metrics:
             parts.registry,
             parts.replica_manager,
             parts.metadata_cache.topics,
+            connections=observed.connections,
             encrypted=encrypted,
         )
         self._now = now
@@ -161,6 +170,7 @@ class Metrics:
         self._counted_from_ms = 0
         self._topics = TopicSums(parts, self._counters)
         self._waits = Waits(observed.parts, observed.clock)
+        self._network = NetworkRates(observed, now)
 
     def count(self) -> None:
         """Count until the broker ends."""
@@ -228,7 +238,8 @@ class Metrics:
         yield from self._topics.metrics()
         yield from request_metrics(self._counters)
         yield from purgatory_metrics(parts, self._waits)
-        yield from network_metrics(observed)
+        yield from self._network.metrics()
+        yield from quota_metrics(parts.client_quotas, observed.clock.monotonic_ms())
         yield from log_metrics(observed)
         yield from coordinator_metrics(parts)
         yield from own_metrics(observed, self._counters)
@@ -254,7 +265,7 @@ class Waits:
 
     def __init__(self, parts: BrokerParts, clock: Clock) -> None:
         self._clock = clock
-        self.purgatories = purgatories_of(parts)
+        self.purgatories = parts.purgatories
         self.waited_ms: Counter[str] = Counter()
         self.wakeups: Counter[str] = Counter()  # of fetches, by the letter of the case
 
@@ -276,16 +287,6 @@ class Waits:
                 self.wakeups[case] += 1
 
         return on_release
-
-
-def purgatories_of(parts: BrokerParts) -> tuple[Purgatory, ...]:
-    replicas = parts.replica_manager
-    return (
-        replicas.fetch_purgatory,
-        replicas.produce_purgatory,
-        replicas.delete_records_purgatory,
-        parts.groups.rebalance_purgatory,
-    )
 
 
 # -- kafka.server, kafka.controller ---------------------------------------------------------------------------------
@@ -489,22 +490,76 @@ def histogram(values: Iterable[float], number: int) -> dict[str, float]:
     return {name: round(value, 6) for name, value in found.items()}
 
 
-def network_metrics(observed: Observed) -> Iterator[Found]:
-    yield Head("kafka.network:type=RequestChannel", ("RequestQueueSize", "ResponseQueueSize")), (0, 0)
-    open_now: Counter[str] = Counter()
-    for number, connection in enumerate(tuple(observed.connections)):
-        open_now[connection.client.listener] += 1
-        if number % STEP == 0:
-            yield None
-    head = Head(
-        "kafka.server:type=socket-server-metrics",
-        ("connection-count", "connection-creation-total", "connection-close-total"),
-        ("listener", "networkProcessor"),
+class NetworkRates:
+    """The connections of each listener, and the bytes that their sockets have received and sent.
+
+    A rate is that since the oldest look of the last `RATE_SECONDS`, else since the last one; Kafka's has two samples of
+    30 seconds.
+    """
+
+    def __init__(self, observed: Observed, now: Callable[[], float]) -> None:
+        self._observed = observed
+        self._now = now
+        observed.server.socket_bytes = self._bytes = SocketBytes()
+        self._looks: deque[tuple[float, dict[str, Transferred]]] = deque([(now(), {})])
+
+    def metrics(self) -> Iterator[Found]:
+        observed = self._observed
+        yield Head("kafka.network:type=RequestChannel", ("RequestQueueSize", "ResponseQueueSize")), (0, 0)
+        open_now: Counter[str] = Counter()
+        totals = dict(self._bytes.closed)
+        for number, connection in enumerate(tuple(observed.connections)):
+            listener = connection.client.listener
+            open_now[listener] += 1
+            totals[listener] = totals.get(listener, NOTHING).plus(connection.transferred)
+            if number % STEP == 0:
+                yield None
+        seconds, before = self._look(totals)
+        head = Head("kafka.server:type=socket-server-metrics", SOCKET_METRICS, ("listener", "networkProcessor"))
+        for endpoint in observed.parts.config.endpoints:
+            listener = endpoint.name
+            accepted, total = observed.server.accepted[listener], totals.get(listener, NOTHING)
+            was = before.get(listener, NOTHING)
+            yield (
+                head,
+                (
+                    *(listener, 0, open_now[listener], accepted, accepted - open_now[listener]),
+                    *(total.received, rate(total.received - was.received, seconds)),
+                    *(total.sent, rate(total.sent - was.sent, seconds)),
+                ),
+            )
+
+    def _look(self, totals: dict[str, Transferred]) -> tuple[float, dict[str, Transferred]]:
+        """Keep these; return the oldest ones that count, and how long ago they were."""
+        now, looks = self._now(), self._looks
+        while len(looks) > 1 and (now - looks[0][0] > RATE_SECONDS or len(looks) >= LOOKS_MAX):
+            looks.popleft()
+        then, before = looks[0]
+        for listener, last in looks[-1][1].items():  # what closes during a scan may be in neither sum, till the next
+            total = totals.get(listener, NOTHING)
+            totals[listener] = Transferred(max(last.received, total.received), max(last.sent, total.sent))
+        looks.append((now, totals))
+        return now - then, before
+
+
+def rate(number: int, seconds: float) -> float:
+    return round(max(0, number) / seconds, 3) if seconds > 0 else 0.0
+
+
+# -- quotas -----------------------------------------------------------------------------------------------------------
+
+
+def quota_metrics(quotas: ClientQuotas, now_ms: int) -> Iterator[Found]:
+    """A row for each window of clients, which there are once a quota was set."""
+    kinds = (
+        ("Produce", "byte-rate", quotas.produced),
+        ("Fetch", "byte-rate", quotas.fetched),
+        ("Request", "request-time", quotas.requests),
     )
-    for endpoint in observed.parts.config.endpoints:
-        listener = endpoint.name
-        accepted = observed.server.accepted[listener]
-        yield head, (listener, 0, open_now[listener], accepted, accepted - open_now[listener])
+    for kind, name, quota in kinds:
+        head = Head(f"kafka.server:type={kind}", (name, "throttle-time"), ("user", "client-id"))
+        for used in quota.used(now_ms):
+            yield head, (used.user, used.client_id or "", round(used.per_second, 6), round(used.throttle_ms, 3))
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------

@@ -1,13 +1,17 @@
 """Traces requests while a console or a test looks; a broker without `--control` has no tracer.
 
-It wraps the `dispatch` of the fault injector, and `registry.answer` while it watches:
+It wraps the `dispatch` of the fault injector, and `registry.answer` for the requests that it traces:
 
     connections -> recorder -> tracer -> faults -> registry
 
 Without a lease a request costs the test of an attribute. A lease lasts for seconds, and each look renews it. Nothing is
 pushed: exchanges that have ended are kept in a ring, in the order of their ends, and whoever looks pulls them.
 
-What completes a parked Fetch answers it in its own call. So the exchange in hand is the cause of each wait that ends.
+Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. The rest run the plain code,
+between a countdown and a note of the request in hand. Such a request becomes an exchange only if it is parked, wakes
+one of the sample, or closes its connection; it counts by the sample. A filter traces every request.
+
+What completes a parked Fetch answers it in its own call. So the request in hand is the cause of each wait that ends.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import Any, NamedTuple
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.inside.errors import finder, first_error
+from minibroker.broker.apis.registry import Encode
+from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.exchange import (
     AT_ONCE,
     CLOSED,
@@ -46,15 +52,20 @@ logger = logging.getLogger(__name__)
 
 RING_SIZE = 4096
 SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
-LONG_RESPONSE_BYTES = 64 * 1024  # it may take a while to send
+SHARE = 0.015  # of the time between two pulls, for the sample
+ENOUGH_TO_JUDGE = 20  # requests traced between two pulls, by which their cost is known
+SAMPLES_OVER = 2  # times the budget of a pull, before it the sample becomes thinner
+FIRST_PULL_NS = 10_000_000  # a look that begins knows nothing of the load: it keeps the sample of the one before
 WOKE_MAX = 32
 WANTS_MAX = 16  # filters at a time
 LENGTH_BYTES = 4
 PULLS_A_SECOND = 10
 NO_HEADER = (-1, -1, -1)
+DEFAULT_BUDGET = 100
+RANDOM = Random()
 
 Body = Any
-Light = tuple[bytearray, Client, int]  # a request that is not in the sample: its frame, its client, its arrival
+Light = tuple[bytearray, Client]  # a request that is not in the sample: its frame, its client
 
 
 class Filter(NamedTuple):
@@ -115,7 +126,9 @@ class Seen:
         counts[3] += bytes_out
 
     def note(self, exchange: Exchange) -> None:
-        self.add(exchange.api_key, exchange.api_version, 1, exchange.bytes_in, max(0, exchange.bytes_out))
+        """Count it, and those for which it stands."""
+        weight, bytes_out = exchange.weight, max(0, exchange.bytes_out)
+        self.add(exchange.api_key, exchange.api_version, weight, exchange.bytes_in * weight, bytes_out * weight)
         if exchange.error:
             self.errors += 1
             self.last_error = exchange.error
@@ -133,7 +146,8 @@ class Tally(NamedTuple):
 class Tracer:
     """`dispatch` stands before `inner`. `connections` are the open ones, of which it watches the sends.
 
-    `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves.
+    `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves. `draw` returns the distance
+    from one request of the sample to the next, for its mean.
     """
 
     def __init__(
@@ -142,6 +156,7 @@ class Tracer:
         parts: BrokerParts,
         connections: Collection[Connection] = (),
         now_ns: Callable[[], int] = time.perf_counter_ns,
+        draw: Callable[[int], int] | None = None,
     ) -> None:
         self.is_watching = False
         self.now_ns = now_ns
@@ -151,15 +166,22 @@ class Tracer:
         self._registry = parts.registry
         self._timer = parts.timers.timer
         self._connections = connections
+        self._purgatories = parts.purgatories
         self._inner_answer: Callable[[Request, Client], Body | Pending[Body]] = parts.registry.answer
         self._pulled_until_ns = 0  # the lease of those who pull a sample
         self._wants: dict[Filter, int] = {}  # the leases of those who want all that a filter chooses
         self._until_ns = 0  # the last of all leases
         self._seq = 0
-        self._arrivals = 0
+        self._draw = distance if draw is None else draw  # from one request of the sample to the next
+        self._distance = self._countdown = 1
+        self._traced = 0  # since the last tally
+        self._budget = DEFAULT_BUDGET
+        self._thins_at = SAMPLES_OVER * DEFAULT_BUDGET
+        self._specials_left = (
+            DEFAULT_BUDGET  # requests outside of the sample that may still be kept, up to the next tally
+        )
         self._current: Exchange | Light | None = None
-        self._light_answer: tuple[Request, Body] | None = None  # of the request that is traced lightly
-        self._light_counts: dict[tuple[int, int], list[int]] = {}  # by connection and API, as in Seen
+        self._inner_encoded: Encode = parts.registry.encoded
         self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
         self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
         self._witnessed: dict[int, Connection] = {}
@@ -179,36 +201,36 @@ class Tracer:
         """Trace for at least this time; all that `wanted` chooses, else a sample. Raises ValueError."""
         now_ns = self.now_ns()
         until_ns = now_ns + lease_ms * 1_000_000
+        self._wants = {each: until for each, until in self._wants.items() if until > now_ns}
         if wanted is None:
             self._pulled_until_ns = until_ns
         else:
-            self._wants = {each: until for each, until in self._wants.items() if until > now_ns}
             if len(self._wants) >= WANTS_MAX and wanted not in self._wants:
                 raise ValueError(f"{WANTS_MAX} filters are followed already; let one end")
             self._wants[wanted] = until_ns
         self._until_ns = max(self._pulled_until_ns, *self._wants.values(), 0)
-        if self._registry.answer != self.answer:  # at the first look, and after the first quota
-            self._inner_answer = self._registry.answer
-            self._registry.answer = self.answer
+        if self._wants:
+            self._countdown = 1
         if not self.is_watching:
             self.is_watching = True
+            for purgatory in self._purgatories:
+                purgatory.on_park = self._parked
             self._tallied_ns = now_ns
-            self._requests = self._cost_ns = self._plain = 0
+            self._requests = self._cost_ns = self._plain = self._traced = 0
             self._skipped.clear()
 
     def release(self) -> None:
         """End all leases; keep the ring."""
         self.is_watching = False
-        if self._registry.answer == self.answer:
-            self._registry.answer = self._inner_answer
-        for connection in self._witnessed.values():
-            connection.witness = None
+        for purgatory in self._purgatories:
+            purgatory.on_park = None
+        for number in self._unsent:
+            self._witnessed[number].witness = None
         self._witnessed.clear()
         self._in_hand.clear()
         self._unsent.clear()
         self._wants.clear()
         self._seen.clear()
-        self._light_counts.clear()
         self._pulled_until_ns = self._until_ns = 0
 
     # -- requests ---------------------------------------------------------------------------------------------
@@ -217,86 +239,115 @@ class Tracer:
         """Dispatch to the inner one. Raises as that."""
         if not self.is_watching:
             return self._dispatch(frame, client)
-        return self._traced(frame, client)
+        return self.dispatch_watched(self._dispatch, frame, client)
 
-    def _traced(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+    def dispatch_watched(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+        """Trace the request if it is of the sample. Raises as `inner`."""
+        countdown = self._countdown = self._countdown - 1
+        if countdown <= 0:
+            return self._trace(inner, frame, client)
+        self._current = frame, client
+        try:
+            answer = inner(frame, client)
+        except (KafkaProtocolError, CloseConnectionError) as error:
+            self._closed(self._promoted(), error)
+            self._forget_current()
+            raise
+        if type(self._current) is tuple:
+            self._current = None
+            return answer
+        exchange = self._forget_current()
+        if exchange is None:
+            return answer
+        handled_ns = self.now_ns()
+        answer = self._handled(exchange, answer, handled_ns)
+        self._cost_ns += self.now_ns() - handled_ns
+        return answer
+
+    def _trace(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         now_ns = self.now_ns
         arrived_ns = now_ns()
         if arrived_ns > self._until_ns:
             self.release()
-            return self._dispatch(frame, client)
-        if client.number not in self._witnessed:
-            self._attach()
-        self._arrivals += 1
-        is_sampled = self._arrivals % self.kept_every == 0
-        if not is_sampled and not self._wants:
-            return self._traced_lightly(frame, client, arrived_ns)
+            return inner(frame, client)
         exchange = self._begin(frame, client, arrived_ns)
-        exchange.is_sampled = is_sampled
-        outer, self._current = self._current, exchange
+        self._draw_next(exchange)
+        registry = self._registry
+        self._inner_answer, registry.answer = registry.answer, self.answer
+        self._current = exchange
         began_ns = now_ns()
         try:
-            answer = self._dispatch(frame, client)
+            answer = inner(frame, client)
         except (KafkaProtocolError, CloseConnectionError) as error:
             self._closed(exchange, error)
             raise
         finally:
-            self._current = outer
+            self._current = None
+            if registry.answer == self.answer:  # else the first quota came
+                registry.answer = self._inner_answer
         handled_ns = now_ns()
         answer = self._handled(exchange, answer, handled_ns)
         self._cost_ns += now_ns() - handled_ns + began_ns - arrived_ns
         return answer
 
-    def _traced_lightly(self, frame: bytearray, client: Client, arrived_ns: int) -> Encoded | Pending[Encoded]:
-        """Dispatch a request that is not in the sample: make an Exchange only if it turns out to be special."""
-        light = (frame, client, arrived_ns)
-        self._light_answer = None
-        outer, self._current = self._current, light
-        try:
-            answer = self._dispatch(frame, client)
-        except (KafkaProtocolError, CloseConnectionError) as error:
-            self._closed(self._promoted(light), error)
-            raise
-        finally:
-            current, self._current = self._current, outer
-        handled_ns = self.now_ns()
-        if current is light and type(answer) is not Pending and handled_ns - arrived_ns < SLOW_NS:
-            bytes_out = 0
-            if answer:
-                bytes_out = int.from_bytes(answer[0][:LENGTH_BYTES], "big")  # type: ignore[index]
-            if bytes_out < LONG_RESPONSE_BYTES:
-                key = client.number, frame[0] << 8 | frame[1]
-                counts = self._light_counts.get(key)
-                if counts is None:
-                    counts = self._light_counts[key] = [frame[2] << 8 | frame[3], 0, 0, 0]
-                counts[1] += 1
-                counts[2] += len(frame)
-                counts[3] += bytes_out
-                return answer
-        exchange = current if isinstance(current, Exchange) else self._begin(frame, client, arrived_ns)
-        exchange.is_sampled = False
-        if exchange.request is None and self._light_answer is not None:
-            exchange.request, exchange.body = self._light_answer
-        return self._handled(exchange, answer, handled_ns)
+    def _draw_next(self, exchange: Exchange) -> None:
+        """Choose the next request that is traced; note for how many this one stands."""
+        if self._wants:  # every one, of which the sample counts on
+            self._countdown = 1
+            self._distance -= 1
+            exchange.is_sampled = self._distance <= 0
+            if exchange.is_sampled:
+                self._distance = self._draw(self.kept_every)
+            return
+        exchange.weight = max(1, self._distance)
+        self._distance = self._countdown = self._draw(self.kept_every)
+        self._traced += 1
+        if self._traced >= self._thins_at:  # far more than in the interval before
+            self._thins_at += self._budget
+            self.kept_every *= 2
 
     def _begin(self, frame: bytearray, client: Client, arrived_ns: int) -> Exchange:
         self._seq += 1
         header = HEADER.unpack_from(frame)[:3] if len(frame) >= HEADER.size else NO_HEADER
         exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
+        if client.number not in self._witnessed:
+            self._attach()
         self._in_hand[client.number] = exchange
         return exchange
 
-    def _promoted(self, current: Exchange | Light) -> Exchange:
-        """The exchange of the request in hand: made now if it was traced lightly so far."""
+    def _promoted(self) -> Exchange:
+        """The exchange of the request in hand: made now if it is not in the sample."""
+        current = self._current
+        assert current is not None
         if isinstance(current, Exchange):
             return current
-        if isinstance(self._current, Exchange) and self._current.client is current[1]:
-            return self._current
-        exchange = self._begin(*current)
-        exchange.is_sampled = False
-        if self._current is current:
-            self._current = exchange
+        exchange = self._current = self._begin(*current, self.now_ns())
+        exchange.is_sampled, exchange.weight = False, 0
+        self._inner_encoded = self._registry.encoded
+        self._registry.encoded = partial(self._note_encoded, exchange, self._inner_encoded)
         return exchange
+
+    def _note_encoded(self, exchange: Exchange, inner: Encode, request: Request, client: Client, body: Body) -> Encoded:
+        """Stands before `registry.encoded` for a request that was promoted while its handler ran."""
+        if client is exchange.client:
+            exchange.request, exchange.body = request, body
+            if exchange.is_parked:
+                exchange.reads_ns = self.now_ns()
+        return inner(request, client, body)
+
+    def _forget_current(self) -> Exchange | None:
+        """End the request in hand; return its exchange if it was promoted."""
+        current, self._current = self._current, None
+        if not isinstance(current, Exchange):
+            return None
+        self._registry.encoded = self._inner_encoded
+        return current
+
+    def _parked(self, operation: DelayedOperation) -> None:
+        """Keep a request that is parked, although it is not in the sample."""
+        if type(self._current) is tuple and self._specials_left > 0:
+            self._specials_left -= 1
+            self._promoted()
 
     def _handled(
         self, exchange: Exchange, answer: Encoded | Pending[Encoded], handled_ns: int
@@ -313,34 +364,16 @@ class Tracer:
 
     def answer(self, request: Request, client: Client) -> Body | Pending[Body]:
         """Stands before `registry.answer`: notes the request and its answer before they are encoded."""
-        current = self._current
-        if type(current) is tuple and current[1] is client:
-            return self._answer_lightly(request, client, current)
         exchange = self._in_hand.get(client.number)
         if exchange is None:
             return self._inner_answer(request, client)
         exchange.request = request
         if request.api_key == ApiKey.PRODUCE:
             exchange.before = self.facts.before(request)
-        outer, self._current = self._current, exchange
-        try:
-            body = self._inner_answer(request, client)
-        finally:
-            self._current = outer
+        body = self._inner_answer(request, client)
         if type(body) is Pending:
             return body.then(partial(self._keep_body, exchange))
         exchange.body = body
-        return body
-
-    def _answer_lightly(self, request: Request, client: Client, light: Light) -> Body | Pending[Body]:
-        body = self._inner_answer(request, client)
-        if type(body) is Pending:
-            exchange = self._promoted(light)
-            exchange.request = request
-            return body.then(partial(self._keep_body, exchange))
-        self._light_answer = request, body
-        if body is not None and finder(request.api_key)(body):
-            self._promoted(light)
         return body
 
     def _keep_body(self, exchange: Exchange, body: Body) -> Body:
@@ -379,7 +412,7 @@ class Tracer:
         if cause is None or cause is exchange:
             exchange.ended_by = exchange.ended_by or self._guessed_cause(exchange)
             return
-        cause = self._promoted(cause)
+        cause = self._promoted()
         exchange.ended_by, exchange.woken_by = "request", cause.seq
         if cause.woke is None:
             cause.woke = []
@@ -427,10 +460,16 @@ class Tracer:
             return
         exchange.encoded = encoded
         exchange.bytes_out = int.from_bytes(encoded[0][:LENGTH_BYTES], "big") + LENGTH_BYTES  # type: ignore[index]
-        if number in self._witnessed:
-            self._unsent.setdefault(number, []).append(exchange)
-        else:
+        connection = self._witnessed.get(number)
+        if connection is None:
             self._finish(exchange)
+            return
+        unsent = self._unsent.get(number)
+        if unsent is None:
+            self._unsent[number] = [exchange]
+            connection.witness = partial(self._sent, connection, connection.witness)
+        else:
+            unsent.append(exchange)
 
     def _closed(self, exchange: Exchange, error: Exception) -> None:
         self._in_hand.pop(exchange.client.number, None)
@@ -441,29 +480,27 @@ class Tracer:
     # -- sends ------------------------------------------------------------------------------------------------
 
     def _attach(self) -> None:
-        """Watch the sends of connections that have opened since."""
+        """Know the connections that have opened since: their sends are watched."""
         for connection in self._connections:
-            number = connection.client.number
-            if number not in self._witnessed:
-                self._witnessed[number] = connection
-                connection.witness = partial(self._sent, number)
+            self._witnessed.setdefault(connection.client.number, connection)
 
-    def _sent(self, number: int, is_in_the_call: bool) -> None:
-        """Note that a connection's socket has taken all responses so far."""
-        sent = self._unsent.pop(number, None)
-        if sent is None:
-            return
+    def _sent(self, connection: Connection, witness: Callable[[bool], object] | None, is_in_the_call: bool) -> None:
+        """Note that a connection's socket has taken all responses so far; watch it no more."""
+        connection.witness = witness
         sent_ns = self.now_ns()
-        for exchange in sent:
+        for exchange in self._unsent.pop(connection.client.number, ()):
             exchange.sent_ns, exchange.is_sent_in_the_call = sent_ns, is_in_the_call
             self._finish(exchange)
         self._cost_ns += self.now_ns() - sent_ns
+        if witness is not None:
+            witness(is_in_the_call)
 
     # -- what is kept -----------------------------------------------------------------------------------------
 
     def _finish(self, exchange: Exchange) -> None:
         """Keep an exchange that has ended, or count it."""
-        self._requests += 1
+        weight = exchange.weight
+        self._requests += weight
         number = exchange.client.number
         seen = self._seen.get(number)
         if seen is None:
@@ -472,13 +509,15 @@ class Tracer:
         if self._wants:
             exchange.matched = [each for each in self._wants if each.fits(exchange, self.facts)]
         if exchange.matched or self._is_special(exchange):
-            self._keep(exchange)
-            return
-        self._plain += 1
-        if exchange.is_sampled and self._pulled_until_ns > exchange.arrived_ns:
-            self._keep(exchange)
+            is_kept = True
+            self._plain += max(0, weight - 1)
         else:
-            self._skipped[number, exchange.api_key] += 1
+            is_kept = exchange.is_sampled and self._pulled_until_ns > exchange.arrived_ns
+            self._plain += weight
+        if is_kept:
+            self._keep(exchange)
+        if weight > is_kept:
+            self._skipped[number, exchange.api_key] += weight - is_kept
 
     def _is_special(self, exchange: Exchange) -> bool:
         is_usual = exchange.outcome in (AT_ONCE, SILENT) and not exchange.error and exchange.woke is None
@@ -529,19 +568,7 @@ class Tracer:
 
     def seen_of(self, number: int) -> Seen:
         """What a connection has asked since the watch began."""
-        self._fold()
         return self._seen.get(number) or Seen()
-
-    def _fold(self) -> None:
-        """Count the requests that were traced lightly with the others."""
-        for (number, api_key), (version, requests, bytes_in, bytes_out) in self._light_counts.items():
-            self._seen.setdefault(number, Seen()).add(
-                api_key, version, requests, bytes_in + requests * LENGTH_BYTES, bytes_out + requests * LENGTH_BYTES
-            )
-            self._skipped[number, api_key] += requests
-            self._requests += requests
-            self._plain += requests
-        self._light_counts.clear()
 
     def outcome_of(self, exchange: Exchange) -> str:
         """How it ended, or its state."""
@@ -566,7 +593,6 @@ class Tracer:
 
         The sample is at most `budget` for each of ten tallies a second.
         """
-        self._fold()
         now_ns = self.now_ns()
         interval_ns = max(1, now_ns - self._tallied_ns)
         tally = Tally(
@@ -576,8 +602,31 @@ class Tracer:
             [(*key, count) for key, count in self._skipped.items()],
         )
         plain_a_pull = self._plain * 1e9 / PULLS_A_SECOND / interval_ns
-        self.kept_every = max(1, -int(-plain_a_pull // budget))
+        self._sample(plain_a_pull, budget, is_new=not self._traced and interval_ns < FIRST_PULL_NS)
         self._requests = self._cost_ns = self._plain = 0
         self._skipped.clear()
         self._tallied_ns = now_ns
         return tally
+
+    def _sample(self, plain_a_pull: float, budget: int, *, is_new: bool) -> None:
+        """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
+        affordable = budget
+        if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
+            cost_ns = self._cost_ns / self._traced
+            affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / cost_ns)))
+        if not is_new:
+            self.kept_every = max(1, -int(-plain_a_pull // affordable))
+        self._traced = 0
+        self._budget = self._specials_left = budget
+        self._thins_at = SAMPLES_OVER * budget
+        if not self._wants:
+            passed = max(0, self._distance - self._countdown)
+            self._countdown = self._draw(self.kept_every)
+            self._distance = passed + self._countdown
+        else:
+            self._distance = self._draw(self.kept_every)
+
+
+def distance(mean: int) -> int:
+    """A random distance of this mean: a regular one might choose the same of several connections each time."""
+    return 1 if mean == 1 else RANDOM.randrange(1, 2 * mean)

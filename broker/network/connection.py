@@ -33,6 +33,7 @@ from minibroker.broker.network.response import (
     send_now,
     send_slowly,
 )
+from minibroker.broker.network.socket_bytes import Transferred, transferred
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.framing import FIRST_ALLOCATION_BYTES, NEED_DATA, FrameDecoder
@@ -90,6 +91,7 @@ class Connection(TimerTask):
         "_sock",
         "_throttled",
         "_timer",
+        "before_close",
         "cancel_scope",
         "client",
         "ended_by",
@@ -138,11 +140,17 @@ class Connection(TimerTask):
         self.is_stopping = False
         # Is called when the socket has taken the last byte of all responses so far; with True if no task was needed.
         self.witness: Callable[[bool], object] | None = None
+        self.before_close: Callable[[socket.socket], object] | None = None
 
     @property
     def tls_version(self) -> str | None:
         """The version of TLS that it speaks, such as "TLSv1.3"; None without TLS, and before the handshake."""
         return None
+
+    @property
+    def transferred(self) -> Transferred:
+        """The bytes that its socket has received and sent."""
+        return transferred(self._sock)
 
     async def run(self) -> None:
         """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
@@ -181,6 +189,8 @@ class Connection(TimerTask):
                 self._pending.abandon()
             self._timer.cancel(self)
             self._poller.unregister(self._sock)
+            if self.before_close is not None:
+                self.before_close(self._sock)
             self._close()
 
     def serve_by(

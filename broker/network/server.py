@@ -22,6 +22,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.congestion import keep_default_outside
 from minibroker.broker.network.connection import Connection, Dispatch
 from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.timers import TimerLoop
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Server:
         self._guards = guards or {}
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
+        self.socket_bytes: SocketBytes | None = None  # if given before `run`, gets those of each socket that is closed
         self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
         self._per_host: Counter[str] = Counter()
@@ -147,6 +149,8 @@ class Server:
         )
         if self._guards and endpoint.name in self._guards:
             self._guards[endpoint.name](connection)
+        if self.socket_bytes is not None:
+            connection.before_close = partial(self.socket_bytes.note_closing, endpoint.name)
         self._per_host[host] += 1
         self.accepted[endpoint.name] += 1
         self._connections.add(connection)

@@ -7,12 +7,40 @@ Clients share windows as `QuotaTable` has it. A window that is not used for an h
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from minibroker.broker.quota.entities import Entity, QuotaTable, WindowKey
 from minibroker.broker.quota.sampled_rate import MS_PER_SECOND, SampledRate, SampleWindow
 
 WINDOWS_MAX = 10_000
 IDLE_WINDOW_MS = 3_600_000
+THROTTLE_WINDOW = SampleWindow(2, 30_000)  # as kafka 2.0.1 MetricConfig
+
+
+class Used(NamedTuple):
+    """What the clients of one window use now, and for how long they were throttled on average."""
+
+    user: str
+    client_id: str | None
+    per_second: float
+    throttle_ms: float
+
+
+class ThrottleTimes:
+    """The average of throttle times, 0 without any, as kafka 2.0.1 Avg."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._sum = SampledRate(now_ms)
+        self._count = SampledRate(now_ms)
+
+    def record(self, throttle_ms: int, now_ms: int) -> None:
+        self._sum.record(THROTTLE_WINDOW, throttle_ms, now_ms)
+        self._count.record(THROTTLE_WINDOW, 1, now_ms)
+
+    def average_ms(self, now_ms: int) -> float:
+        count = self._count.total(THROTTLE_WINDOW, now_ms)
+        return self._sum.total(THROTTLE_WINDOW, now_ms) / count if count else 0.0
 
 
 class ClientQuota:
@@ -23,6 +51,7 @@ class ClientQuota:
         self._table = QuotaTable(everybody)
         self._throttle_ms_max = throttle_ms_max
         self._rates: dict[WindowKey, SampledRate] = {}  # used longest ago first
+        self._throttles: dict[WindowKey, ThrottleTimes] = {}  # of windows whose clients were throttled
 
     @property
     def is_used(self) -> bool:
@@ -52,6 +81,21 @@ class ClientQuota:
         key = self._table.window_key(user, client_id)
         self._rate(key, now_ms).record(self._window, -value, now_ms)
 
+    def note_throttled(self, user: str, client_id: str | None, throttle_ms: int, now_ms: int) -> None:
+        """Note that a client was throttled because of this quota, after `record`."""
+        key = self._table.window_key(user, client_id)
+        times = self._throttles.get(key)
+        if times is None:
+            times = self._throttles[key] = ThrottleTimes(now_ms)
+        times.record(throttle_ms, now_ms)
+
+    def used(self, now_ms: int) -> Iterator[Used]:
+        """What each window uses now."""
+        for key, rate in list(self._rates.items()):
+            times = self._throttles.get(key)
+            throttle_ms = 0.0 if times is None else times.average_ms(now_ms)
+            yield Used(*key, rate.per_second(self._window, now_ms), throttle_ms)
+
     def most_in_a_window(self, user: str, client_id: str | None) -> float:
         """The greatest value that does not exceed the limit by itself; infinite without one.
 
@@ -78,3 +122,4 @@ class ClientQuota:
             if len(rates) < WINDOWS_MAX and now_ms - rates[oldest].last_recorded_ms <= IDLE_WINDOW_MS:
                 return
             del rates[oldest]
+            self._throttles.pop(oldest, None)

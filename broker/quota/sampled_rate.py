@@ -59,6 +59,16 @@ class SampledRate:
             return 0
         return min(rounded((rate - limit) / limit * length_ms), THROTTLE_MS_MAX)
 
+    def per_second(self, window: SampleWindow, now_ms: int) -> float:
+        """The rate now, as kafka 2.0.1 Rate.measure."""
+        length_ms = self._length_ms(window, now_ms)
+        return sum(self._sums) / (length_ms / MS_PER_SECOND) if length_ms > 0 else 0.0
+
+    def total(self, window: SampleWindow, now_ms: int) -> float:
+        """The sum over the samples of the window."""
+        self._length_ms(window, now_ms)
+        return sum(self._sums)
+
     def _length_ms(self, window: SampleWindow, now_ms: int) -> int:
         """The time since the oldest sample began, and that of the full samples that are missing."""
         for index, start_ms in enumerate(self._starts_ms):

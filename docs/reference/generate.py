@@ -77,9 +77,12 @@ counters here. A histogram has the label `quantile` (0.50, 0.75, 0.95, 0.98, 0.9
 and `_count`. What differs from Kafka:
 
 - One thread reads a request, handles it and writes the answer. So nothing is queued, and `RequestQueueTimeMs` and
-  `ResponseQueueTimeMs` are always 0. `LocalTimeMs` is the handler, without decoding and encoding. The time of
-  sending is not part of `TotalTimeMs`; `ResponseSendTimeMs` and the idle percentages of threads do not exist.
-- A busy broker times some of its requests, about one of 16.
+  `ResponseQueueTimeMs` are always 0. `LocalTimeMs` is the handler and the encoding, without decoding.
+  `ResponseSendTimeMs` lasts until the kernel has taken the last byte. The idle percentages of threads do not exist.
+- A busy broker times up to 200 requests of each API a second, and counts all.
+- Bytes of sockets are those of TCP, as the kernel of Linux counts them; with TLS they are encrypted. Kafka's are those
+  of requests and responses. There is one `networkProcessor`, 0.
+- Quotas have rates once a quota was set, as in Kafka: `user` or `clientId` is empty if the quota does not name it.
 - Batches that are recognized as duplicates count nowhere.
 - `FetchMessageConversionsPerSec` counts answered partitions, not records: they are converted while they are sent.
 - A fetch in a session counts for the topics that the session has at the scrape.

@@ -121,3 +121,13 @@ def test_a_window_that_is_not_used_for_an_hour_goes() -> None:
 )
 def test_throttle_times_are_rounded_as_java_rounds(value: float, expected: int) -> None:
     assert rounded(value) == expected
+
+
+def test_the_throttle_time_of_a_quota_is_the_average_of_a_minute() -> None:
+    quota = quota_of(100)
+    quota.record(*ME, 1000, START_MS)
+    quota.note_throttled(*ME, 100, START_MS)
+    quota.note_throttled(*ME, 300, START_MS)
+
+    assert [used.throttle_ms for used in quota.used(START_MS)] == [200]
+    assert [used.throttle_ms for used in quota.used(START_MS + 60_000)] == [0]

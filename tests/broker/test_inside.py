@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from minibroker.broker.inside.errors import first_error
+from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import batch_of, fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, fetch_body
@@ -57,8 +58,7 @@ async def test_nothing_is_recorded_until_a_pull_asks_for_it(traced: Traced) -> N
 
 @pytest.mark.parametrize("is_released", [False, True], ids=["its time is over", "released"])
 async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_released: bool) -> None:
-    answer = watched.broker.parts.registry.answer
-    assert answer == watched.tracer.answer
+    registry = watched.broker.parts.registry
     parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
 
     if is_released:
@@ -69,7 +69,8 @@ async def test_the_end_of_a_lease_ends_the_recording(watched: Traced, is_release
 
     assert await parked.seen() is not None
     assert not watched.tracer.is_watching
-    assert watched.broker.parts.registry.answer == watched.broker.parts.registry.unthrottled
+    assert [each.on_park for each in watched.broker.parts.purgatories] == [None] * 4
+    assert registry.answer == registry.unthrottled
     assert watched.exchanges() == []
     await watched.broker.produce("orders", [b"two"])
     assert [each["api"] for each in watched.exchanges()] == [ApiKey.PRODUCE]
@@ -107,31 +108,113 @@ async def test_of_the_plain_requests_a_sample_is_kept_and_the_rest_is_counted(wa
     assert (len(first["exchanges"]), first["left_out"], first["requests"]) == (2, 18, 20)
     assert first["kept_every"] > 1
 
-    watched.tracer.kept_every = 5
+    watched.keep_each(5)
     second = await ask(20)
     assert (second["next"] - first["next"], second["skipped"]) == (4, [(1, ApiKey.FETCH, 16)])
     watched.skipped_ns += 1_000_000_000
     assert watched.pull()["kept_every"] == 1
 
 
-async def test_what_waits_fails_or_wakes_others_is_kept_whatever_the_sample(watched: Traced) -> None:
-    watched.tracer.kept_every = 1_000_000
+async def test_what_waits_or_wakes_others_is_kept_whatever_the_sample(watched: Traced) -> None:
+    registry = watched.broker.parts.registry
+    plain = registry.answer, registry.encoded
+    watched.keep_each(1_000_000)
     await watched.broker.fetch(("orders", 0, 0))
     await watched.broker.fetch(("missing", 0, 0))
-    await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    parked = await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    assert (registry.answer, registry.encoded) == plain
     watched.connect()
     await watched.broker.produce("orders", [b"one"])
+    assert await parked.seen() is not None
 
     kept = watched.exchanges()
 
-    assert [each["outcome"] for each in kept] == ["at once", "woken", "at once"]
-    assert [each["error"] for each in kept] == ["UNKNOWN_TOPIC_OR_PARTITION", "", ""]
-    produce = watched.explained(kept[2]["seq"])["produce"]["partitions"][0]
+    assert [(each["api"], each["outcome"]) for each in kept] == [(ApiKey.FETCH, "woken"), (ApiKey.PRODUCE, "at once")]
+    produce = watched.explained(kept[1]["seq"])["produce"]["partitions"][0]
     assert (produce["high_watermark"], produce["log_end_offset"], produce["records"]) == ([0, 1], [0, 1], 1)
     assert (produce["segment"], produce["position"], produce["rolled"]) == (0, 0, False)
-    assert watched.explained(kept[1]["seq"])["wait"]["cause"]["seq"] == kept[2]["seq"]
-    assert watched.tracer.seen_of(1).requests[ApiKey.FETCH][:2] == [8, 3]
-    assert watched.tracer.seen_of(1).errors == 1
+    fetch = watched.explained(kept[0]["seq"])
+    assert fetch["wait"]["cause"]["seq"] == kept[1]["seq"]
+    assert (fetch["fetch"]["bytes"] > 0, fetch["fetch"]["bytes_found_first"]) == (True, 0)
+    assert (registry.answer, registry.encoded) == plain
+
+
+async def test_a_request_outside_of_the_sample_that_closes_its_connection_is_kept(watched: Traced) -> None:
+    registry = watched.broker.parts.registry
+    plain = registry.encoded
+    watched.keep_each(1_000_000)
+
+    with pytest.raises(KafkaProtocolError):
+        watched.tracer.dispatch(bytearray(b"\x00\x01\x00\x63\x00\x00\x00\x07\xff\xff"), watched.broker.client)
+
+    [seen] = watched.exchanges()
+    assert (seen["outcome"], seen["correlation"], "no version 99" in seen["error"]) == ("closed", 7, True)
+    assert registry.encoded == plain
+
+
+async def test_of_those_outside_of_the_sample_so_many_are_kept_for_each_pull(watched: Traced) -> None:
+    watched.pull(budget=2)
+    watched.keep_each(1_000_000)
+    for number in range(5):
+        watched.connect()
+        await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+        assert len(list(watched.tracer.not_ended())) == min(number + 1, 2)
+    watched.pull(budget=2)
+    watched.keep_each(1_000_000)
+    watched.connect()
+    await watched.broker.park(watched.broker.fetch, ("orders", 0, 0), max_wait_ms=LONG_MS)
+    assert len(list(watched.tracer.not_ended())) == 3
+
+
+async def test_a_burst_between_two_pulls_makes_the_sample_thinner_and_is_counted(watched: Traced) -> None:
+    watched.pull(budget=5)
+    watched.keep_each(1)
+    for _ in range(10 + 2 * 5 + 4 * 5 + 8):
+        await watched.broker.fetch(("orders", 0, 0))
+
+    assert watched.tracer.kept_every == 8
+    assert watched.pull(budget=1000)["requests"] == 41  # 7 have come since the last one of the sample
+
+
+async def test_a_page_that_comes_back_after_its_lease_begins_a_new_sample(watched: Traced) -> None:
+    for _ in range(30):
+        await watched.broker.fetch(("orders", 0, 0))
+    watched.calls.release()
+
+    pulled = watched.pull()
+
+    assert (pulled["requests"], pulled["kept_every"]) == (0, 1)
+    watched.keep_each(7)
+    watched.calls.release()
+    assert watched.pull()["kept_every"] == 7
+    watched.skipped_ns += 1_000_000_000
+    assert watched.pull()["kept_every"] == 1
+
+
+async def test_a_filter_traces_every_request_and_leaves_the_sample_as_it_is(watched: Traced) -> None:
+    watched.keep_each(4)
+    watched.calls.explain(since="now", lease_ms=5000, empty=True)
+    for _ in range(8):
+        await watched.broker.fetch(("orders", 1, 0))
+        await watched.broker.produce("orders", [b"one"])
+    assert len(watched.calls.explain(lease_ms=100, empty=True)["explained"]) == 8
+    assert len(watched.exchanges(ApiKey.PRODUCE)) <= 4
+
+    watched.skipped_ns += 200_000_000  # the filter's lease is over, that of the page is not
+    watched.pull()
+    watched.keep_each(1_000_000)
+    kept = watched.tracer.last_number
+    for _ in range(5):
+        await watched.broker.fetch(("orders", 1, 0))
+    assert watched.tracer.last_number == kept
+
+
+def test_the_distances_of_a_sample_differ_and_have_its_mean() -> None:
+    drawn = [distance(40) for _ in range(2000)]
+
+    assert (min(drawn) >= 1, max(drawn) <= 79, len(set(drawn)) > 60) == (True, True, True)
+    assert 37 < sum(drawn) / len(drawn) < 43
+    assert {distance(1) for _ in range(100)} == {1}
 
 
 async def test_the_ring_is_bounded(watched: Traced, monkeypatch: pytest.MonkeyPatch) -> None:

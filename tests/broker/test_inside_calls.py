@@ -73,7 +73,7 @@ async def test_a_filter_chooses_what_is_explained(
 
 
 async def test_a_filter_keeps_what_the_sample_would_drop_and_goes_on_where_it_stopped(traced: Traced) -> None:
-    traced.tracer.kept_every = 1_000_000
+    traced.keep_each(1_000_000)
     since = traced.calls.explain(since="now", api="fetch")["next"]
     for _ in range(5):
         await traced.broker.fetch(("orders", 0, 0))
@@ -225,3 +225,34 @@ async def test_every_answer_has_the_run_and_the_time(traced: Traced) -> None:
     times = [each["now_us"] for each in answers]
     assert times == sorted(times)
     assert traced.calls.apis()["apis"][str(int(ApiKey.LIST_OFFSETS))] == "ListOffsets"
+
+
+async def test_the_recorded_answers_of_the_page_have_the_keys_of_real_ones(traced: Traced) -> None:
+    recorded = pytest.importorskip("tests.console.inside_moment", reason="install minibroker[dev], for playwright")
+    traced.calls.pull()
+    await traced.broker.produce("orders", [b"one"])
+    parked = await traced.broker.park(traced.broker.fetch, ("orders", 0, 1), max_wait_ms=5000)
+    traced.connect()
+    await traced.broker.produce("orders", [b"two"])
+    assert await parked.seen() is not None
+    [_, fetch, _] = traced.exchanges()
+
+    real = traced.explained(fetch["seq"])
+
+    assert unknown_keys(recorded.explained(), real) == []
+    log = traced.calls.log("orders", 0, 1)
+    assert unknown_keys(recorded.log(), log) == []
+    assert unknown_keys(recorded.purgatory(), traced.calls.purgatory()) == []
+
+
+def unknown_keys(recorded: Any, real: Any, where: str = "") -> list[str]:
+    """The keys of objects, at any depth, that a real answer does not have there."""
+    if isinstance(recorded, dict) and isinstance(real, dict):
+        return [
+            problem
+            for key, value in recorded.items()
+            for problem in (unknown_keys(value, real[key], f"{where}.{key}") if key in real else [f"{where}.{key}"])
+        ]
+    if isinstance(recorded, list) and isinstance(real, list) and recorded and real:
+        return unknown_keys(recorded[0], real[0], f"{where}[]")
+    return []

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from minibroker.broker.apis.client import Client
-from minibroker.broker.inside.counters import SAMPLES, count_codes, places_of_partitions
+from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.inside import counters
+from minibroker.broker.inside.counters import SAMPLES, TIMED_PER_WINDOW, count_codes, places_of_partitions
 from minibroker.broker.inside.metrics import PIECE_SECONDS, SCANS_MAX, Metrics, Observed, histogram
+from minibroker.broker.network.connection import Connection
+from minibroker.broker.network.socket_bytes import TCP_INFO, SocketBytes, Transferred, transferred
 from minibroker.broker.upkeep.compaction import Compaction
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
 from minibroker.protocol.record_batch import build_batch
-from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name
+from tests.broker.asking import fill
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
+from tests.broker.peers import Connect, framed
+from tests.broker.peers import connect as connect
 
 TOPIC = "kafka.server:type=BrokerTopicMetrics"
 REQUEST = "kafka.network:type=RequestMetrics"
@@ -28,13 +37,28 @@ class Server:
     """What metrics read of the server: its connections, which a broker without sockets has none of."""
 
     accepted: Mapping[str, int] = {"PLAINTEXT": 3}
+    socket_bytes: SocketBytes
 
 
-def metrics_of(broker: InMemoryBroker, *, now: Callable[[], float] = time.perf_counter) -> Metrics:
+class Open:
+    """What metrics read of a connection."""
+
+    def __init__(self) -> None:
+        self.client = Client("127.0.0.1:1", "127.0.0.1", 9092, 77)
+        self.transferred = Transferred()
+
+
+def metrics_of(
+    broker: InMemoryBroker,
+    *,
+    now: Callable[[], float] = time.perf_counter,
+    connections: Collection[Any] | None = None,
+    server: Any = None,
+) -> Metrics:
     compaction = Compaction(broker.parts.config, broker.parts.replica_manager.log_manager, broker.clock)
-    connection: Any = type("Open", (), {"client": Client("127.0.0.1:1", "127.0.0.1", 9092)})()
-    server: Any = Server()
-    return Metrics(Observed(broker.parts, server, [connection], compaction, broker.clock, "127.0.0.1:9092"), now=now)
+    found: Any = [Open()] if connections is None else connections
+    served: Any = server or Server()
+    return Metrics(Observed(broker.parts, served, found, compaction, broker.clock, "127.0.0.1:9092"), now=now)
 
 
 def pieces(metrics: Metrics, **arguments: Any) -> Iterator[dict[str, Any]]:
@@ -182,6 +206,173 @@ async def test_the_time_of_a_parked_fetch_is_remote_and_its_end_is_counted(
     assert found[f"{waits}Endings,delayedOperation=Fetch,ending=expired"] == 1
     assert found[f"{waits}FetchWakeups,case=D"] == 1
     assert found[f"{waits}WaitedSeconds,delayedOperation=Fetch"] == pytest.approx(0.3, abs=0.01)
+
+
+class Stopped:
+    """In place of the module `time`: nanoseconds that the test moves."""
+
+    now_ns = 1_000_000_000
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    clock = Stopped()
+    monkeypatch.setattr(counters, "time", clock)
+    return clock
+
+
+async def test_the_time_until_the_socket_has_taken_a_response_is_that_of_sending(
+    broker: InMemoryBroker, stopped: Stopped, connect: Connect
+) -> None:
+    size, connections = 3_000_000, set[Connection]()
+    await broker.create_topic("long", max_message_bytes=size)
+    await fill(broker, "long", size=size - 1000)
+    peer = connect(broker.registry.dispatch, client=Client("127.0.0.1:2", "127.0.0.1", 9092, 2))
+    connections.add(peer.connection)
+    metrics = metrics_of(broker, connections=connections)
+    metrics.count()
+
+    # An old client's records are converted: `sendfile` takes a socket of TCP.
+    await peer.send(broker.frame(ApiKey.FETCH, 2, **fetch_body(("long", 0, 0), max_partition_bytes=size)))
+    assert "ResponseSendTimeMs" not in str(metrics_with_samples(metrics))
+    stopped.now_ns += 250_000_000
+    assert len(await peer.receive(size - 1000)) == size - 1000
+    while peer.connection.witness is not None:
+        await peer.receive(1)
+
+    times = metrics_with_samples(metrics)
+    assert times == {"TotalTimeMs": 250, "ResponseSendTimeMs": 250}
+    await peer.send(broker.frame(ApiKey.API_VERSIONS, 0))
+    assert peer.connection.witness is None
+
+
+def metrics_with_samples(metrics: Metrics) -> dict[str, float]:
+    """The stages in which a consumer's fetches have spent time."""
+    found = values(metrics)
+    prefix, suffix = f"{REQUEST},name=", ",request=FetchConsumer"
+    names = [name for name in found if name.startswith(prefix) and name.endswith(suffix) and "TimeMs" in name]
+    return {name[len(prefix) : -len(suffix)]: found[name]["Max"] for name in names if found[name]["Max"]}
+
+
+async def test_of_each_api_so_many_requests_are_timed_in_a_while(broker: InMemoryBroker, stopped: Stopped) -> None:
+    metrics = metrics_of(broker)
+    metrics.count()
+    of_api = metrics._counters.of_api  # the histogram's Count is that of all requests
+
+    for _ in range(200):
+        await broker.fetch(("orders", 0, 0))
+    await broker.call(ApiKey.API_VERSIONS, 0)
+    assert len(of_api(ApiKey.FETCH, False).samples) == TIMED_PER_WINDOW
+    assert len(of_api(ApiKey.API_VERSIONS, False).samples) == 1
+    stopped.now_ns += counters.WINDOW_NS + 1
+    for _ in range(counters.REARM_MASK + 1 + TIMED_PER_WINDOW):
+        await broker.fetch(("orders", 0, 0))
+    assert len(of_api(ApiKey.FETCH, False).samples) > TIMED_PER_WINDOW
+
+    values(metrics)
+    await broker.fetch(("orders", 0, 0))
+    found = values(metrics)
+    assert found[f"{REQUEST},name=RequestsPerSec,request=Fetch,version=8"] == 201 + counters.REARM_MASK + 1 + 20
+
+
+async def test_a_request_that_closes_its_connection_is_not_timed_as_the_next_one(
+    broker: InMemoryBroker, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(*_: object) -> None:
+        raise CloseConnectionError("a defect")
+
+    monkeypatch.setitem(broker.registry.handlers, ApiKey.HEARTBEAT, close)
+    metrics = metrics_of(broker)
+    metrics.count()
+    with pytest.raises(CloseConnectionError):
+        await broker.call(ApiKey.HEARTBEAT, 0, group_id="g", generation_id=1, member_id="m")
+    metrics._counters._mixed_handlers.update(broker.registry.handlers | metrics._counters._handlers)
+
+    await broker.call(ApiKey.API_VERSIONS, 0)
+
+    of_api = metrics._counters.of_api
+    assert [len(of_api(key, False).samples) for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS)] == [0, 0]
+
+
+@pytest.mark.time_jumps
+async def test_clients_of_a_quota_have_their_rates_and_throttle_times(broker: InMemoryBroker) -> None:
+    rows = [([("client-id", None)], [("producer_byte_rate", 1000.0, False), ("consumer_byte_rate", 1e9, False)])]
+    await broker.call(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=rows, validate_only=False)
+    metrics = metrics_of(broker)
+    assert not [name for name in values(metrics) if "client-id" in name]
+
+    batch = build_batch([Record(0, 0, None, b"x" * 30_000, ())])
+    answer = await broker.call(ApiKey.PRODUCE, 7, acks=1, timeout_ms=1000, topics=[("orders", [(0, batch)])])
+    await broker.fetch(("orders", 0, 0))
+
+    found = values(metrics)
+    of = ",user=,client-id=test"
+    assert found[f"kafka.server:type=Produce,name=throttle-time{of}"] == answer.throttle_time_ms > 10_000
+    assert found[f"kafka.server:type=Produce,name=byte-rate{of}"] == pytest.approx(3_000, rel=0.05)
+    assert found[f"kafka.server:type=Fetch,name=byte-rate{of}"] == pytest.approx(3_000, rel=0.05)
+    assert found[f"kafka.server:type=Fetch,name=throttle-time{of}"] == 0
+    assert not [name for name in found if name.startswith("kafka.server:type=Request,")]
+    await trio.sleep(61)
+    later = values(metrics)
+    assert later[f"kafka.server:type=Produce,name=throttle-time{of}"] == 0
+    assert later[f"kafka.server:type=Produce,name=byte-rate{of}"] == 0
+
+
+async def test_bytes_of_sockets_are_those_of_open_and_of_closed_connections(broker: InMemoryBroker) -> None:
+    seconds, server, connections = [0.0], Server(), [Open(), Open()]
+    metrics = metrics_of(broker, now=lambda: seconds[0], connections=connections, server=server)
+
+    def looked_at(after_seconds: float) -> list[float]:
+        seconds[0] += after_seconds
+        found, prefix = values(metrics), "kafka.server:type=socket-server-metrics,name="
+        names = ("incoming-byte-total", "incoming-byte-rate", "outgoing-byte-total", "outgoing-byte-rate")
+        return [found[f"{prefix}{name},listener=PLAINTEXT,networkProcessor=0"] for name in names]
+
+    connections[0].transferred, connections[1].transferred = Transferred(100, 1000), Transferred(20, 200)
+    assert looked_at(10) == [120, 12, 1200, 120]
+    server.socket_bytes.closed["PLAINTEXT"] = Transferred(25, 200)
+    del connections[1]
+    connections[0].transferred = Transferred(195, 1000)
+    assert looked_at(10) == [220, 11, 1200, 60]
+    assert looked_at(45) == [220, round(100 / 55, 3), 1200, 0]
+    del connections[0]  # it has closed during this scan: neither here nor there
+    assert looked_at(100) == [220, 0, 1200, 0]
+
+
+def test_a_socket_knows_what_it_has_transferred() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    with ours, client:
+        client.sendall(b"x" * 1000)
+        ours.sendall(b"y" * 70_000)
+        assert len(ours.recv(1000, socket.MSG_WAITALL)) == 1000
+        assert len(client.recv(70_000, socket.MSG_WAITALL)) == 70_000
+        if TCP_INFO is None:
+            assert transferred(ours) == Transferred()
+            return
+        assert (transferred(ours), transferred(client)) == (Transferred(1000, 70_000), Transferred(70_000, 1000))
+        client.shutdown(socket.SHUT_WR)
+        assert ours.recv(1) == b""
+        closing = SocketBytes()
+        closing.note_closing("PLAINTEXT", ours)
+        closing.note_closing("PLAINTEXT", client)
+        assert closing.closed == {"PLAINTEXT": Transferred(71_000, 71_000)}
+    assert transferred(ours) == Transferred()
+
+
+async def test_a_connection_reports_its_socket_before_it_closes_it(connect: Connect) -> None:
+    seen: list[int] = []
+    peer = connect(lambda frame, client: [framed(bytes(frame))])
+    peer.connection.before_close = lambda sock: seen.append(sock.fileno())
+
+    peer.sock.close()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert seen and seen[0] >= 0
 
 
 async def test_groups_count_by_state_and_their_offsets_are_there(broker: InMemoryBroker, metrics: Metrics) -> None:

@@ -21,10 +21,19 @@ class Traced:
         self.connections: set[Connection] = set()
         self.skipped_ns = 0
         self.tracer = Tracer(
-            broker.registry.dispatch, broker.parts, self.connections, lambda: time.perf_counter_ns() + self.skipped_ns
+            broker.registry.dispatch,
+            broker.parts,
+            self.connections,
+            lambda: time.perf_counter_ns() + self.skipped_ns,
+            draw=lambda mean: mean,
         )
         self.calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
         broker.registry = self.tracer  # type: ignore[assignment]
+
+    def keep_each(self, number: int) -> None:
+        """From now on each `number`-th plain request is kept."""
+        self.tracer.kept_every = number
+        self.tracer._distance = self.tracer._countdown = number
 
     def connect(self, client_id: str | None = None, address: str = "127.0.0.1:50001") -> Client:
         """From now on another client asks."""

@@ -29,6 +29,8 @@ sum(irate(kafka_server_brokertopicmetrics_failedfetchrequests_total{topic=~"$kaf
 sum(irate(kafka_network_requestmetrics_requests_total{request=~"Produce|FetchConsumer"}[5m])) by (request)
 kafka_network_requestmetrics_totaltimems{request="FetchConsumer",quantile="0.99"}
 sum(kafka_server_socket_server_metrics_connection_count) by (listener)
+sum(kafka_server_socket_server_metrics_incoming_byte_rate) by (listener)
+sum(kafka_server_quota_byte_rate) by (resource, clientId)
 sum(kafka_log_log_size) by (topic)
 """.strip().splitlines()
 WORDS = {"sum", "by", "rate", "irate", "delta", "max", "count", "topk", "vector", "or"}

@@ -8,10 +8,13 @@ names of kafka_exporter. Where a row ends with `-> name`, that is the name.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 RATE = "PerSec"
+LABELS = {"client-id": "clientId"}  # for Prometheus, where they differ from Kafka's keys
+RESOURCES = {f"kafka.server:type={name}": name for name in ("Produce", "Fetch", "Request")}  # what quotas are of
 
 
 class Entry(NamedTuple):
@@ -63,6 +66,19 @@ kafka.server:type=socket-server-metrics (listener, networkProcessor)
   connection-count              gauge    connections that are open
   connection-creation-total     counter  connections accepted
   connection-close-total        counter  connections closed
+  incoming-byte-total           counter  bytes     that sockets have received; with TLS they are encrypted
+  incoming-byte-rate            gauge    bytes/s   received in the last minute
+  outgoing-byte-total           counter  bytes     that sockets have sent; with TLS they are encrypted
+  outgoing-byte-rate            gauge    bytes/s   sent in the last minute
+kafka.server:type=Produce (user, client-id)
+  byte-rate                     gauge    bytes/s   that the clients of a quota produce -> kafka_server_quota_byte_rate
+  throttle-time                 gauge    ms        for which they were throttled -> kafka_server_quota_throttle_time
+kafka.server:type=Fetch (user, client-id)
+  byte-rate                     gauge    bytes/s   that the clients of a quota fetch -> kafka_server_quota_byte_rate
+  throttle-time                 gauge    ms        for which they were throttled -> kafka_server_quota_throttle_time
+kafka.server:type=Request (user, client-id)
+  request-time                  gauge    percent   of a core, for clients of a quota -> kafka_server_quota_request_time
+  throttle-time                 gauge    ms        for which they were throttled -> kafka_server_quota_throttle_time
 kafka.controller:type=KafkaController
   ActiveControllerCount         gauge    controllers 1: this broker is the controller
   OfflinePartitionsCount        gauge    partitions without a leader
@@ -82,6 +98,7 @@ kafka.network:type=RequestMetrics (request)
   ThrottleTimeMs                histogram ms       for which quotas throttle the client
   RequestQueueTimeMs            histogram ms       0: no request is queued
   ResponseQueueTimeMs           histogram ms       0: no response is queued
+  ResponseSendTimeMs            histogram ms       until the socket has taken the response
   RequestBytes                  histogram bytes    of the frame
 kafka.network:type=RequestChannel
   RequestQueueSize              gauge    requests  0: no request is queued
@@ -172,11 +189,12 @@ kafka_consumergroup_group_lag_seconds (group, topic, partition) gauge s | since 
 
 def entries_of_broker() -> list[Entry]:
     entries = []
-    mbean_type, labels = "", ()
+    mbean_type = ""
+    labels: tuple[str, ...] = ()
     for line in filter(None, BROKER.splitlines()):
         if not line.startswith(" "):
             mbean_type, _, keys = line.partition(" ")
-            labels = tuple(re.findall(r"\w+", keys))
+            labels = labels_of(mbean_type, re.findall(r"[\w-]+", keys))
             continue
         name, kind, rest = line.split(None, 2)
         text, _, own = rest.partition(" -> ")
@@ -184,6 +202,12 @@ def entries_of_broker() -> list[Entry]:
         prometheus = own or name_for_prometheus(mbean_type, name, kind)
         entries.append(Entry(mbean_type, name, labels, kind, unit, meaning.strip(), prometheus))
     return entries
+
+
+def labels_of(mbean_type: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """The labels of a type of MBean for Prometheus; those of quotas have the type among them."""
+    labels = tuple(LABELS.get(key, key) for key in keys)
+    return ("resource", *labels) if mbean_type in RESOURCES else labels
 
 
 def entries_of_cluster() -> list[Entry]:

@@ -26,7 +26,7 @@ def by_mbean(call: Call) -> dict[str, float | dict[str, float]]:
     for family in families_of(call):
         keys = family["keys"]
         for row in family["rows"]:
-            labels = "".join(f",{key}={value}" for key, value in zip(keys, row, strict=False))
+            labels = "".join(f",{key}={value}" for key, value in zip(keys, row, strict=False) if value != "")
             for name, value in zip(family["names"], row[len(keys) :], strict=True):
                 found[f"{family['type']},name={name}{labels}"] = value
     return found
