@@ -21,12 +21,13 @@ class BrokerRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """`leader` is None for a partition without one."""
+    """`leader` is None for a partition without one, `epoch` where brokers do not give it (before Kafka 2.1)."""
 
     partition: int
     leader: int | None
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    epoch: int | None = None
 
 
 class TopicRow(NamedTuple):
@@ -101,7 +102,12 @@ def topic_row(row: Any) -> TopicRow:
             each["leader_id"] if each["leader_id"] >= 0 else None,
             tuple(each["replica_nodes"]),
             tuple(each["isr_nodes"]),
+            known_epoch(each.get("leader_epoch")),
         )
         for each in row["partitions"]
     )
     return TopicRow(row["name"], row["is_internal"], tuple(partitions))
+
+
+def known_epoch(epoch: int | None) -> int | None:
+    return None if epoch is None or epoch < 0 else epoch

@@ -1,6 +1,6 @@
 // What a page gets: where to draw, its address, and work that is repeated while it is looked at.
 
-import { Failure, get, pause } from './api.js'
+import { Failure, get, pause, stream } from './api.js'
 import { fill, h } from './dom.js'
 import { replace, withQuery } from './router.js'
 
@@ -91,6 +91,49 @@ export class View {
     this.signal.addEventListener('abort', () => live.listeners.delete(nudge))
     void run()
     return () => again()
+  }
+
+  /**
+   * Hears a stream while the page is visible and not paused; at least its first event. An event with an `error` is a
+   * failure of what the console reads, shown as `every` shows one.
+   * @param {() => string} path
+   * @param {(data: any) => void} on
+   * @returns {() => void}  connects anew, to another address
+   */
+  hear(path, on) {
+    /** @type {AbortController|null} */
+    let hearing = null
+    let heard = false
+    const failed = (failure) => this.report({ failure })
+    const listen = (anew = false) => {
+      const wanted = !this.signal.aborted && !document.hidden && (!live.paused || !heard)
+      if (hearing !== null && (anew || !wanted)) {
+        hearing.abort()
+        hearing = null
+      }
+      if (!wanted || hearing !== null) return
+      hearing = new AbortController()
+      const take = ({ data }) => {
+        if (data.error) {
+          failed(new Failure(502, data.error))
+          return
+        }
+        this.report({ failure: null })
+        heard = true
+        on(data)
+        listen()
+      }
+      void stream(path, { on: take, failed }, AbortSignal.any([this.signal, hearing.signal]))
+    }
+    const changed = () => listen()
+    document.addEventListener('visibilitychange', changed, { signal: this.signal })
+    live.listeners.add(changed)
+    this.signal.addEventListener('abort', () => live.listeners.delete(changed))
+    listen()
+    return () => {
+      heard = false
+      listen(true)
+    }
   }
 
   /** Does this once; a failure is shown at the top. @param {() => Promise<void>} work */
