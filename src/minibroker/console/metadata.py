@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import trio
 from minibroker.console.kafka_clients import KafkaClients
 
 SHORTEST_SECONDS = 1.0
+YOUNG_SECONDS = 60.0
 # A snapshot of 10,000 topics takes a quarter of a second: it is kept this much longer than it took.
 KEPT_FACTOR = 25
 
@@ -56,7 +58,8 @@ class Metadata:
     def __init__(self, kafka: KafkaClients) -> None:
         self._kafka = kafka
         self._snapshot: Snapshot | None = None
-        self._begun = self._good_until = 0.0
+        self._begun = -math.inf
+        self._good_until = 0.0
         self._asking = trio.Lock()
 
     async def snapshot(self, *, fresh: bool = False) -> Snapshot:
@@ -72,6 +75,11 @@ class Metadata:
                 self._good_until = ended + max(SHORTEST_SECONDS, (ended - now) * KEPT_FACTOR)
             return self._snapshot
 
+    async def kept(self) -> Snapshot:
+        """The one there is, if it is not too old to begin with; else as `snapshot`."""
+        is_young = time.monotonic() - self._begun < YOUNG_SECONDS
+        return self._snapshot if self._snapshot is not None and is_young else await self.snapshot()
+
     @property
     def last(self) -> Snapshot | None:
         """The newest one there is, for a thread that cannot wait."""
@@ -80,6 +88,7 @@ class Metadata:
     def forget(self) -> None:
         """Ask again at the next request: something has changed."""
         self._good_until = 0.0
+        self._begun = -math.inf
 
 
 def snapshot_of(client: Any) -> Snapshot:

@@ -47,9 +47,14 @@ class Topics:
         self._console = console
 
     async def listed(self, request: Request) -> Any:
-        """`figures=1` adds what has to be asked for each partition: the page asks for it second."""
+        """`figures=1` adds what is asked for each partition; `kept=1` takes topics as they were up to a minute ago.
+
+        The page begins with kept ones, and asks for fresh ones and for figures at once.
+        """
         wanted = wanted_page(request, default="name", columns=OF_METADATA + OF_FIGURES)
-        snapshot = await self._console.metadata.snapshot(fresh="fresh" in request.query_params)
+        metadata = self._console.metadata
+        is_fresh = "fresh" in request.query_params
+        snapshot = await (metadata.kept() if in_query(request, "kept") == "1" else metadata.snapshot(fresh=is_fresh))
         with_internal = in_query(request, "internal") == "1"
         shown = [name for name, topic in snapshot.topics.items() if with_internal or not topic.is_internal]
         topics = [snapshot.topics[name] for name in matching(shown, wanted.filter)]

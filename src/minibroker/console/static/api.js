@@ -51,7 +51,18 @@ async function asked(path, options) {
  * @returns {Promise<any>}
  */
 export async function get(path, signal) {
-  return (await asked(path, { headers: headers(), signal })).json()
+  const early = await earlyAnswer(path)
+  const response = early?.ok ? early : await asked(path, { headers: headers(), signal })
+  return response.json()
+}
+
+/** The answer that early.js has asked for; only once. @param {string} path @returns {Promise<Response|null>} */
+async function earlyAnswer(path) {
+  /** @type {Map<string, Promise<Response|null>>|undefined} */
+  const early = /** @type {any} */ (window).early
+  const answer = early?.get(path) ?? null
+  early?.delete(path)
+  return answer
 }
 
 /**
@@ -120,6 +131,10 @@ export async function stream(path, { on, opened, failed }, signal) {
 /** Waits, or less if it is aborted. @param {number} ms @param {AbortSignal} signal */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve(undefined)
+      return
+    }
     const timer = setTimeout(done, ms)
     function done() {
       clearTimeout(timer)

@@ -72,25 +72,31 @@ export class View {
    * the top, and what is on the page stays there; the next success takes it away.
    * @param {number} ms
    * @param {() => Promise<void>} work
-   * @returns {() => void}  does it at once
+   * @returns {() => void}  does it at once; or again, once what is under way has ended
    */
   every(ms, work) {
-    let again = () => {}
+    let woken = new AbortController()
+    const again = () => woken.abort()
+    let isAsked = false
     const run = async () => {
       for (let first = true; !this.signal.aborted; first = false) {
-        if (first || (!live.paused && !document.hidden)) await this.attempt(work)
-        const woken = new AbortController()
-        const stop = AbortSignal.any([this.signal, woken.signal])
-        again = () => woken.abort()
-        await pause(ms, stop)
+        woken = new AbortController()
+        if (first || isAsked || (!live.paused && !document.hidden)) {
+          isAsked = false
+          await this.attempt(work)
+        }
+        await pause(ms, AbortSignal.any([this.signal, woken.signal]))
       }
     }
-    const nudge = () => again()
+    const nudge = again
     document.addEventListener('visibilitychange', nudge, { signal: this.signal })
     live.listeners.add(nudge)
     this.signal.addEventListener('abort', () => live.listeners.delete(nudge))
     void run()
-    return () => again()
+    return () => {
+      isAsked = true
+      again()
+    }
   }
 
   /**

@@ -7,7 +7,6 @@ import { dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
-import { showLog } from './log.js'
 import { showMessages } from './messages.js'
 
 const REFRESH_MS = 3000
@@ -61,6 +60,12 @@ function actionsOf(topic, found) {
     h('button', { type: 'button', class: 'button', onclick: () => grow(topic, found.partitions) }, 'Add partitions'),
     h('button', { type: 'button', class: 'button danger', onclick: () => remove(topic) }, 'Delete topic'),
   ]
+}
+
+/** Its drawing is a module that the other parts do not need. */
+async function showLog(view, topic, place) {
+  const { showLog: show } = await import('./log.js')
+  await show(view, topic, place)
 }
 
 /** @param {import('../view.js').View} view */

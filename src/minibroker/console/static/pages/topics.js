@@ -70,7 +70,7 @@ export function show(view) {
       internal: state.internal ? 1 : null,
       figures,
     })
-  let fresh = true
+  let isFirst = true
   /** The newest question; answers to older ones are not shown. */
   let asked = 0
   /** @type {Map<string, any>} */
@@ -78,17 +78,24 @@ export function show(view) {
   const known = (found) => ({ ...found, rows: found.rows.map((row) => ({ ...figures.get(row.name), ...row })) })
   /** @type {any} */
   let shown = null
-  const refresh = view.every(REFRESH_MS, async () => {
+  view.every(REFRESH_MS, ask)
+  const refresh = () => void view.attempt(ask) // also while an earlier answer is on its way
+
+  async function ask() {
     const question = ++asked
     const isCurrent = () => question === asked
-    const more = fresh ? '&fresh=1' : ''
-    fresh = false
+    if (isFirst) {
+      const kept = await view.get(`${address(null)}&kept=1`).catch(refused)
+      if (kept !== null && isCurrent()) showRows(kept)
+    }
+    const more = isFirst ? '&fresh=1' : ''
+    isFirst = false
     // Sorted by a figure, the list has figures already; else they come when they come.
     const second = FIGURES.includes(state.sort.replace('-', '')) ? null : view.attempt(() => showFigures(isCurrent))
     const found = await view.get(address(null) + more).catch(refused)
     if (found !== null && isCurrent()) showRows(found)
     await second
-  })
+  }
 
   async function showFigures(isCurrent) {
     const found = await view.get(address(1)).catch(refused)
