@@ -26,6 +26,9 @@ export class Failure extends Error {
   }
 }
 
+/** A stream has ended, which the next try may mend. */
+export class Ended extends Failure {}
+
 async function asked(path, options) {
   let response
   try {
@@ -117,7 +120,7 @@ export async function stream(path, { on, opened, failed }, signal) {
         if (event.id !== null) lastId = event.id
         on(event)
       }
-      if (!signal.aborted) throw new Failure(0, 'the stream ended; connecting again')
+      if (!signal.aborted) throw new Ended(0, 'the stream ended; connecting again')
     } catch (error) {
       if (signal.aborted) return
       failed?.(error instanceof Failure ? error : new Failure(0, String(error)))

@@ -10,9 +10,9 @@ const GAP_MS = 15_000
  * A figure over ten minutes as a line, such as the lag of a group; with a gap where no page looked. The text beside it
  * has the same.
  * @param {[number, number][]} points  time in ms and value
- * @param {{width?: number, height?: number, nowMs?: number, what?: string}} [size]
+ * @param {{width?: number, height?: number, nowMs?: number, what?: string, stretches?: boolean}} [size]
  */
-export function timeLine(points, { width = 120, height = 22, nowMs = Date.now(), what = 'lag' } = {}) {
+export function timeLine(points, { width = 120, height = 22, nowMs = Date.now(), what = 'lag', stretches = false } = {}) {
   const most = Math.max(1, ...points.map(([, lag]) => lag))
   const x = (at) => ((at - nowMs + SPAN_MS) / SPAN_MS) * width
   const y = (lag) => height - 2 - (lag / most) * (height - 5)
@@ -27,7 +27,7 @@ export function timeLine(points, { width = 120, height = 22, nowMs = Date.now(),
   const label = described(points, what)
   return s(
     'svg',
-    { class: 'spark', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label },
+    { class: 'spark', width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: stretches ? 'none' : null, role: 'img', 'aria-label': label },
     s('title', {}, label),
     s('path', { class: 'base', d: `M0 ${height - 0.5}H${width}` }),
     area.length > 0 && s('path', { class: 'area', d: area.join('') }),

@@ -1,6 +1,6 @@
 // What a page gets: where to draw, its address, and work that is repeated while it is looked at.
 
-import { Failure, get, pause, stream } from './api.js'
+import { Ended, Failure, get, pause, stream } from './api.js'
 import { fill, h } from './dom.js'
 import { replace, withQuery } from './router.js'
 
@@ -110,7 +110,7 @@ export class View {
     /** @type {AbortController|null} */
     let hearing = null
     let heard = false
-    const failed = (failure) => this.report({ failure })
+    const failed = (failure) => { if (!(failure instanceof Ended)) this.report({ failure }) }
     const listen = (anew = false) => {
       const wanted = !this.signal.aborted && !document.hidden && (!live.paused || !heard)
       if (hearing !== null && (anew || !wanted)) {

@@ -21,7 +21,8 @@ export function show(view) {
   const about = h('span', { class: 'about' })
   const facts = h('dl', { class: 'facts' })
   const now = h('div', { class: 'body' }, facts)
-  const faults = h('div', {})
+  const faults = h('div', { class: 'apart' })
+  const lastError = h('span', { class: 'bad' })
   const asked = h('div', {})
   const list = h('div', {})
   const listAbout = h('span', {})
@@ -59,7 +60,7 @@ export function show(view) {
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, `Connection #${number_} `, name), about, h('div', { class: 'end' }, h('a', { class: 'button', href: withQuery('/inside', { filter: `connection:${number_}` }) }, 'Its requests in Inside'))),
-    h('div', { class: 'panels' }, panel('Now', {}, now), panel('Requests by API', { about: 'counted while a page looks' }, asked)),
+    h('div', { class: 'panels roomy' }, panel('Now', { about: lastError }, now), panel('Requests by API', { about: 'counted while a page looks' }, asked)),
     faults,
     h('div', { class: 'transcript' }, panel('Transcript', { about: listAbout }, list), framesPanel),
   )
@@ -84,8 +85,8 @@ export function show(view) {
       ['last request', `${duration(row.idle_ms / 1000)} ago`],
       ['throttled', row.throttled_ms > 0 ? duration(row.throttled_ms / 1000) : 'no'],
       ['errors', number(row.errors), row.errors > 0],
-      ['last error', row.last_error ?? 'none', row.last_error !== null],
     ])
+    setText(lastError, row.last_error === null ? '' : `last error ${row.last_error}`)
     fill(faults, found.faults.length > 0 && faultsPanel(found.faults))
     rows = Object.entries(row.requests).map(([api, [version, requests, bytes_in, bytes_out]]) => ({ api, version, requests, bytes_in, bytes_out }))
     if (rows.length === 0) fill(asked, empty('No request since this page looks', 'They are counted as they arrive.'))

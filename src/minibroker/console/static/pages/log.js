@@ -59,6 +59,7 @@ export async function showLog(view, topic, place) {
   const batches = new Table({
     label: 'Batches',
     noun: 'batch',
+    plural: 'batches',
     key: (row) => String(row.base_offset),
     sort: { column: '', descending: false },
     columns: [

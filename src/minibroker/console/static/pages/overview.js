@@ -45,7 +45,7 @@ export function show(view) {
     ),
     h(
       'div',
-      { class: 'panels' },
+      { class: 'panels roomy' },
       panel('Requests', { about: requestsAbout, end: h('a', { href: '/inside' }, 'Inside') }, requests),
       panel('Last errors of clients', { end: h('a', { href: '/clients' }, 'All clients') }, errors),
     ),
@@ -76,7 +76,7 @@ export function show(view) {
       { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
     ],
   })
-  const requestsLine = h('figure', { class: 'body over-time' })
+  const requestsLine = h('figure', { class: 'over-time' })
   const apis = new Table({
     label: 'Requests by API',
     noun: 'API',
@@ -142,7 +142,7 @@ export function show(view) {
     const now = found.requests
     setText(requestsAbout, now.rate === null ? 'counted from now on' : `${rate(now.rate)} requests/s, ${bytes(Math.round(now.bytes_in ?? 0))}/s in, ${bytes(Math.round(now.bytes_out ?? 0))}/s out`)
     const most = Math.max(0, ...now.points.map(([, each]) => each))
-    fill(requestsLine, timeLine(now.points, { width: 480, height: 48, what: 'requests a second' }), h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${rate(most)}/s`), h('span', {}, 'now')))
+    fill(requestsLine, timeLine(now.points, { width: 480, height: 48, what: 'requests a second', stretches: true }), h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${rate(most)}/s`), h('span', {}, 'now')))
     if (apis.element.parentElement !== requests) fill(requests, requestsLine, apis.element)
     apis.show({ rows: now.apis, total: now.apis.length, from: 0 })
     setText(apis.range, now.more > 0 ? `the busiest ${number(now.apis.length)}, and ${number(now.more)} more` : counted(now.apis.length, 'API'))

@@ -85,16 +85,17 @@ function showPartitions(view, topic, place) {
       { name: 'stable', label: 'last stable', number: true, cell: (row) => (row.stable !== null && row.stable < row.end ? { text: number(row.stable), kind: 'held', title: 'an open transaction holds it back' } : number(row.stable)) },
       { name: 'end', label: 'high watermark', number: true, cell: (row) => number(row.end) },
       { name: 'log_end', label: 'log end', number: true, kind: 'own', cell: (row) => number(row.log_end) },
-      { name: 'messages', label: 'messages', number: true, cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
+      { name: 'messages', label: 'messages', number: true, kind: 'less', cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
       { name: 'bytes', label: 'on disk', number: true, cell: (row) => bytes(row.bytes) },
       { name: 'segments', label: 'segments', number: true, kind: 'own', cell: (row) => ({ text: number(row.segments), href: row.segments === null ? undefined : withQuery(path('topics', topic, 'log'), { partition: row.partition }) }) },
-      { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
+      { name: 'rate', label: '/s in', number: true, kind: 'less', cell: (row) => rate(row.rate) },
       { name: 'leader', label: 'leader', number: true, sorts: true, cell: (row) => (row.leader === null ? { text: 'none', kind: 'bad' } : String(row.leader)) },
       { name: 'epoch', label: 'epoch', number: true, kind: 'extra', cell: (row) => (row.epoch === null ? { text: '–', kind: 'dim' } : number(row.epoch)) },
       { name: 'isr', label: 'in sync of replicas', kind: 'fill', cell: (row) => ({ text: `${row.isr.join(', ')} of ${row.replicas.join(', ')}`, kind: row.isr.length < row.replicas.length ? 'bad' : 'plain' }) },
     ],
   })
   fill(place, panel('Partitions', {}, table.element))
+  table.element.classList.add('both')
   table.element.classList.toggle('without-own', view.cluster !== null && !view.cluster.control)
   const refresh = view.every(REFRESH_MS, async () => {
     const found = await view.get(withQuery(path('api', 'topics', topic), { ...state, n: ROWS_A_PAGE }))
