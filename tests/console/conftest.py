@@ -31,6 +31,7 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
 STOP_SECONDS = 10
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 WIDE, NARROW = (1280, 900), (800, 900)
 NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
 NO_PLAYWRIGHT = "playwright is not installed: pip install playwright"
@@ -132,9 +133,28 @@ class Tab:
     def open(self, path: str, *, token: bool = True) -> Page:
         """Go to an address of the console, with its token unless it is left out."""
         fragment = f"#token={self.console.token}" if token and self.console.token else ""
-        self.page.goto(f"{self.console.url}{path}{fragment}")
+        self._load(lambda: self.page.goto(f"{self.console.url}{path}{fragment}"))
         self.page.wait_for_function("document.fonts.ready.then(() => true)")
         return self.page
+
+    def reload(self) -> Page:
+        self._load(self.page.reload)
+        return self.page
+
+    def _load(self, load: Callable[[], object]) -> None:
+        """Load the page; anew if a network of the machine came or went, on which Chromium aborts what it loads."""
+        for is_last in (False, False, True):
+            before = len(self.failures)
+            try:
+                load()
+                is_aborted = any(NETWORK_CHANGED in each for each in self.failures[before:])
+            except Exception as error:
+                is_aborted = NETWORK_CHANGED in str(error)
+                if not is_aborted or is_last:
+                    raise
+            if not is_aborted:
+                return
+            del self.failures[before:]
 
     def go(self, path: str) -> Page:
         """Go on to an address by a link, as the page itself does; the first time, open it."""
@@ -183,7 +203,8 @@ class Tab:
         return [] if differs is None else [differs]
 
     def unexpected(self) -> list[str]:
-        return [each for each in self.failures if not any(re.search(one, each) for one in self.allowed_failures)]
+        allowed = [NETWORK_CHANGED, *self.allowed_failures]  # the page asks again for what was aborted
+        return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
 
 FOLLOW = """path => {

@@ -170,7 +170,7 @@ def test_single_keys_are_switched_off_and_stay_so(tab: Tab) -> None:
     page.get_by_label("Single keys are on").uncheck()
     assert tab.axe() == []
     page.keyboard.press("Escape")
-    page.reload()
+    tab.reload()
     page.get_by_role("heading", name="Groups", level=1).wait_for()
 
     for key in ("?", "/", " ", "g", "t"):
@@ -242,7 +242,7 @@ def test_the_theme_can_be_chosen_and_stays(tab: Tab) -> None:
 
     page.get_by_role("button", name="Switch between light and dark").click()
     dark = page.evaluate(ground)
-    page.reload()
+    tab.reload()
 
     assert (light, dark, page.evaluate(ground)) == ("rgb(244, 243, 238)", "rgb(13, 19, 24)", "rgb(13, 19, 24)")
 
