@@ -187,7 +187,14 @@ class BrokerApp:
         )
         tracer = Tracer(faults.dispatch, parts, connections)
         faults.witness = tracer.struck
-        inside = InsideCalls(tracer, parts, clock, connections, lambda: int(clock.turned_seconds * 1000))
+        inside = InsideCalls(
+            tracer,
+            parts,
+            clock,
+            connections,
+            turned_ms=lambda: int(clock.turned_seconds * 1000),
+            recorder=self._options.recorder,
+        )
         calls: dict[str, Callable[..., object]] = {
             "clock.advance": inside.noting_turns(turner.advance),
             "clock.now": turner.now,

@@ -31,7 +31,7 @@ OURS: dict[str, set[str]] = {
     "broker": {"protocol", "storage", "purgatory", "transcript"},
     TOOLKIT: {"protocol", "storage", "transcript"},
     f"{TOOLKIT}/demo": {TOOLKIT, "spark_jobs"},
-    f"{TOOLKIT}/console": {TOOLKIT, "protocol"},
+    f"{TOOLKIT}/console": {TOOLKIT, "protocol", "transcript"},
     "spark_jobs": set(),
 }
 

@@ -41,11 +41,17 @@ class Recorder:
 
     def __init__(self, writer: TranscriptWriter, *, max_record_bytes: int, max_bytes: int) -> None:
         self._writer: TranscriptWriter | None = writer
+        self.path = writer.path.absolute()
         self._max_record_bytes = max_record_bytes
         self._max_bytes = max_bytes
         self.last_connection = writer.last_connection  # the greatest number that the file has from earlier brokers
         self._secrets: dict[int, Asked] = {}  # by connection, while a request with secrets is in hand
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether the file goes on; not after a failed write, or at its largest size."""
+        return self._writer is not None
 
     def started(self, what: str) -> None:
         """Record that a broker begins to serve; `what` describes it to people."""

@@ -5,6 +5,7 @@ removes it. One JSON object a line each way, any number of calls a connection, o
 
     {"call": "clock.advance", "arguments": {"seconds": 30}}  ->  {"result": null}  or  {"error": "why not"}
 
+An error that a caller may want to tell from others has a `code`, too.
 The parts of the broker register their calls; the server has none of its own.
 """
 
@@ -70,7 +71,8 @@ class Calls:
                 result = await result
             return _line({"result": result})
         except (ControlError, ValueError) as error:
-            return _line({"error": str(error)})
+            code = getattr(error, "code", None)
+            return _line({"error": str(error)} | ({} if code is None else {"code": code}))
         except Exception as error:
             logger.exception("a control call failed: a defect of minibroker")
             return _line({"error": f"a defect of minibroker, see its log: {error!r}"})
@@ -105,8 +107,8 @@ class ControlServer:
     def register(self, name: str, call: Callable[..., object]) -> None:
         """Answer `name` by `call`, a plain function or a coroutine function with keyword arguments.
 
-        It returns a value for JSON. ControlError and ValueError refuse the call with their text; any other exception is
-        a defect of minibroker.
+        It returns a value for JSON. ControlError and ValueError refuse the call with their text, and with their `code`
+        if they have one; any other exception is a defect of minibroker.
         """
         self._calls.register(name, call)
 

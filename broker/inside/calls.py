@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.inside.exchange import NEVER, Exchange
 from minibroker.broker.inside.explanation import Explainer
@@ -22,6 +22,9 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.api import API_TABLE
 from minibroker.transcript.story import happened, steps_of
 
+if TYPE_CHECKING:
+    from minibroker.transcript.recorder import Recorder
+
 LEASE_MS = 2_000
 LEASES_MS = (100, 3_600_000)
 BUDGETS = (1, 1000)
@@ -32,6 +35,7 @@ RUN_BITS = 48
 WOKE_TOLD = 8  # of the requests that one woke
 OFFSET_MAX = 1 << 62
 PARTITION_MAX = (1 << 31) - 1
+LOGS_MAX = 200
 
 Json = dict[str, Any]
 
@@ -39,6 +43,12 @@ EXCHANGE_FIELDS = (
     "seq", "connection", "client", "api", "version", "correlation", "arrived", "handled", "woken", "answered", "sent",
     "bytes_in", "bytes_out", "outcome", "case", "woken_by", "error", "max_wait", "woke", "topics", "records",
 )  # fmt: skip
+
+
+class NotKeptError(ValueError):
+    """A request has left the ring, or was never in it; `code` goes to the caller."""
+
+    code = "not-kept"
 
 
 class Table:
@@ -64,12 +74,14 @@ class InsideCalls:
         clock: Clock,
         connections: Collection[Connection] = (),
         turned_ms: Callable[[], int] = lambda: 0,
+        recorder: Recorder | None = None,
     ) -> None:
         self._tracer = tracer
         self._parts = parts
         self._clock = clock
         self._connections = connections
         self._turned_ms = turned_ms
+        self._recorder = recorder
         self._explainer = Explainer(tracer, parts)
         self._snapshots = Snapshots(tracer, parts, connections)
         self._run = Random().getrandbits(RUN_BITS)
@@ -81,10 +93,12 @@ class InsideCalls:
             "inside.release": self.release,
             "inside.apis": self.apis,
             "inside.log": self.log,
+            "inside.logs": self.logs,
             "inside.purgatory": self.purgatory,
             "inside.connections": self.connections,
             "inside.sessions": self.sessions,
             "inside.groups": self.groups,
+            "inside.transcript": self.transcript,
         }
 
     def noting_turns(self, advance: Callable[[float], Awaitable[None]]) -> Callable[[float], Awaitable[None]]:
@@ -144,10 +158,10 @@ class InsideCalls:
         }
 
     def exchange(self, seq: int) -> Json:
-        """Explain one request, with its story. Raises ValueError."""
+        """Explain one request, with its story. Raises NotKeptError."""
         found = self._tracer.find(seq) if isinstance(seq, int) else None
         if found is None:
-            raise ValueError(f"request {seq!r} is no longer kept, or was not recorded")
+            raise NotKeptError(f"request {seq!r} is no longer kept, or was not recorded")
         return self._head() | self._explained(found)
 
     def explain(
@@ -208,6 +222,15 @@ class InsideCalls:
                 check_number(name, value, 0, OFFSET_MAX)
         return self._head() | self._snapshots.log(topic, partition, offset, after)
 
+    def logs(self, topic: str, partitions: list[int]) -> Json:
+        """Return the end and the number of segments of these logs; those that do not exist are left out."""
+        check_name("topic", topic)
+        if not isinstance(partitions, list) or len(partitions) > LOGS_MAX:
+            raise ValueError(f"partitions is a list of {LOGS_MAX} numbers at most")
+        for each in partitions:
+            check_number("partition", each, 0, PARTITION_MAX)
+        return self._head() | {"rows": self._snapshots.logs(topic, partitions)}
+
     def purgatory(self, budget: int = 200) -> Json:
         """Return the operations that wait, on their wheel. Raises ValueError."""
         check_number("budget", budget, *BUDGETS)
@@ -230,6 +253,12 @@ class InsideCalls:
         """Return why groups rebalanced last. Raises ValueError."""
         check_name("group_id", group_id)
         return self._head() | self._snapshots.groups(group_id)
+
+    def transcript(self) -> Json:
+        """Return the file in which requests and responses are recorded; its path is None on a broker without one."""
+        recorder = self._recorder
+        path = None if recorder is None else str(recorder.path)
+        return self._head() | {"path": path, "is_recording": recorder is not None and recorder.is_recording}
 
     # -- rows -------------------------------------------------------------------------------------------------
 

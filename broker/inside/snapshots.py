@@ -6,7 +6,7 @@ Requests wait while one is made, so each is bounded: by rows, then `more` has wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
 
@@ -98,6 +98,21 @@ class Snapshots:
             "segment": None if holder is None else holder.base_offset,
             **around(holder, wanted),
         }
+
+    def logs(self, topic: str, partitions: Sequence[int]) -> list[Json]:
+        """What a list of partitions shows of each log."""
+        found = self._parts.replica_manager.partitions
+        led = [(each, found.get(TopicPartition(topic, each))) for each in partitions]
+        return [
+            {
+                "partition": each,
+                "log_end_offset": partition.log.log_end_offset,
+                "segments": len(partition.log.segments),
+                "leader_epoch": partition.leader_epoch,
+            }
+            for each, partition in led
+            if partition is not None
+        ]
 
     # -- waiting ----------------------------------------------------------------------------------------------
 

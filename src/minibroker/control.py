@@ -34,7 +34,7 @@ class Control:
         except (OSError, EOFError) as error:
             raise BrokerError(self._why_not(error)) from error
         if "error" in answer:
-            raise BrokerError(f"the broker refused {name}: {answer['error']}")
+            raise BrokerError(f"the broker refused {name}: {answer['error']}", answer.get("code"))
         return answer["result"]
 
     def _exchange(self, line: bytes) -> bytes:

@@ -52,7 +52,14 @@ T = TypeVar("T")
 
 
 class BrokerError(RuntimeError):
-    """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines."""
+    """The broker's process did not start, has ended, or refused; the message has the reason or the last log lines.
+
+    `code` is that of a refusal which has one: a word for programs, where the message is for people.
+    """
+
+    def __init__(self, message: str = "", code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SettingWarning(UserWarning):

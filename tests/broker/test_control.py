@@ -115,6 +115,18 @@ async def test_what_is_no_call_is_answered_with_the_reason_and_the_next_is_heard
     assert caplog.records == []
 
 
+async def test_a_refusal_may_have_a_code_for_programs(server: ControlServer, caller: Caller) -> None:
+    class GoneError(ValueError):
+        code = "gone"
+
+    def gone() -> None:
+        raise GoneError("it has gone")
+
+    server.register("gone", gone)
+
+    assert await caller.call("gone") == {"error": "it has gone", "code": "gone"}
+
+
 @pytest.mark.parametrize("error", [KeyError("oops"), TypeError("oops")])
 async def test_a_defect_is_logged_with_its_place_and_ends_nothing(
     server: ControlServer, caller: Caller, caplog: pytest.LogCaptureFixture, error: Exception

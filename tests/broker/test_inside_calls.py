@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from minibroker.broker.inside.calls import InsideCalls
 from minibroker.broker.inside.tracer import WANTS_MAX
 from minibroker.protocol.api import ApiKey
+from minibroker.transcript.file import TranscriptWriter
+from minibroker.transcript.recorder import Recorder
 from tests.broker.asking import fill
 from tests.broker.conftest import InMemoryBroker
 from tests.broker.traced import Traced
@@ -112,6 +116,9 @@ async def test_only_so_many_filters_are_followed_at_a_time(traced: Traced) -> No
         ("log", {"topic": "missing", "partition": 0}, "unknown partition missing-0"),
         ("log", {"topic": ["x"], "partition": {}}, "topic is a name"),
         ("log", {"topic": "orders", "partition": 0, "offset": -5}, "offset is a whole number from 0"),
+        ("logs", {"topic": "orders", "partitions": 3}, "partitions is a list of 200 numbers"),
+        ("logs", {"topic": "orders", "partitions": [-1]}, "partition is a whole number"),
+        ("logs", {"topic": "orders", "partitions": [0] * 201}, "partitions is a list of 200 numbers"),
         ("purgatory", {"budget": 10**6}, "budget is a whole number"),
         ("connections", {"after": None}, "after is a whole number"),
         ("sessions", {"budget": "many"}, "budget is a whole number"),
@@ -121,8 +128,30 @@ async def test_only_so_many_filters_are_followed_at_a_time(traced: Traced) -> No
 async def test_what_a_call_cannot_take_is_refused_with_the_reason(
     traced: Traced, call: str, arguments: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises(ValueError, match=reason) as refused:
         traced.calls.by_name[f"inside.{call}"](**arguments)
+    assert getattr(refused.value, "code", None) == ("not-kept" if call == "exchange" else None)
+
+
+async def test_logs_have_their_ends_and_segments(traced: Traced) -> None:
+    for _ in range(4):
+        await traced.broker.produce("orders", [b"x" * 900])
+
+    rows = traced.calls.logs("orders", [1, 0, 7])["rows"]
+
+    assert [(row["partition"], row["log_end_offset"], row["segments"]) for row in rows] == [(1, 0, 1), (0, 4, 2)]
+    assert traced.calls.logs("missing", [0])["rows"] == []
+
+
+async def test_the_transcript_is_named_if_there_is_one(traced: Traced, tmp_path: Path) -> None:
+    recorder = Recorder(TranscriptWriter(tmp_path / "it"), max_record_bytes=1, max_bytes=1 << 20)
+    calls = InsideCalls(traced.tracer, traced.broker.parts, traced.broker.clock, recorder=recorder)
+    named = calls.transcript()
+    recorder.close()
+
+    assert (named["path"], named["is_recording"]) == (str(tmp_path / "it"), True)
+    assert not calls.transcript()["is_recording"]
+    assert traced.calls.transcript()["path"] is None
 
 
 # -- snapshots ------------------------------------------------------------------------------------------------

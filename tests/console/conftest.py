@@ -6,8 +6,7 @@ console. Without Chromium, the tests of pages skip; those of the console's answe
 
 from __future__ import annotations
 
-import base64
-import io
+import json
 import os
 import re
 import shutil
@@ -17,12 +16,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from minibroker import Broker
 from tests.console import moment
+from tests.console.comparing import difference
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Playwright, Request, Route
@@ -31,6 +31,7 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js"
 AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 READY = re.compile(r"ready at (http://\S+?)/(?:#token=(\S+))?$")
 STOP_SECONDS = 10
+NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 WIDE, NARROW = (1280, 900), (800, 900)
 NO_CHROMIUM = "no Chromium on this machine: apt-get install -y --no-install-recommends chromium"
 NO_PLAYWRIGHT = "playwright is not installed: pip install playwright"
@@ -132,9 +133,28 @@ class Tab:
     def open(self, path: str, *, token: bool = True) -> Page:
         """Go to an address of the console, with its token unless it is left out."""
         fragment = f"#token={self.console.token}" if token and self.console.token else ""
-        self.page.goto(f"{self.console.url}{path}{fragment}")
+        self._load(lambda: self.page.goto(f"{self.console.url}{path}{fragment}"))
         self.page.wait_for_function("document.fonts.ready.then(() => true)")
         return self.page
+
+    def reload(self) -> Page:
+        self._load(self.page.reload)
+        return self.page
+
+    def _load(self, load: Callable[[], object]) -> None:
+        """Load the page; anew if a network of the machine came or went, on which Chromium aborts what it loads."""
+        for is_last in (False, False, True):
+            before = len(self.failures)
+            try:
+                load()
+                is_aborted = any(NETWORK_CHANGED in each for each in self.failures[before:])
+            except Exception as error:
+                is_aborted = NETWORK_CHANGED in str(error)
+                if not is_aborted or is_last:
+                    raise
+            if not is_aborted:
+                return
+            del self.failures[before:]
 
     def go(self, path: str) -> Page:
         """Go on to an address by a link, as the page itself does; the first time, open it."""
@@ -166,7 +186,10 @@ class Tab:
 
         def fulfil(route: Route) -> None:
             found = moment.answer_to(route.request.url, answers)
-            if found is None:
+            if "/api/stream/lag" in route.request.url:
+                lag = json.dumps(answers["/api/lag"])
+                route.fulfill(body=f"data: {lag}\n\n", headers={"content-type": "text/event-stream"})
+            elif found is None:
                 route.fulfill(status=404, json={"error": "not in the moment; add it"})
             else:
                 route.fulfill(json=found)
@@ -175,26 +198,13 @@ class Tab:
 
     def compare(self, name: str) -> list[str]:
         """What is different from the picture of that name: nothing, if it is only a few pixels."""
-        path = REFERENCE / f"{name}.png"
         taken = self.page.screenshot(full_page=True, animations="disabled", caret="hide")
-        if os.environ.get("MINIBROKER_PICTURES") == "keep":
-            path.write_bytes(smaller(taken))
-            return []
-        if not path.exists():
-            return [f"there is no picture {path.name}; make it with MINIBROKER_PICTURES=keep, and look at it"]
-        blank = self.page.context.new_page()
-        try:
-            share = blank.evaluate(DIFFERENCE, [base64.b64encode(each).decode() for each in (path.read_bytes(), taken)])
-        finally:
-            blank.close()
-        if share <= DIFFERENT_SHARE_MAX:
-            return []
-        now = Path(tempfile.gettempdir()) / f"{name}.png"
-        now.write_bytes(taken)
-        return [f"{share:.2%} of the picture has changed; it is now {now}"]
+        differs = difference(taken, REFERENCE / f"{name}.png", Path(tempfile.gettempdir()))
+        return [] if differs is None else [differs]
 
     def unexpected(self) -> list[str]:
-        return [each for each in self.failures if not any(re.search(one, each) for one in self.allowed_failures)]
+        allowed = [NETWORK_CHANGED, *self.allowed_failures]  # the page asks again for what was aborted
+        return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
 
 FOLLOW = """path => {
@@ -204,42 +214,7 @@ FOLLOW = """path => {
   link.click()
   link.remove()
 }"""
-# The share of pixels that differ clearly; 1 if the sizes do.
-DIFFERENCE = """async ([before, after]) => {
-  const pixels = async (data) => {
-    const image = new Image()
-    image.src = `data:image/png;base64,${data}`
-    await image.decode()
-    const canvas = new OffscreenCanvas(image.width, image.height)
-    const context = canvas.getContext('2d')
-    context.drawImage(image, 0, 0)
-    return context.getImageData(0, 0, image.width, image.height)
-  }
-  const [one, other] = [await pixels(before), await pixels(after)]
-  if (one.width !== other.width || one.height !== other.height) return 1
-  let different = 0
-  for (let at = 0; at < one.data.length; at += 4) {
-    const by = Math.max(...[0, 1, 2].map((part) => Math.abs(one.data[at + part] - other.data[at + part])))
-    if (by > 48) different += 1
-  }
-  return different / (one.data.length / 4)
-}"""
 
-
-def smaller(picture: bytes) -> bytes:
-    """The picture in its 256 commonest colours, which is a third of its bytes."""
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
-    colours = sorted(image.getcolors(image.width * image.height) or [], reverse=True)[:256]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in colours for part in cast(tuple[int, int, int], colour)])
-    output = io.BytesIO()
-    image.quantize(palette=palette, dither=Image.Dither.NONE).save(output, "PNG", optimize=True)
-    return output.getvalue()
-
-
-DIFFERENT_SHARE_MAX = 0.005
 REFERENCE = Path(__file__).parent / "reference"
 
 NewTab = Callable[..., Tab]

@@ -89,7 +89,7 @@ PARTITIONS = [
     {
         "partition": at, "leader": 1 + at % 2, "replicas": [1, 2], "isr": [1, 2] if at != 3 else [2],
         "start": 12_000, "end": 40_000 + at * 311, "stable": 40_000 + at * 311 - (17 if at == 1 else 0),
-        "bytes": 3_434_496 - at * 9_000, "rate": 100.0 + at,
+        "bytes": 3_434_496 - at * 9_000, "rate": 100.0 + at, "log_end": None, "segments": None, "epoch": 4 + at % 2,
     }
     for at in range(12)
 ]  # fmt: skip
@@ -168,6 +168,7 @@ ANSWERS: dict[str, Any] = {
     },
     "/api/clients": {"members": MEMBERS, "groups": 3, "looked_through": 3, "connections": None},
     "/api/transactions": page_of(TRANSACTIONS),
+    "/api/activity": {"requests": None, "errors": None},
 }  # fmt: skip
 EMPTY: dict[str, Any] = {
     "/api/cluster": CLUSTER | {"topics": 0, "partitions": 0, "under_replicated": 0},
@@ -176,11 +177,104 @@ EMPTY: dict[str, Any] = {
     "/api/groups": page_of([]),
     "/api/clients": {"members": [], "groups": 0, "looked_through": 0, "connections": None},
     "/api/transactions": page_of([]),
+    "/api/activity": ANSWERS["/api/activity"],
     "/api/topics/flights": ANSWERS["/api/topics/flights"],
     "/api/topics/flights/groups": page_of([], looked_through=0),
     "/api/topics/flights/messages": ANSWERS["/api/topics/flights/messages"]
     | {"rows": [], "total": 0, "cursor": "", "state": "end", "scanned": 0},
 }
+
+
+def error_row(seq: int, api: str, error: str, topic: str) -> dict[str, Any]:
+    row = {"seq": seq, "connection": 14 - seq % 3, "client_id": "admin-cli", "api": api, "version": 3, "error": error}
+    return row | {"broker_ms": NOW_MS - seq * 4_100, "topics": [topic]}
+
+
+def exchange_row(number: int) -> dict[str, Any]:
+    api, version, about = (("Fetch", 12, "flights"), ("OffsetCommit", 8, "billing"), ("Heartbeat", 4, "billing"))[
+        number % 3
+    ]
+    return {
+        "at": 90_000 - number * 700, "time_ms": NOW_MS - number * 481, "api": api, "version": version,
+        "correlation": 4_711 - number, "client_id": "billing-1", "bytes_in": 97 + number, "bytes_out": 1_474 - number,
+        "latency_ms": 212.5 if number % 3 == 0 else 0.3, "outcome": "answered", "about": [about],
+        "errors": ["REBALANCE_IN_PROGRESS"] if number == 5 else [],
+    }  # fmt: skip
+
+
+LOG = {
+    "topic": "flights", "partition": 0, "log_start_offset": 12_000, "last_stable_offset": 104_218,
+    "high_watermark": 104_235, "log_end_offset": 104_239, "leader_epoch": 4, "size_bytes": 3_774_000,
+    "index_interval_bytes": 4096, "more": None, "segment": 98_304, "offset": 104_235, "entry": 118,
+    "segments": [
+        {"base_offset": base, "name": f"{base:020}.log", "size_bytes": size, "entries": entries,
+         "is_active": base == 98_304, "last_modified_ms": NOW_MS, "max_timestamp_ms": NOW_MS - 98_304 + base}
+        for base, size, entries in (
+            (0, 1_048_000, 255), (31_402, 1_060_000, 258), (62_815, 1_064_000, 259), (98_304, 602_000, 143)
+        )
+    ],
+    "index": [[104_150, 479_232, 117], [104_190, 483_328, 118]],
+    "batches": [
+        {"base_offset": first, "last_offset": last, "position": position, "bytes": size, "records": last - first + 1,
+         "magic": 2, "codec": "lz4", "max_timestamp_ms": NOW_MS - 104_239 + last, "producer_id": 4_000 + first % 2,
+         "is_transactional": first == 104_218, "is_control": False, "leader_epoch": 4}
+        for first, last, position, size in (
+            (104_210, 104_217, 483_328, 620), (104_218, 104_224, 483_948, 540), (104_225, 104_232, 484_488, 624),
+            (104_233, 104_234, 485_112, 1_420), (104_235, 104_238, 486_532, 1_096),
+        )
+    ],
+    "batches_more": False,
+}  # fmt: skip
+# Of a minibroker with a control socket.
+CONTROLLED = ANSWERS | {
+    "/api/cluster": CLUSTER | {"control": True},
+    "/api/activity": {
+        "requests": {
+            "rate": 312.4, "bytes_in": 91_204.0, "bytes_out": 402_114.0, "more": 4,
+            "points": points(120, 180, 160, 240, 420, 312),
+            "apis": [
+                {"api": api, "requests": requests, "rate": rate, "errors": errors}
+                for api, requests, rate, errors in (
+                    ("Fetch", 120_402, 201.3, 0), ("Produce", 64_120, 96.2, 3), ("Heartbeat", 9_220, 9.4, 1),
+                    ("OffsetCommit", 4_104, 5.5, 0), ("Metadata", 88, 0.0, 0),
+                )
+            ],
+        },
+        "errors": [
+            error_row(1, "FindCoordinator", "COORDINATOR_NOT_AVAILABLE", ""),
+            error_row(2, "Produce", "NOT_LEADER_FOR_PARTITION", "flights"),
+            error_row(6, "Heartbeat", "REBALANCE_IN_PROGRESS", "billing"),
+        ],
+    },
+    "/api/topics/flights": topic_row("flights", 12, 0, 0, 0)
+    | page_of([row | {"log_end": 40_000 + at * 311 + at % 3 * 4, "segments": 4} for at, row in enumerate(PARTITIONS)]),
+    "/api/inside/log/flights/0": LOG,
+    "/api/clients/7": {
+        "connection": {
+            "connection": 7, "address": "127.0.0.1:41230", "client_id": "billing-1", "listener": "PLAINTEXT",
+            "principal": "User:ANONYMOUS", "encrypted": None, "idle_ms": 452, "throttled_ms": 0, "errors": 1,
+            "last_error": "REBALANCE_IN_PROGRESS", "in_hand": {"seq": 1, "api": "Fetch", "for_us": 452_000},
+            "requests": {"Fetch": [12, 401, 38_897, 590_074], "OffsetCommit": [8, 12, 1_440, 720]},
+        },
+        "faults": [{"id": 3, "kind": "delay", "connection": 7, "seconds": 0.5}],
+    },
+    "/api/clients/7/transcript": {
+        "path": "/var/tmp/broker.transcript", "is_recording": True, "read": 100_000, "size": 100_000,
+        "rows": [exchange_row(number) for number in range(12)],
+    },
+    "/api/clients/7/transcript/90000": {
+        "is_cut": False,
+        "lines": [
+            [("   36.018 s  #7  ", "dim"), ("Fetch v12", "bold"), ("  correlation 4711  97 -> 1474 bytes", "")],
+            [("  request", "bold")],
+            [("    ", ""), ("max_wait_ms: ", "cyan"), ("500", "")],
+            [("    topics:", "cyan")],
+            [("      - ", ""), ("topic: ", "cyan"), ('"flights"', "")],
+            [("  response", "bold")],
+            [("    ", ""), ("error_code: ", "cyan"), ("27 REBALANCE_IN_PROGRESS", "bold red")],
+        ],
+    },
+}  # fmt: skip
 
 
 def answer_to(url: str, answers: dict[str, Any]) -> Any:

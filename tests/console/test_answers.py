@@ -209,7 +209,7 @@ def test_a_group_with_its_lag_and_for_how_long_it_has_waited(
     found = get(console, f"/api/groups/{quote(group, safe='')}")
     listed = get(console, f"/api/groups?filter={quote(group)}")["rows"]
     of_topic = get(console, f"/api/topics/{topic}/groups")["rows"]
-    lags = get(console, f"/api/lag?topics={topic}")["topics"]
+    lags = get(console, f"/api/lag?topic={topic}")["topics"]
 
     (partition,) = found["partitions"]
     assert (found["state"], found["lag"], found["members"]) == ("Empty", 3, [])

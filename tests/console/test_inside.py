@@ -23,7 +23,7 @@ expect.set_options(timeout=20_000)
 
 @pytest.fixture(scope="session")
 def inside_broker() -> Iterator[Broker]:
-    with Broker(control=True, settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+    with Broker(control=True, transcript=True, settings={"group.initial.rebalance.delay.ms": 0}) as broker:
         yield broker
 
 
@@ -138,6 +138,67 @@ def test_the_page_goes_on_after_the_broker_has_started_again(new_tab: NewTab) ->
         expect(bar(page, "first-life")).to_have_count(0)
 
 
+def test_frames_of_a_request_are_read_in_the_transcript_of_its_connection(live: Tab, inside_broker: Broker) -> None:
+    inside_broker.create_topic("framed")
+    page = opened(live, "?span=10")
+    with pytest.raises(KafkaException), inside_broker.faults.error("REQUEST_TIMED_OUT", api="Produce", times=1):
+        produce(inside_broker, "framed", client_id="framed-producer")
+    bar(page, "Produce .* framed-producer").first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name=re.compile("Its frames, and all of")).click()
+
+    frames = page.get_by_label("Request and response")
+    expect(frames.get_by_text("REQUEST_TIMED_OUT")).to_be_visible()
+    expect(frames.get_by_text(re.compile("framed"))).not_to_have_count(0)
+    expect(
+        page.get_by_role("heading", name=re.compile(r"Connection #\d+ framed-producer|Connection #\d+"))
+    ).to_be_visible()
+    rows = page.get_by_role("table", name="Transcript").get_by_role("row")
+    expect(rows.filter(has_text="Produce")).to_contain_text("REQUEST_TIMED_OUT")
+    address = page.url.removeprefix(live.console.url)
+    rows.filter(has_text="ApiVersions").get_by_role("link").first.click()
+    expect(frames.get_by_text("client_software_name")).to_be_visible()
+
+    live.open(address)
+    expect(page.get_by_label("Request and response").get_by_text("REQUEST_TIMED_OUT")).to_be_visible()
+    assert live.axe() == []
+
+
+def test_a_connection_has_its_requests_by_api(live: Tab, inside_broker: Broker) -> None:
+    inside_broker.create_topic("counted")
+    page = live.open("/clients?filter=counted-reader")
+    with reading(inside_broker, "counted", client_id="counted-reader", max_wait_ms=100):
+        rows = page.get_by_role("table", name="Connections").get_by_role("row")
+        expect(rows.filter(has_text="Fetch")).to_have_count(1)
+        rows.filter(has_text="Fetch").get_by_role("link").first.click()
+
+        expect(page.get_by_role("heading", name="counted-reader")).to_be_visible()
+        fetches = page.get_by_role("table", name="Requests by API").get_by_role("row").filter(has_text="Fetch")
+        expect(fetches).to_be_visible()
+
+
+def test_the_log_of_a_partition_is_drawn_around_an_offset(live: Tab, inside_broker: Broker) -> None:
+    inside_broker.create_topic("logged", partitions=2, configs={"segment.bytes": "2000", "index.interval.bytes": "200"})
+    for number in range(12):
+        inside_broker.produce("logged", [f"{number}" * 400], partition=1)
+    page = live.open("/topics/logged/log?partition=1")
+
+    expect(
+        page.get_by_role("img", name=re.compile("The log of logged-1 has .* its high watermark 12, its end 12"))
+    ).to_be_visible()
+    segments = page.get_by_role("table", name="Segments").get_by_role("row")
+    expect(segments.filter(has_text="active")).to_have_count(1)
+    segments.nth(1).get_by_role("link").click()
+    expect(page).to_have_url(re.compile("offset=0"))
+    expect(page.get_by_role("table", name="Batches").get_by_role("row").nth(1)).to_contain_text("0")
+    expect(page.get_by_text("leader epoch").first).to_be_visible()
+    page.get_by_label("partition").fill("0")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("It has no messages")).to_be_visible()
+
+    assert live.axe() == []
+
+
 def test_a_turned_clock_ends_a_parked_fetch_at_once(live: Tab, inside_broker: Broker) -> None:
     inside_broker.create_topic("turned")
     page = opened(live, "?span=10")
@@ -200,11 +261,18 @@ SET_HIDDEN = """hidden => {
 }"""
 
 
-def test_a_broker_without_a_control_socket_gets_what_it_needs(tab: Tab) -> None:
+def test_a_broker_without_a_control_socket_gets_what_it_needs(tab: Tab, shown_broker: Broker) -> None:
+    topic = "without-control"
+    shown_broker.create_topic(topic)
     page = tab.open("/inside")
 
     expect(page.get_by_role("heading", name="This needs minibroker with --control")).to_be_visible()
     expect(page.get_by_text("minibroker serve --console")).to_be_visible()
+    for path in (f"/topics/{topic}/log", "/clients/1"):
+        tab.allowed_failures.append("409")
+        page = tab.open(path)
+        expect(page.get_by_role("heading", name="This needs minibroker with --control")).to_be_visible()
+        assert tab.axe() == []
 
 
 def test_nothing_can_be_done_without_allow_changes(new_tab: NewTab, inside_broker: Broker) -> None:

@@ -164,6 +164,29 @@ def test_pages_are_reached_by_keys_and_rows_by_j_and_k(tab: Tab, shown_broker: B
     assert page.get_by_label("Filter topics").input_value() == topic
 
 
+def test_single_keys_are_switched_off_and_stay_so(tab: Tab) -> None:
+    page = tab.open("/groups")
+    page.get_by_role("button", name="Keys", exact=True).click()
+    page.get_by_label("Single keys are on").uncheck()
+    assert tab.axe() == []
+    page.keyboard.press("Escape")
+    tab.reload()
+    page.get_by_role("heading", name="Groups", level=1).wait_for()
+
+    for key in ("?", "/", " ", "g", "t"):
+        page.keyboard.press(key)
+    assert page.get_by_role("dialog").count() == 0
+    assert page.url.endswith("/groups")
+    assert page.evaluate("document.activeElement.tagName") != "INPUT"
+    assert page.get_by_role("button", name="live", exact=True).count() == 1
+
+    page.get_by_role("button", name="Keys", exact=True).click()
+    page.get_by_label("Single keys are on").check()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.tagName") == "INPUT"
+
+
 def test_many_topics_are_cut_and_searched_on_the_server(new_tab: NewTab) -> None:
     with Broker() as broker, console_of(broker.bootstrap_servers) as console:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -219,7 +242,7 @@ def test_the_theme_can_be_chosen_and_stays(tab: Tab) -> None:
 
     page.get_by_role("button", name="Switch between light and dark").click()
     dark = page.evaluate(ground)
-    page.reload()
+    tab.reload()
 
     assert (light, dark, page.evaluate(ground)) == ("rgb(244, 243, 238)", "rgb(13, 19, 24)", "rgb(13, 19, 24)")
 

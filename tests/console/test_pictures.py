@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.console.conftest import NARROW, WIDE, NewTab, Tab
-from tests.console.moment import ANSWERS, EMPTY
+from tests.console.moment import ANSWERS, CONTROLLED, EMPTY
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -25,8 +25,16 @@ PAGES = {
     "clients": ("/clients", "billing-3"),
     "transactions": ("/transactions", "payments-2"),
 }
+# Those that a minibroker with a control socket has in full.
+CONTROLLED_PAGES = {
+    "overview-controlled": ("/", "NOT_LEADER_FOR_PARTITION"),
+    "partitions-controlled": ("/topics/flights", "43,421"),
+    "log": ("/topics/flights/log", "HW 104,235"),
+    "connection": ("/clients/7?open=90000", "27 REBALANCE_IN_PROGRESS"),
+}
 LOOKS = {"light-wide": ("light", WIDE), "dark-narrow": ("dark", NARROW)}
-OTHER_LOOKS = {"dark-wide": ("dark", WIDE), "light-narrow": ("light", NARROW)}
+HUGE = (2560, 1200)
+OTHER_LOOKS = {"dark-wide": ("dark", WIDE), "light-narrow": ("light", NARROW), "light-huge": ("light", HUGE)}
 OF_LOOKS = ["color-contrast", "target-size", "scrollable-region-focusable"]
 # What an empty page says, and what to do first.
 EMPTY_PAGES = {
@@ -46,9 +54,13 @@ def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look:
     """All of axe in two looks; in the other two only what they can change."""
     theme, size = (LOOKS | OTHER_LOOKS)[look]
     tab = new_tab(theme=theme, size=size)
-    tab.answer_from(ANSWERS)
     found: dict[str, list[str]] = {}
-    for name, (path, complete) in PAGES.items():
+    for name, (path, complete) in (PAGES | CONTROLLED_PAGES).items():
+        if name == next(iter(PAGES)):
+            tab.answer_from(ANSWERS)
+        elif name == next(iter(CONTROLLED_PAGES)):
+            tab.answer_from(CONTROLLED)
+            tab.open(path)
         tab.go(path).get_by_text(complete).first.wait_for()
         found[name] = tab.axe(rules=None if look in LOOKS else OF_LOOKS)
         if tab.width() > size[0]:

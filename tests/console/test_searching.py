@@ -14,7 +14,7 @@ from minibroker.console.group_offsets import LagHistory
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
 from minibroker.console.pages import Wanted, cut, matching
-from minibroker.console.scanning import Budget, Page, Span, read_backwards, read_forward
+from minibroker.console.scanning import Budget, Page, Scan, Span, read_backwards, read_forward
 from minibroker.protocol.record import Record
 
 TOPIC = TopicRow("orders", False, ())
@@ -50,7 +50,7 @@ def pages_of(logs: Logs, read: Any, choose: Any, search: Search, count: int) -> 
     positions = {at: choose(span) for at, span in logs.spans.items()}
     pages: list[Page] = []
     while positions and len(pages) < 50:
-        page = read(None, TOPIC, positions, logs.spans, search, count=count, committed=False, budget=Budget(seconds=60))
+        page = read(Scan(None, TOPIC, positions, logs.spans, search, count, budget=Budget(seconds=60)))
         pages.append(page)
         positions = page.cursor
     return [row.record.timestamp_ms for page in pages for row in page.rows], pages
@@ -96,12 +96,8 @@ def test_a_search_stops_when_its_budget_is_spent_and_goes_on_from_there(logs: Lo
     search = Search("value", "is", "15")
     starts = dict.fromkeys(logs.spans, 0)
 
-    first = read_forward(
-        None, TOPIC, starts, logs.spans, search, count=1, committed=False, budget=Budget(seconds=60, records=5)
-    )
-    second = read_forward(
-        None, TOPIC, first.cursor, logs.spans, search, count=1, committed=False, budget=Budget(seconds=60)
-    )
+    first = read_forward(Scan(None, TOPIC, starts, logs.spans, search, 1, budget=Budget(seconds=60, records=5)))
+    second = read_forward(Scan(None, TOPIC, first.cursor, logs.spans, search, 1, budget=Budget(seconds=60)))
 
     assert (first.rows, first.state, logs.fetches >= 1) == ([], "stopped", True)
     assert first.cursor == {0: 3, 2: 3}
@@ -122,7 +118,7 @@ def test_a_large_window_is_made_smaller_until_it_fits(logs: Logs) -> None:
     logs.a_fetch = 1
     ends = {at: span.end for at, span in logs.spans.items()}
 
-    page = read_backwards(None, TOPIC, ends, logs.spans, Search("key"), count=5, committed=False, budget=budget)
+    page = read_backwards(Scan(None, TOPIC, ends, logs.spans, Search("key"), 5, budget=budget))
 
     assert [row.record.timestamp_ms for row in page.rows][:3] == [15, 13, 8]
     assert page.state == "stopped"
@@ -134,7 +130,7 @@ def test_a_failed_partition_ends_the_page_and_is_named(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(scanning, "fetch", fetch)
 
-    page = read_forward(None, TOPIC, {1: 0}, {1: Span(0, 3)}, Search(), count=5, committed=False, budget=Budget())
+    page = read_forward(Scan(None, TOPIC, {1: 0}, {1: Span(0, 3)}, Search(), 5))
 
     assert (page.state, page.failure) == ("failed", "partition 1: its leader refused")
 

@@ -71,10 +71,11 @@ def test_a_call_is_a_line_and_its_result_comes_back_however_it_is_cut(
 
 
 def test_a_refusal_has_the_brokers_reason(path: Path, answering: Callable[..., Broker]) -> None:
-    answering(b'{"error": "not today"}\n')
+    answering(b'{"error": "not today", "code": "later"}\n')
 
-    with pytest.raises(BrokerError, match=r"^the broker refused clock\.advance: not today$"):
+    with pytest.raises(BrokerError, match=r"^the broker refused clock\.advance: not today$") as refused:
         Control(path).call("clock.advance", seconds=1)
+    assert refused.value.code == "later"
 
 
 @pytest.mark.parametrize("obituary", ["it was killed", None])

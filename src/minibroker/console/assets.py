@@ -6,6 +6,8 @@ The page looks at the address itself, so that each of its states has a link.
 from __future__ import annotations
 
 import hashlib
+import posixpath
+import re
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,6 +20,9 @@ from starlette.routing import Route
 from minibroker.console.answers import Refused, refusal_response
 
 PAGE = "index.html"
+EARLY, MAIN, SECTIONS = "early.js", "main.js", "sections.js"
+PAGE_MODULE = re.compile(r"pattern: '([^']*)'.*?import\('([^']*)'\)")
+IMPORT = re.compile(r"^(?:import\b|\}).*from '(\.[^']*)'$", re.MULTILINE)
 TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -57,7 +62,51 @@ async def static_file(request: Request) -> Response:
 
 
 async def page(request: Request) -> Response:
-    return asset_response(request, PAGE)
+    """The one page, with the modules that it needs at this address: a browser loads them all at once."""
+    modules = modules_of(request.url.path)
+    response = asset_response(request, PAGE)
+    if modules:
+        links = [f"</static/{EARLY}>; rel=preload; as=script"]
+        links += [f"</static/{each}>; rel=modulepreload" for each in modules]
+        response.headers["link"] = ", ".join(links)
+    return response
+
+
+@cache
+def pages() -> list[tuple[list[str], list[str]]]:
+    """The pattern of each page as its parts, with the modules that it imports, from `sections.js`."""
+    found = PAGE_MODULE.findall(assets()[SECTIONS].content.decode())
+    return [(parts_of(pattern), imported([MAIN, joined(SECTIONS, module)])) for pattern, module in found]
+
+
+def modules_of(path: str) -> list[str]:
+    """The modules of the page at an address; those that every page has, if there is none."""
+    parts = parts_of(path)
+    for pattern, modules in pages():
+        if len(pattern) == len(parts) and all(
+            name.startswith(":") or name == part for name, part in zip(pattern, parts, strict=True)
+        ):
+            return modules
+    return imported([MAIN])
+
+
+def imported(modules: list[str]) -> list[str]:
+    """The modules and all that they import, the nearest first."""
+    found = list(modules)
+    for module in found:  # it grows while it is gone through
+        for name in IMPORT.findall(assets()[module].content.decode()):
+            if (path := joined(module, name)) not in found:
+                found.append(path)
+    return found
+
+
+def joined(module: str, name: str) -> str:
+    """The path of a module that another one names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module), name))
+
+
+def parts_of(path: str) -> list[str]:
+    return [each for each in path.split("/") if each]
 
 
 def asset_response(request: Request, path: str) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.console.figures import LATEST, Growth, offsets_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 HISTORY_SECONDS = 600
 POINT_SECONDS = 2.0
 GROUPS_REMEMBERED = 500
+LOOKED_THROUGH_MAX = 300  # groups, for a topic or for the overview
 PARTITIONS_MAX = 2_000  # whose ends are asked for one page
 
 
@@ -98,3 +99,22 @@ def group_lag(
     partitions = {at: max(0, ends[at] - offset) for at, offset in committed.items() if at in ends}
     lag = sum(partitions.values()) if partitions or not committed else None
     return GroupLag(group, lag, partitions, committed, is_partial=not committed.keys() <= asked)
+
+
+def all_lags(client: Any) -> tuple[int, dict[str, GroupLag]]:
+    every = group_ids(client)
+    return len(every), lags_of(client, every[:LOOKED_THROUGH_MAX])
+
+
+def by_topic(lags: Mapping[str, GroupLag], topics: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """The groups of each of these topics with their lag there, the furthest behind first."""
+    found: dict[str, dict[str, int]] = {}
+    for each in lags.values():
+        for at, lag in each.partitions.items():
+            if at.topic in topics:
+                here = found.setdefault(at.topic, {})
+                here[each.group] = here.get(each.group, 0) + lag
+    return {
+        topic: [{"group": group, "lag": lag} for group, lag in sorted(here.items(), key=lambda pair: -pair[1])]
+        for topic, here in found.items()
+    }

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from minibroker.cli.positions import parse_position
-from minibroker.console.answers import Refused, change, get, in_path, in_query
+from minibroker.console.answers import Refused, change, get, in_path
 from minibroker.console.console import Console
+from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
-from minibroker.console.group_offsets import GroupLag, group_ids, lags_of
+from minibroker.console.group_offsets import GroupLag, all_lags, group_ids, lags_of
+from minibroker.console.lag_watch import LagWatch
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.console.topics import existing_topic, names_in, text_of
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
-OF_A_TOPIC_MAX = 300  # groups whose offsets are looked through for a topic, or for the overview
 TIMED_MAX = 20  # partitions whose oldest unread message is looked at, for one page
-WORST = 5
+TOPICS_MAX = 100  # whose lag a page shows
+TOPIC_NAME_MAX = 249
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -36,6 +38,7 @@ def routes(console: Console) -> list[BaseRoute]:
         get("/api/groups/{group}", groups.one),
         get("/api/topics/{topic}/groups", groups.of_topic),
         get("/api/lag", groups.worst),
+        console.streams.route("/api/stream/lag", groups.stream),
         change("POST", "/api/groups/{group}/reset", groups.reset),
         change("DELETE", "/api/groups/{group}", groups.delete),
     ]
@@ -46,6 +49,7 @@ class Groups:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._watch = LagWatch(console)
 
     async def listed(self, request: Request) -> Any:
         wanted = wanted_page(request, default="group", columns=("group", *DESCRIBED))
@@ -152,27 +156,11 @@ class Groups:
 
     async def worst(self, request: Request) -> Any:
         """The groups that are furthest behind, and the lag by topic of those that a page of topics shows."""
-        every, lags = await self._console.kafka.ask(all_lags)
-        for each in lags.values():
-            if each.lag is not None:
-                self._console.lags.record(each.group, each.lag)
-        behind = sorted((each for each in lags.values() if each.lag is not None), key=lambda each: -(each.lag or 0))
-        topics = set(in_query(request, "topics").split(",")) if "topics" in request.query_params else set()
-        return {
-            "groups": every,
-            "looked_through": len(lags),
-            "lag": sum(each.lag or 0 for each in behind),
-            "worst": [
-                {
-                    "group": each.group,
-                    "lag": each.lag,
-                    "slope": self._console.lags.slope(each.group),
-                    "points": self._console.lags.of(each.group),
-                }
-                for each in behind[:WORST]
-            ],
-            "topics": by_topic(lags, topics),
-        }
+        return self._watch.shown(await self._watch.fresh(), topics_in(request))
+
+    def stream(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
+        """The same, each time that it has been read."""
+        return self._watch.events(topics_in(request))
 
     async def reset(self, request: Request, body: dict[str, Any]) -> Any:
         """The plan of a reset; `execute` carries it out."""
@@ -203,23 +191,12 @@ class Groups:
         return {"group": group}
 
 
-def all_lags(client: Any) -> tuple[int, dict[str, GroupLag]]:
-    every = group_ids(client)
-    return len(every), lags_of(client, every[:OF_A_TOPIC_MAX])
-
-
-def by_topic(lags: Mapping[str, GroupLag], topics: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """The groups of each of these topics with their lag there, the furthest behind first."""
-    found: dict[str, dict[str, int]] = {}
-    for each in lags.values():
-        for at, lag in each.partitions.items():
-            if at.topic in topics:
-                here = found.setdefault(at.topic, {})
-                here[each.group] = here.get(each.group, 0) + lag
-    return {
-        topic: [{"group": group, "lag": lag} for group, lag in sorted(here.items(), key=lambda pair: -pair[1])]
-        for topic, here in found.items()
-    }
+def topics_in(request: Request) -> set[str]:
+    """Raises Refused."""
+    names = request.query_params.getlist("topic")
+    if len(names) > TOPICS_MAX or any(len(name) > TOPIC_NAME_MAX for name in names):
+        raise Refused(400, f"a page names {TOPICS_MAX} topics at most; leave some out")
+    return set(names)
 
 
 def behind_seconds(client: Any, snapshot: Snapshot | None, lags: Mapping[str, GroupLag]) -> dict[str, float]:

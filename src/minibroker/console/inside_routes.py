@@ -22,14 +22,13 @@ from minibroker.console.event_stream import Event
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.process import BrokerError
 
+NOT_KEPT = "not-kept"  # the code of a request that has left the broker's ring
 SECONDS_MAX = 100 * 366 * 86_400  # as far as a broker's clock can be turned
 FAULT_FIELDS = ("kind", "error", "seconds", "bytes_per_second", "when", "api", "connection", "client_id", "topic",
                 "partition", "times", "skip")  # fmt: skip
 
 
-def routes(console: Console) -> list[BaseRoute]:
-    watch = InsideWatch(console)
-
+def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:
     def stream(request: Request, last_number: int | None) -> AsyncGenerator[Event, None]:
         return watch.events(last_number)
 
@@ -42,7 +41,7 @@ def routes(console: Console) -> list[BaseRoute]:
         try:
             return await console.call("inside.exchange", seq=seq)
         except BrokerError as error:
-            if "no longer kept" not in str(error):
+            if error.code != NOT_KEPT:
                 raise
             raise Refused(
                 404, f"the broker no longer keeps request {seq}, or did not record it; choose a newer one"

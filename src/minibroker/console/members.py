@@ -10,18 +10,20 @@ from starlette.routing import BaseRoute
 from minibroker.console.answers import get
 from minibroker.console.console import Console
 from minibroker.console.group_offsets import group_ids
+from minibroker.console.inside_watch import InsideWatch
 from minibroker.process import BrokerError
 
 GROUPS_MAX = 300
 CONNECTIONS_MAX = 5_000
 
 
-def routes(console: Console) -> list[BaseRoute]:
+def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:
     async def clients(request: Request) -> Any:
         every, rows = await console.kafka.ask(members)
         connections = failure = None
         if console.control is not None:
             try:
+                await watch.look()
                 connections = await every_connection(console)
             except BrokerError as error:  # an earlier minibroker, or one that has just ended
                 failure = str(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -29,7 +28,7 @@ from minibroker.console.fetching import Found, fetch
 from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
-from minibroker.console.scanning import Budget, Page, Span, first_of, read_backwards, read_forward
+from minibroker.console.scanning import Page, Scan, Span, first_of, read_backwards, read_forward
 from minibroker.console.topics import existing_topic
 from minibroker.protocol.facts import batch_row, crc_of
 from minibroker.protocol.text import counted
@@ -261,12 +260,12 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
     starts = offsets_of(client, partitions, EARLIEST)
     ends = offsets_of(client, partitions, LATEST, committed=query.committed)
     spans = {at.partition: Span(starts[at], ends[at]) for at in partitions if at in starts and at in ends}
-    reading = partial(read_backwards if position is None else read_forward, client, topic)
     if position is None:
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)
     else:
         positions = query.cursor or starts_at(client, topic, spans, position)
-    return spans, reading(positions, spans, query.search, count=query.size, committed=query.committed, budget=Budget())
+    scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed)
+    return spans, read_backwards(scan) if position is None else read_forward(scan)
 
 
 def starts_at(client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position) -> dict[int, int]:

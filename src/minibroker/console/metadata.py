@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import trio
 from minibroker.console.kafka_clients import KafkaClients
 
 SHORTEST_SECONDS = 1.0
+YOUNG_SECONDS = 60.0
 # A snapshot of 10,000 topics takes a quarter of a second: it is kept this much longer than it took.
 KEPT_FACTOR = 25
 
@@ -21,12 +23,13 @@ class BrokerRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """`leader` is None for a partition without one."""
+    """`leader` is None for a partition without one, `epoch` where brokers do not give it (before Kafka 2.1)."""
 
     partition: int
     leader: int | None
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    epoch: int | None = None
 
 
 class TopicRow(NamedTuple):
@@ -55,7 +58,8 @@ class Metadata:
     def __init__(self, kafka: KafkaClients) -> None:
         self._kafka = kafka
         self._snapshot: Snapshot | None = None
-        self._begun = self._good_until = 0.0
+        self._begun = -math.inf
+        self._good_until = 0.0
         self._asking = trio.Lock()
 
     async def snapshot(self, *, fresh: bool = False) -> Snapshot:
@@ -71,6 +75,11 @@ class Metadata:
                 self._good_until = ended + max(SHORTEST_SECONDS, (ended - now) * KEPT_FACTOR)
             return self._snapshot
 
+    async def kept(self) -> Snapshot:
+        """The one there is, if it is not too old to begin with; else as `snapshot`."""
+        is_young = time.monotonic() - self._begun < YOUNG_SECONDS
+        return self._snapshot if self._snapshot is not None and is_young else await self.snapshot()
+
     @property
     def last(self) -> Snapshot | None:
         """The newest one there is, for a thread that cannot wait."""
@@ -79,6 +88,7 @@ class Metadata:
     def forget(self) -> None:
         """Ask again at the next request: something has changed."""
         self._good_until = 0.0
+        self._begun = -math.inf
 
 
 def snapshot_of(client: Any) -> Snapshot:
@@ -101,7 +111,12 @@ def topic_row(row: Any) -> TopicRow:
             each["leader_id"] if each["leader_id"] >= 0 else None,
             tuple(each["replica_nodes"]),
             tuple(each["isr_nodes"]),
+            known_epoch(each.get("leader_epoch")),
         )
         for each in row["partitions"]
     )
     return TopicRow(row["name"], row["is_internal"], tuple(partitions))
+
+
+def known_epoch(epoch: int | None) -> int | None:
+    return None if epoch is None or epoch < 0 else epoch

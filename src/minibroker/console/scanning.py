@@ -98,30 +98,53 @@ def merged(matches: list[list[Found]], count: int, *, backwards: bool) -> tuple[
     return rows, [found for *_, found in heap]
 
 
-def read_forward(
-    client: Any,
-    topic: TopicRow,
-    positions: Mapping[int, int],
-    spans: Mapping[int, Span],
-    search: Search,
-    *,
-    count: int,
-    committed: bool,
-    budget: Budget,
-) -> Page:
+@dataclass
+class Scan:
+    """What a page is read from and for: `positions` where it begins, `spans` what there is to read."""
+
+    client: Any
+    topic: TopicRow
+    positions: Mapping[int, int]
+    spans: Mapping[int, Span]
+    search: Search
+    count: int
+    committed: bool = False
+    budget: Budget = field(default_factory=Budget)
+
+    def partitions(self, *, backwards: bool) -> dict[int, Partition]:
+        """The partitions that have something to read in that direction."""
+        found = {}
+        for at, position in self.positions.items():
+            if at not in self.spans:
+                continue
+            span = self.spans[at]
+            begin = min(position, span.end) if backwards else max(position, span.start)
+            if begin > span.start if backwards else begin < span.end:
+                found[at] = Partition(begin, span)
+        return found
+
+    def page(self, partitions: Mapping[int, Partition], failure: str | None, *, backwards: bool) -> Page:
+        """What was found, and where the next page begins."""
+        rows, rest = merged([each.matches for each in partitions.values()], self.count, backwards=backwards)
+        if backwards:
+            cursor = {at: each.position for at, each in partitions.items() if each.position > each.span.start}
+            cursor |= {left.partition: left.record.offset + 1 for left in rest}
+        else:
+            cursor = {at: each.position for at, each in partitions.items() if each.position < each.span.end}
+            cursor |= {left.partition: left.record.offset for left in rest}
+        return Page(rows, state_of(rows, cursor, self.count, failure), cursor, self.budget.scanned, failure)
+
+
+def read_forward(scan: Scan) -> Page:
     """The first records from these offsets on, oldest first."""
-    matches = search.matcher()
-    partitions = {
-        at: Partition(max(position, spans[at].start), spans[at])
-        for at, position in positions.items()
-        if at in spans and max(position, spans[at].start) < spans[at].end
-    }
+    matches, budget = scan.search.matcher(), scan.budget
+    partitions = scan.partitions(backwards=False)
     failure = None
     while failure is None and not budget.is_spent:
         open_ones = {at: each.position for at, each in partitions.items() if not each.is_done}
         if not open_ones:
             break
-        for fetched in fetch(client, topic, open_ones, committed=committed):
+        for fetched in fetch(scan.client, scan.topic, open_ones, committed=scan.committed):
             partition = partitions[fetched.partition]
             failure = failure or failed_in(fetched)
             if not fetched.records and fetched.next <= partition.position:
@@ -130,33 +153,16 @@ def read_forward(
             inside = [each for each in fetched.records if each.record.offset < partition.span.end]
             partition.matches += [each for each in inside if matches(each.record)]
             partition.position = fetched.next
-            if partition.position >= partition.span.end or len(partition.matches) >= count:
+            if partition.position >= partition.span.end or len(partition.matches) >= scan.count:
                 partition.is_done = True
-    rows, rest = merged([each.matches for each in partitions.values()], count, backwards=False)
-    cursor = {at: each.position for at, each in partitions.items() if each.position < each.span.end}
-    cursor |= {left.partition: left.record.offset for left in rest}
-    return Page(rows, state_of(rows, cursor, count, failure), cursor, budget.scanned, failure)
+    return scan.page(partitions, failure, backwards=False)
 
 
-def read_backwards(
-    client: Any,
-    topic: TopicRow,
-    positions: Mapping[int, int],
-    spans: Mapping[int, Span],
-    search: Search,
-    *,
-    count: int,
-    committed: bool,
-    budget: Budget,
-) -> Page:
+def read_backwards(scan: Scan) -> Page:
     """The last records before these offsets, newest first."""
-    matches = search.matcher()
-    partitions = {
-        at: Partition(min(position, spans[at].end), spans[at])
-        for at, position in positions.items()
-        if at in spans and min(position, spans[at].end) > spans[at].start
-    }
-    window = count if search.is_open else WINDOW_OF_SEARCH
+    matches, budget = scan.search.matcher(), scan.budget
+    partitions = scan.partitions(backwards=True)
+    window = scan.count if scan.search.is_open else WINDOW_OF_SEARCH
     failure = None
     while failure is None and not budget.is_spent:
         open_ones = {at: each for at, each in partitions.items() if not each.is_done}
@@ -164,9 +170,9 @@ def read_backwards(
             break
         lower = {at: max(each.span.start, each.position - window) for at, each in open_ones.items()}
         upper = {at: each.position for at, each in open_ones.items()}
-        found, failure, is_whole = read_windows(client, topic, lower, upper, committed=committed, budget=budget)
+        found, failure, is_whole = read_windows(scan, lower, upper)
         if failure is None and not is_whole:
-            has_moved = any(each.position < min(positions[at], each.span.end) for at, each in partitions.items())
+            has_moved = any(each.position < min(scan.positions[at], each.span.end) for at, each in partitions.items())
             if has_moved or window == 1:
                 break
             window = max(1, window // SHRINK)  # large records: without this, a page could never get past them
@@ -175,35 +181,26 @@ def read_backwards(
         for at, partition in open_ones.items():
             partition.matches += [each for each in found.get(at, ()) if matches(each.record)]
             partition.position = lower[at]
-            partition.is_done = lower[at] <= partition.span.start or len(partition.matches) >= count
+            partition.is_done = lower[at] <= partition.span.start or len(partition.matches) >= scan.count
         window = min(window * 2, WINDOW_MAX)
-    rows, rest = merged([each.matches for each in partitions.values()], count, backwards=True)
-    cursor = {at: each.position for at, each in partitions.items() if each.position > each.span.start}
-    cursor |= {left.partition: left.record.offset + 1 for left in rest}
-    return Page(rows, state_of(rows, cursor, count, failure), cursor, budget.scanned, failure)
+    return scan.page(partitions, failure, backwards=True)
 
 
 def read_windows(
-    client: Any,
-    topic: TopicRow,
-    lower: Mapping[int, int],
-    upper: Mapping[int, int],
-    *,
-    committed: bool,
-    budget: Budget,
+    scan: Scan, lower: Mapping[int, int], upper: Mapping[int, int]
 ) -> tuple[dict[int, list[Found]], str | None, bool]:
     """Everything in these offsets, unless the budget ends first: then the last part is False."""
     found: dict[int, list[Found]] = {}
     positions = dict(lower)
     while positions:
-        if budget.is_spent:
+        if scan.budget.is_spent:
             return found, None, False
-        for fetched in fetch(client, topic, positions, committed=committed):
+        for fetched in fetch(scan.client, scan.topic, positions, committed=scan.committed):
             failure = failed_in(fetched)
             if failure is not None:
                 return found, failure, False
             at = fetched.partition
-            budget.spend(fetched)
+            scan.budget.spend(fetched)
             found.setdefault(at, []).extend(each for each in fetched.records if each.record.offset < upper[at])
             if fetched.next >= upper[at] or fetched.next <= positions[at]:
                 del positions[at]

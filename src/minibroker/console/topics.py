@@ -14,6 +14,7 @@ from minibroker.console.console import Console
 from minibroker.console.figures import EARLIEST, LATEST, bytes_of, led_partitions, offsets_of
 from minibroker.console.metadata import PartitionRow, Snapshot, TopicRow
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
+from minibroker.process import BrokerError
 from minibroker.protocol.text import counted
 
 if TYPE_CHECKING:
@@ -46,9 +47,14 @@ class Topics:
         self._console = console
 
     async def listed(self, request: Request) -> Any:
-        """`figures=1` adds what has to be asked for each partition: the page asks for it second."""
+        """`figures=1` adds what is asked for each partition; `kept=1` takes topics as they were up to a minute ago.
+
+        The page begins with kept ones, and asks for fresh ones and for figures at once.
+        """
         wanted = wanted_page(request, default="name", columns=OF_METADATA + OF_FIGURES)
-        snapshot = await self._console.metadata.snapshot(fresh="fresh" in request.query_params)
+        metadata = self._console.metadata
+        is_fresh = "fresh" in request.query_params
+        snapshot = await (metadata.kept() if in_query(request, "kept") == "1" else metadata.snapshot(fresh=is_fresh))
         with_internal = in_query(request, "internal") == "1"
         shown = [name for name, topic in snapshot.topics.items() if with_internal or not topic.is_internal]
         topics = [snapshot.topics[name] for name in matching(shown, wanted.filter)]
@@ -108,6 +114,7 @@ class Topics:
         starts = {at.partition: offset for at, offset in start.items()}
         stables = {at.partition: offset for at, offset in stable.items()}
         bytes_by_partition = {at.partition: size for at, size in sizes.items()}
+        logs = await self._logs(topic.name, page)
         growth = self._console.growth
         return topic_summary(topic) | {
             "total": len(topic.partitions),
@@ -119,6 +126,8 @@ class Topics:
                     "stable": stables.get(each.partition),
                     "end": ends.get(each.partition),
                     "bytes": bytes_by_partition.get(each.partition),
+                    "log_end": None if each.partition not in logs else logs[each.partition]["log_end_offset"],
+                    "segments": None if each.partition not in logs else logs[each.partition]["segments"],
                     "rate": growth.rate(f"{topic.name}/{each.partition}", ends[each.partition])
                     if each.partition in ends
                     else None,
@@ -126,6 +135,16 @@ class Topics:
                 for each in page
             ],
         }
+
+    async def _logs(self, topic: str, page: Sequence[PartitionRow]) -> dict[int, Any]:
+        """What only the broker itself knows of its logs; nothing of a broker without a control socket."""
+        if self._console.control is None or not page:
+            return {}
+        try:
+            found = await self._console.call("inside.logs", topic=topic, partitions=[each.partition for each in page])
+        except BrokerError:  # an earlier minibroker, or one that has just ended: the rest of the page is still known
+            return {}
+        return {row["partition"]: row for row in found["rows"]}
 
     async def topic_in(self, request: Request) -> TopicRow:
         """The topic in the path. Raises Refused if there is none."""
@@ -236,7 +255,13 @@ def topic_summary(topic: TopicRow) -> dict[str, Any]:
 
 
 def partition_row(row: PartitionRow) -> dict[str, Any]:
-    return {"partition": row.partition, "leader": row.leader, "replicas": row.replicas, "isr": row.isr}
+    return {
+        "partition": row.partition,
+        "leader": row.leader,
+        "replicas": row.replicas,
+        "isr": row.isr,
+        "epoch": row.epoch,
+    }
 
 
 async def existing_topic(console: Console, name: str) -> TopicRow:

@@ -12,7 +12,9 @@ from starlette.types import ASGIApp
 
 import minibroker
 from minibroker.console import (
+    activity,
     assets,
+    connections,
     groups,
     inside_routes,
     members,
@@ -24,6 +26,7 @@ from minibroker.console import (
 )
 from minibroker.console.answers import get
 from minibroker.console.console import Console
+from minibroker.console.inside_watch import InsideWatch
 from minibroker.console.safety import Safety
 
 
@@ -33,17 +36,20 @@ def web_app(console: Console) -> ASGIApp:
         await console.metadata.snapshot(fresh=True)
         return {"status": "ok"}
 
+    watch = InsideWatch(console)
     routes: list[BaseRoute] = [
         get("/healthz", healthy),
         get("/readyz", ready),
         *overview.routes(console),
+        *activity.routes(console),
         *topics.routes(console),
         *messages.routes(console),
         *producing.routes(console),
         *groups.routes(console),
-        *members.routes(console),
+        *members.routes(console, watch),
         *transactions.routes(console),
-        *inside_routes.routes(console),
+        *connections.routes(console, watch),
+        *inside_routes.routes(console, watch),
         *assets.ROUTES,
     ]
     api = openapi_of(routes)

@@ -26,6 +26,9 @@ export class Failure extends Error {
   }
 }
 
+/** A stream has ended, which the next try may mend. */
+export class Ended extends Failure {}
+
 async function asked(path, options) {
   let response
   try {
@@ -51,7 +54,18 @@ async function asked(path, options) {
  * @returns {Promise<any>}
  */
 export async function get(path, signal) {
-  return (await asked(path, { headers: headers(), signal })).json()
+  const early = await earlyAnswer(path)
+  const response = early?.ok ? early : await asked(path, { headers: headers(), signal })
+  return response.json()
+}
+
+/** The answer that early.js has asked for; only once. @param {string} path @returns {Promise<Response|null>} */
+async function earlyAnswer(path) {
+  /** @type {Map<string, Promise<Response|null>>|undefined} */
+  const early = /** @type {any} */ (window).early
+  const answer = early?.get(path) ?? null
+  early?.delete(path)
+  return answer
 }
 
 /**
@@ -106,7 +120,7 @@ export async function stream(path, { on, opened, failed }, signal) {
         if (event.id !== null) lastId = event.id
         on(event)
       }
-      if (!signal.aborted) throw new Failure(0, 'the stream ended; connecting again')
+      if (!signal.aborted) throw new Ended(0, 'the stream ended; connecting again')
     } catch (error) {
       if (signal.aborted) return
       failed?.(error instanceof Failure ? error : new Failure(0, String(error)))
@@ -120,6 +134,10 @@ export async function stream(path, { on, opened, failed }, signal) {
 /** Waits, or less if it is aborted. @param {number} ms @param {AbortSignal} signal */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
+    if (signal.aborted) {
+      resolve(undefined)
+      return
+    }
     const timer = setTimeout(done, ms)
     function done() {
       clearTimeout(timer)

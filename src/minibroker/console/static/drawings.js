@@ -7,11 +7,12 @@ const SPAN_MS = 600_000
 const GAP_MS = 15_000
 
 /**
- * The lag of ten minutes as a line; with a gap where nobody looked. The text beside it says the same.
- * @param {[number, number][]} points  time in ms and lag
- * @param {{width?: number, height?: number, nowMs?: number}} [size]
+ * A figure over ten minutes as a line, such as the lag of a group; with a gap where no page looked. The text beside it
+ * has the same.
+ * @param {[number, number][]} points  time in ms and value
+ * @param {{width?: number, height?: number, nowMs?: number, what?: string, stretches?: boolean}} [size]
  */
-export function lagLine(points, { width = 120, height = 22, nowMs = Date.now() } = {}) {
+export function timeLine(points, { width = 120, height = 22, nowMs = Date.now(), what = 'lag', stretches = false } = {}) {
   const most = Math.max(1, ...points.map(([, lag]) => lag))
   const x = (at) => ((at - nowMs + SPAN_MS) / SPAN_MS) * width
   const y = (lag) => height - 2 - (lag / most) * (height - 5)
@@ -23,10 +24,10 @@ export function lagLine(points, { width = 120, height = 22, nowMs = Date.now() }
       const top = part.map(([at, lag]) => `L${x(at).toFixed(1)} ${y(lag).toFixed(1)}`).join('')
       return `M${x(part[0][0]).toFixed(1)} ${height - 1}${top}L${x(part[part.length - 1][0]).toFixed(1)} ${height - 1}Z`
     })
-  const label = described(points)
+  const label = described(points, what)
   return s(
     'svg',
-    { class: 'spark', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label },
+    { class: 'spark', width, height, viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: stretches ? 'none' : null, role: 'img', 'aria-label': label },
     s('title', {}, label),
     s('path', { class: 'base', d: `M0 ${height - 0.5}H${width}` }),
     area.length > 0 && s('path', { class: 'area', d: area.join('') }),
@@ -47,9 +48,9 @@ function pieces(points) {
   return parts
 }
 
-function described(points) {
-  if (points.length === 0) return 'no lag seen yet'
+function described(points, what) {
+  if (points.length === 0) return `no ${what} seen yet`
   const [first, last] = [points[0], points[points.length - 1]]
-  if (points.length === 1) return `lag ${number(last[1])}`
-  return `lag ${number(first[1])}, and ${number(last[1])} after ${duration((last[0] - first[0]) / 1000)}`
+  if (points.length === 1) return `${what} ${number(last[1])}`
+  return `${what} ${number(first[1])}, and ${number(last[1])} after ${duration((last[0] - first[0]) / 1000)}`
 }

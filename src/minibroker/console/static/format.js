@@ -1,14 +1,17 @@
 // Numbers, times and bytes as text. Everything that could deceive an eye is spelled out, as the command line does.
 
-const THOUSANDS = new Intl.NumberFormat('en-US')
+// Not Intl.NumberFormat: a browser takes longer to make one than to show the first page.
+const THOUSANDS = /\B(?=(?:\d{3})+$)/g
 // Control characters, marks of writing direction, and separators that no font draws.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g
 const LONE = /[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB']
 
-/** @param {number|null|undefined} value */
+/** With commas, and three decimals at most. @param {number|null|undefined} value */
 export function number(value) {
-  return value === null || value === undefined ? '–' : THOUSANDS.format(value)
+  if (value === null || value === undefined) return '–'
+  const [whole, decimals] = String(Number.isInteger(value) ? value : Math.round(value * 1000) / 1000).split('.')
+  return whole.replace(THOUSANDS, ',') + (decimals === undefined ? '' : `.${decimals}`)
 }
 
 /** 1 topic, 2 topics. @param {number} count @param {string} noun @param {string} [plural] */

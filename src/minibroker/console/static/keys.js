@@ -22,8 +22,28 @@ const HELP = [
   ['Esc', 'close'],
 ]
 const SEQUENCE_MS = 1500
+const SWITCH = 'keys'
 
 let startedAt = 0
+
+/** Whether keys without Ctrl or Alt do something; who dictates or slips on a key switches them off (WCAG 2.1.4). */
+export function areKeysOn() {
+  try {
+    return localStorage.getItem(SWITCH) !== 'off'
+  } catch {
+    return true // storage is switched off: so is remembering
+  }
+}
+
+/** @param {boolean} on */
+function switchKeys(on) {
+  try {
+    if (on) localStorage.removeItem(SWITCH)
+    else localStorage.setItem(SWITCH, 'off')
+  } catch {
+    // Nothing can be remembered.
+  }
+}
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
@@ -34,7 +54,7 @@ function onKey(event) {
     if (event.key === 'Escape' && target instanceof HTMLElement) target.blur()
     return
   }
-  if (document.querySelector('dialog[open]')) return
+  if (document.querySelector('dialog[open]') || !areKeysOn()) return
   const inSequence = Date.now() - startedAt < SEQUENCE_MS
   startedAt = 0
   if (inSequence && event.key in GO) {
@@ -79,9 +99,13 @@ export function dialog(title, ...content) {
 
 function showHelp() {
   const rows = HELP.flatMap(([key, what]) => [h('dt', {}, h('kbd', {}, key)), h('dd', {}, what)])
-  dialog('Keys', h('dl', { class: 'keys body' }, rows))
+  const on = h('input', { type: 'checkbox', onchange: () => switchKeys(on.checked) })
+  on.checked = areKeysOn()
+  const off = 'Off, a key that slips or is dictated does nothing. This browser remembers it; Tab, Enter and Esc always work.'
+  dialog('Keys', h('dl', { class: 'keys body' }, rows), h('footer', {}, h('div', { class: 'said' }, h('label', { class: 'check' }, on, 'Single keys are on'), h('p', { class: 'secondary' }, off))))
 }
 
 export function listenForKeys() {
+  document.getElementById('keys')?.addEventListener('click', showHelp)
   document.addEventListener('keydown', onKey)
 }

@@ -19,6 +19,7 @@ export const PAGES = [
   { pattern: '/groups', section: 'groups', load: () => import('./pages/groups.js') },
   { pattern: '/groups/:group', section: 'groups', load: () => import('./pages/group.js') },
   { pattern: '/clients', section: 'clients', load: () => import('./pages/clients.js') },
+  { pattern: '/clients/:connection', section: 'clients', load: () => import('./pages/connection.js') },
   { pattern: '/transactions', section: 'transactions', load: () => import('./pages/transactions.js') },
   { pattern: '/inside', section: 'inside', load: () => import('./inside/inside.js') },
 ]

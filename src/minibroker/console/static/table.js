@@ -43,6 +43,7 @@ export class Table {
    * @param {(row: any) => string|null} [options.opens]  the address that Enter and a click on the row open
    * @param {number} [options.size]  rows of a page
    * @param {string} [options.noun]
+   * @param {string} [options.plural]
    */
   constructor(options) {
     this.options = options
@@ -91,7 +92,7 @@ export class Table {
     const all = page.from === 0 && page.rows.length >= page.total
     setText(
       this.range,
-      all ? counted(page.total, this.options.noun ?? 'row') : `${number(page.from + 1)}–${number(last)} of ${number(page.total)}`,
+      all ? counted(page.total, this.options.noun ?? 'row', this.options.plural) : `${number(page.from + 1)}–${number(last)} of ${number(page.total)}`,
     )
     this.previous.hidden = this.next.hidden = all
     this.previous.disabled = page.from === 0

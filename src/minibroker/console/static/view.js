@@ -1,6 +1,6 @@
 // What a page gets: where to draw, its address, and work that is repeated while it is looked at.
 
-import { Failure, get, pause } from './api.js'
+import { Ended, Failure, get, pause, stream } from './api.js'
 import { fill, h } from './dom.js'
 import { replace, withQuery } from './router.js'
 
@@ -72,25 +72,74 @@ export class View {
    * the top, and what is on the page stays there; the next success takes it away.
    * @param {number} ms
    * @param {() => Promise<void>} work
-   * @returns {() => void}  does it at once
+   * @returns {() => void}  does it at once; or again, once what is under way has ended
    */
   every(ms, work) {
-    let again = () => {}
+    let woken = new AbortController()
+    const again = () => woken.abort()
+    let isAsked = false
     const run = async () => {
       for (let first = true; !this.signal.aborted; first = false) {
-        if (first || (!live.paused && !document.hidden)) await this.attempt(work)
-        const woken = new AbortController()
-        const stop = AbortSignal.any([this.signal, woken.signal])
-        again = () => woken.abort()
-        await pause(ms, stop)
+        woken = new AbortController()
+        if (first || isAsked || (!live.paused && !document.hidden)) {
+          isAsked = false
+          await this.attempt(work)
+        }
+        await pause(ms, AbortSignal.any([this.signal, woken.signal]))
       }
     }
-    const nudge = () => again()
+    const nudge = again
     document.addEventListener('visibilitychange', nudge, { signal: this.signal })
     live.listeners.add(nudge)
     this.signal.addEventListener('abort', () => live.listeners.delete(nudge))
     void run()
-    return () => again()
+    return () => {
+      isAsked = true
+      again()
+    }
+  }
+
+  /**
+   * Hears a stream while the page is visible and not paused; at least its first event. An event with an `error` is a
+   * failure of what the console reads, shown as `every` shows one.
+   * @param {() => string} path
+   * @param {(data: any) => void} on
+   * @returns {() => void}  connects anew, to another address
+   */
+  hear(path, on) {
+    /** @type {AbortController|null} */
+    let hearing = null
+    let heard = false
+    const failed = (failure) => { if (!(failure instanceof Ended)) this.report({ failure }) }
+    const listen = (anew = false) => {
+      const wanted = !this.signal.aborted && !document.hidden && (!live.paused || !heard)
+      if (hearing !== null && (anew || !wanted)) {
+        hearing.abort()
+        hearing = null
+      }
+      if (!wanted || hearing !== null) return
+      hearing = new AbortController()
+      const take = ({ data }) => {
+        if (data.error) {
+          failed(new Failure(502, data.error))
+          return
+        }
+        this.report({ failure: null })
+        heard = true
+        on(data)
+        listen()
+      }
+      void stream(path, { on: take, failed }, AbortSignal.any([this.signal, hearing.signal]))
+    }
+    const changed = () => listen()
+    document.addEventListener('visibilitychange', changed, { signal: this.signal })
+    live.listeners.add(changed)
+    this.signal.addEventListener('abort', () => live.listeners.delete(changed))
+    listen()
+    return () => {
+      heard = false
+      listen(true)
+    }
   }
 
   /** Does this once; a failure is shown at the top. @param {() => Promise<void>} work */

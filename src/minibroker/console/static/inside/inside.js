@@ -6,6 +6,7 @@
  */
 
 import { pause, stream } from '../api.js'
+import { areKeysOn } from '../keys.js'
 import { path, withQuery } from '../router.js'
 import { empty, live, panel, problem } from '../view.js'
 import { ActionsPanel } from './actions.js'
@@ -291,7 +292,7 @@ export class InsidePage {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return
     const target = event.target instanceof Element ? event.target : null
     if (target?.matches('input, select, textarea') || document.querySelector('dialog[open]')) return
-    if (event.key === 't') this.requests.toggleTable()
+    if (event.key === 't' && areKeysOn()) this.requests.toggleTable()
     else if (event.key === 'Escape' && this.chosenSeq !== null) this.choose(null)
     else return
     event.preventDefault()

@@ -5,6 +5,7 @@
  * none; while the request was parked the line is the band that the drawing of requests has.
  */
 
+import { path, withQuery } from '../router.js'
 import { exactMs, h, number } from './drawing.js'
 
 const SHOWN = 8
@@ -28,7 +29,14 @@ export function requestBody(explained, { address, nameOfRequest }) {
     wokeList(explained.woke ?? [], address, nameOfRequest),
     weights(explained),
     stages(explained.stages_us),
+    frames(explained),
   )
+}
+
+/** Where both of its frames are, field by field, if the broker records them. */
+function frames({ connection, correlation_id: correlation }) {
+  const address = withQuery(path('clients', connection), { correlation })
+  return h('p', { class: 'secondary frames-link' }, h('a', { href: address }, `Its frames, and all of #${connection}`))
 }
 
 /** "Fetch v12, correlation 4711". */

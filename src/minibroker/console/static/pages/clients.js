@@ -2,7 +2,7 @@
 
 import { fill, h, setText } from '../dom.js'
 import { bytes, counted, duration, number } from '../format.js'
-import { path, withQuery } from '../router.js'
+import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 
@@ -39,10 +39,10 @@ export function show(view) {
     noun: 'connection',
     key: (row) => String(row.connection),
     sort: { column: 'connection', descending: false },
-    opens: (row) => withQuery('/inside', { connection: row.connection }),
+    opens: (row) => path('clients', row.connection),
     onSort: () => draw(),
     columns: [
-      { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: withQuery('/inside', { connection: row.connection }) }) },
+      { name: 'connection', label: 'connection', head: true, sorts: true, number: true, cell: (row) => ({ text: `#${row.connection}`, href: path('clients', row.connection) }) },
       { name: 'client_id', label: 'client', sorts: true, kind: 'fill', cell: (row) => (row.client_id ? { text: row.client_id, title: row.client_id } : { text: 'has not said', kind: 'dim' }) },
       { name: 'address', label: 'from', sorts: true, cell: (row) => row.address },
       { name: 'listener', label: 'listener', kind: 'extra', cell: (row) => row.listener },
@@ -86,7 +86,7 @@ export function show(view) {
   }
 }
 
-/** Over all APIs: a count of what was seen while a page of Inside was open. */
+/** Over all APIs: a count of what was seen while a page looked. */
 function sum(row, place) {
   return Object.values(row.requests).reduce((total, each) => total + each[place], 0)
 }

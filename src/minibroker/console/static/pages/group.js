@@ -2,7 +2,7 @@
 
 import { Failure, change, hasToken } from '../api.js'
 import { fill, h, setText } from '../dom.js'
-import { lagLine } from '../drawings.js'
+import { timeLine } from '../drawings.js'
 import { counted, duration, number, visible } from '../format.js'
 import { dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
@@ -79,7 +79,7 @@ export function show(view) {
     const most = Math.max(0, ...shown.points.map(([, lag]) => lag))
     fill(
       line,
-      lagLine(shown.points, { width: 640, height: 64 }),
+      timeLine(shown.points, { width: 640, height: 64 }),
       h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${number(most)}`), h('span', {}, 'now')),
     )
     if (view.cluster?.changes && hasToken() && actions.childElementCount === 0) {

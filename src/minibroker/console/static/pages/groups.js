@@ -1,7 +1,7 @@
 // The list of groups with their lag, and how it went in the last ten minutes.
 
 import { fill, h, setText } from '../dom.js'
-import { lagLine } from '../drawings.js'
+import { timeLine } from '../drawings.js'
 import { counted, duration, number } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, filterField } from '../table.js'
@@ -36,7 +36,7 @@ export function show(view) {
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
       { name: 'slope', label: 'lag/s', number: true, sorts: true, cell: (row) => signed(row.slope) },
       { name: 'seconds', label: 'oldest unread', number: true, cell: (row) => (row.lag === 0 ? { text: 'none', kind: 'quiet' } : duration(row.seconds)) },
-      { name: 'line', label: 'lag, 10 min', cell: (row) => ({ node: lagLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
+      { name: 'line', label: 'lag, 10 min', cell: (row) => ({ node: timeLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
     ],
   })
   fill(

@@ -42,7 +42,7 @@ export async function showMessage(view, topic, row, place) {
         { class: 'toolbar' },
         again,
         h('a', { class: 'button', href: link }, 'Link to this message'),
-        view.cluster?.control && h('a', { class: 'button', href: withQuery('/inside', { log: `${topic}-${row.partition}`, offset: row.offset }) }, 'Where in the log'),
+        view.cluster?.control && h('a', { class: 'button', href: withQuery(path('topics', topic, 'log'), { partition: row.partition, offset: row.offset }) }, 'Where in the log'),
       ),
     ),
   )

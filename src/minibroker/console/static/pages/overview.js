@@ -1,14 +1,16 @@
 // The cluster at a glance: is it whole, who is behind, what goes in.
 
 import { fill, h, setText } from '../dom.js'
-import { lagLine } from '../drawings.js'
-import { bytes, counted, number, rate, visible } from '../format.js'
+import { timeLine } from '../drawings.js'
+import { bytes, clock, counted, number, rate, time, visible } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel } from '../view.js'
 
 const REFRESH_MS = 3000
+const ACTIVITY_MS = 2000
 const BUSIEST = 8
+const ERRORS = 8
 
 /** @param {import('../view.js').View} view */
 export function show(view) {
@@ -28,6 +30,9 @@ export function show(view) {
   })
   const lag = h('div', {})
   const busiest = h('div', {})
+  const requests = h('div', {})
+  const requestsAbout = h('span', {})
+  const errors = h('div', {})
   fill(
     view.main,
     h('div', { class: 'head' }, h('h1', {}, 'Overview'), about),
@@ -37,6 +42,12 @@ export function show(view) {
       { class: 'panels' },
       panel('Lag, worst five groups', { end: h('a', { href: '/groups' }, 'All groups') }, lag),
       panel('Topics with most messages', { end: h('a', { href: withQuery('/topics', { sort: '-messages' }) }, 'All topics') }, busiest),
+    ),
+    h(
+      'div',
+      { class: 'panels roomy' },
+      panel('Requests', { about: requestsAbout, end: h('a', { href: '/inside' }, 'Inside') }, requests),
+      panel('Last errors of clients', { end: h('a', { href: '/clients' }, 'All clients') }, errors),
     ),
     panel('Brokers', {}, brokers.element),
   )
@@ -50,7 +61,7 @@ export function show(view) {
       { name: 'group', label: 'group', head: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
       { name: 'lag', label: 'lag', number: true, cell: (row) => number(row.lag) },
       { name: 'slope', label: 'lag/s', number: true, cell: (row) => signed(row.slope) },
-      { name: 'line', label: '10 min', cell: (row) => ({ node: lagLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
+      { name: 'line', label: '10 min', cell: (row) => ({ node: timeLine(row.points), key: JSON.stringify(row.points.at(-1)) }) },
     ],
   })
   const most = new Table({
@@ -63,6 +74,32 @@ export function show(view) {
       { name: 'name', label: 'topic', head: true, kind: 'fill', cell: (row) => ({ text: row.name, href: path('topics', row.name), title: row.name }) },
       { name: 'messages', label: 'messages', number: true, cell: (row) => number(row.messages) },
       { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
+    ],
+  })
+  const requestsLine = h('figure', { class: 'over-time' })
+  const apis = new Table({
+    label: 'Requests by API',
+    noun: 'API',
+    key: (row) => row.api,
+    sort: { column: '', descending: false },
+    columns: [
+      { name: 'api', label: 'API', head: true, kind: 'fill', cell: (row) => ({ text: row.api, href: withQuery('/inside', { filter: `api:${row.api.toLowerCase()}` }) }) },
+      { name: 'rate', label: 'requests/s', number: true, cell: (row) => rate(row.rate) },
+      { name: 'requests', label: 'counted', number: true, cell: (row) => number(row.requests) },
+      { name: 'errors', label: 'errors', number: true, cell: (row) => (row.errors > 0 ? { text: number(row.errors), kind: 'bad' } : '0') },
+    ],
+  })
+  const failed = new Table({
+    label: 'Last errors of clients',
+    noun: 'error',
+    key: (row) => String(row.seq),
+    sort: { column: '', descending: false },
+    opens: (row) => withQuery('/inside', { seq: row.seq }),
+    columns: [
+      { name: 'time', label: 'broker time', cell: (row) => ({ text: clock(row.broker_ms).slice(0, 8), kind: 'plain', title: `${time(row.broker_ms)} UTC` }) },
+      { name: 'client', label: 'client', kind: 'clip', cell: (row) => ({ text: `#${row.connection} ${row.client_id ?? ''}`, title: row.client_id ?? '' }) },
+      { name: 'api', label: 'request', head: true, cell: (row) => ({ text: row.api, href: withQuery('/inside', { seq: row.seq }), title: 'explained in Inside' }) },
+      { name: 'error', label: 'error', kind: 'fill', cell: (row) => ({ text: row.error, kind: 'bad', title: [row.error, ...row.topics].join(', ') }) },
     ],
   })
   /** @type {any} */
@@ -95,13 +132,34 @@ export function show(view) {
       fill(busiest, empty('No topics yet', 'Create one on the page Topics, or with ', h('code', {}, 'minibroker topics create orders'), '.'))
     }
   })
-  view.every(REFRESH_MS, async () => {
-    const found = await view.get('/api/lag')
+  view.every(ACTIVITY_MS, async () => {
+    const found = await view.get('/api/activity')
+    if (found.requests === null) {
+      fill(requests, empty('This needs minibroker with --control', 'Kafka’s protocol does not count requests: ', h('code', {}, 'minibroker serve --console'), ' does. Messages/s in are above, and of each topic on its page.'))
+      fill(errors, empty('This needs minibroker with --control', 'A client is the only one that knows what another broker has refused it.'))
+      return
+    }
+    const now = found.requests
+    setText(requestsAbout, now.rate === null ? 'counted from now on' : `${rate(now.rate)} requests/s, ${bytes(Math.round(now.bytes_in ?? 0))}/s in, ${bytes(Math.round(now.bytes_out ?? 0))}/s out`)
+    const most = Math.max(0, ...now.points.map(([, each]) => each))
+    fill(requestsLine, timeLine(now.points, { width: 480, height: 48, what: 'requests a second', stretches: true }), h('figcaption', {}, h('span', {}, '10 min ago'), h('span', {}, `highest ${rate(most)}/s`), h('span', {}, 'now')))
+    if (apis.element.parentElement !== requests) fill(requests, requestsLine, apis.element)
+    apis.show({ rows: now.apis, total: now.apis.length, from: 0 })
+    setText(apis.range, now.more > 0 ? `the busiest ${number(now.apis.length)}, and ${number(now.more)} more` : counted(now.apis.length, 'API'))
+    if (found.errors.length === 0) fill(errors, empty('No errors since this console looks', 'A request that a client sends and the broker refuses is listed here.'))
+    else {
+      if (failed.element.parentElement !== errors) fill(errors, failed.element)
+      const shown = found.errors.slice(0, ERRORS)
+      failed.show({ rows: shown, total: shown.length, from: 0 })
+      setText(failed.range, `the latest ${counted(shown.length, 'error')}`)
+    }
+  })
+  view.hear(() => '/api/stream/lag', (found) => {
     if (found.worst.length === 0) {
       fill(lag, empty('No groups yet', 'A consumer with a group.id makes one: ', h('code', {}, 'minibroker consume orders --group billing'), '.'))
       return
     }
-    if (worst.element.parentElement === null) fill(lag, worst.element)
+    if (worst.element.parentElement !== lag) fill(lag, worst.element)
     worst.show({ rows: found.worst, total: found.worst.length, from: 0 })
     setText(worst.range, found.looked_through < found.groups ? `of the first ${number(found.looked_through)} of ${counted(found.groups, 'group')}` : `of ${counted(found.groups, 'group')}`)
   })

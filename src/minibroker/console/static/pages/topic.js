@@ -10,7 +10,7 @@ import { empty, panel, problem } from '../view.js'
 import { showMessages } from './messages.js'
 
 const REFRESH_MS = 3000
-const TABS = ['partitions', 'messages', 'groups', 'settings']
+const TABS = ['partitions', 'messages', 'groups', 'settings', 'log']
 
 /** @param {import('../view.js').View} view */
 export async function show(view) {
@@ -33,20 +33,26 @@ export async function show(view) {
     setText(about, `${counted(found.partitions, 'partition')}, ${counted(found.replication, 'replica')}${found.internal ? ', internal' : ''}`)
     if (view.cluster?.changes && end.childElementCount === 0) fill(end, actionsOf(topic, found))
   }
-  const tabs = { partitions: showPartitions, messages: showMessages, groups: showGroups, settings: showSettings }
+  const tabs = { partitions: showPartitions, messages: showMessages, groups: showGroups, settings: showSettings, log: showLog }
   const shown = tabs[/** @type {keyof typeof tabs} */ (tab)]
   if (shown === undefined) {
     fill(place, empty('There is nothing at this address', 'Choose a part of the topic above.'))
     return
   }
-  try {
-    described(await view.get(`${path('api', 'topics', topic)}?n=1`))
-  } catch (error) {
-    if (!(error instanceof Failure) || error.status !== 404) throw error
-    fill(place, panel('No such topic', {}, empty(`Topic ${visible(topic)} does not exist`, h('a', { href: '/topics' }, 'Topics'), ' lists those that do.')))
-    return
+  void describe()
+  await shown(view, topic, place)
+
+  /** What the heading has, beside the part that is shown: neither waits for the other. */
+  async function describe() {
+    try {
+      described(await view.get(`${path('api', 'topics', topic)}?n=0`))
+    } catch (error) {
+      if (view.signal.aborted || !(error instanceof Failure) || error.status !== 404) return // the part shows others
+      view.close()
+      view.report({ failure: null })
+      fill(place, panel('No such topic', {}, empty(`Topic ${visible(topic)} does not exist`, h('a', { href: '/topics' }, 'Topics'), ' lists those that do.')))
+    }
   }
-  await shown(view, topic, place, described)
 }
 
 function actionsOf(topic, found) {
@@ -56,8 +62,14 @@ function actionsOf(topic, found) {
   ]
 }
 
+/** Its drawing is a module that the other parts do not need. */
+async function showLog(view, topic, place) {
+  const { showLog: show } = await import('./log.js')
+  await show(view, topic, place)
+}
+
 /** @param {import('../view.js').View} view */
-function showPartitions(view, topic, place, described) {
+function showPartitions(view, topic, place) {
   const state = { from: Number(view.query.get('from') ?? 0) || 0, sort: view.query.get('sort') ?? 'partition' }
   const table = new Table({
     label: 'Partitions',
@@ -72,17 +84,22 @@ function showPartitions(view, topic, place, described) {
       { name: 'start', label: 'start', number: true, cell: (row) => number(row.start) },
       { name: 'stable', label: 'last stable', number: true, cell: (row) => (row.stable !== null && row.stable < row.end ? { text: number(row.stable), kind: 'held', title: 'an open transaction holds it back' } : number(row.stable)) },
       { name: 'end', label: 'high watermark', number: true, cell: (row) => number(row.end) },
-      { name: 'messages', label: 'messages', number: true, cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
+      { name: 'log_end', label: 'log end', number: true, kind: 'own', cell: (row) => number(row.log_end) },
+      { name: 'messages', label: 'messages', number: true, kind: 'less', cell: (row) => number(row.end === null || row.start === null ? null : row.end - row.start) },
       { name: 'bytes', label: 'on disk', number: true, cell: (row) => bytes(row.bytes) },
-      { name: 'rate', label: '/s in', number: true, cell: (row) => rate(row.rate) },
+      { name: 'segments', label: 'segments', number: true, kind: 'own', cell: (row) => ({ text: number(row.segments), href: row.segments === null ? undefined : withQuery(path('topics', topic, 'log'), { partition: row.partition }) }) },
+      { name: 'rate', label: '/s in', number: true, kind: 'less', cell: (row) => rate(row.rate) },
       { name: 'leader', label: 'leader', number: true, sorts: true, cell: (row) => (row.leader === null ? { text: 'none', kind: 'bad' } : String(row.leader)) },
+      { name: 'epoch', label: 'epoch', number: true, kind: 'extra', cell: (row) => (row.epoch === null ? { text: '–', kind: 'dim' } : number(row.epoch)) },
       { name: 'isr', label: 'in sync of replicas', kind: 'fill', cell: (row) => ({ text: `${row.isr.join(', ')} of ${row.replicas.join(', ')}`, kind: row.isr.length < row.replicas.length ? 'bad' : 'plain' }) },
     ],
   })
   fill(place, panel('Partitions', {}, table.element))
+  table.element.classList.add('both')
+  table.element.classList.toggle('without-own', view.cluster !== null && !view.cluster.control)
   const refresh = view.every(REFRESH_MS, async () => {
     const found = await view.get(withQuery(path('api', 'topics', topic), { ...state, n: ROWS_A_PAGE }))
-    described(found)
+    table.element.classList.toggle('without-own', found.rows.every((row) => row.log_end === null))
     table.show(found)
   })
   function set(changes) {

@@ -9,6 +9,7 @@ import { ROWS_A_PAGE, Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 
 const REFRESH_MS = 3000
+const FIGURES = ['messages', 'bytes', 'rate']
 
 /** @param {import('../view.js').View} view */
 export function show(view) {
@@ -69,11 +70,42 @@ export function show(view) {
       internal: state.internal ? 1 : null,
       figures,
     })
-  let fresh = true
-  const refresh = view.every(REFRESH_MS, async () => {
-    const found = await view.get(address(null) + (fresh ? '&fresh=1' : '')).catch(refused)
-    if (found === null) return
-    fresh = false
+  let isFirst = true
+  /** The newest question; answers to older ones are not shown. */
+  let asked = 0
+  /** @type {Map<string, any>} */
+  const figures = new Map()
+  const known = (found) => ({ ...found, rows: found.rows.map((row) => ({ ...figures.get(row.name), ...row })) })
+  /** @type {any} */
+  let shown = null
+  view.every(REFRESH_MS, ask)
+  const refresh = () => void view.attempt(ask) // also while an earlier answer is on its way
+
+  async function ask() {
+    const question = ++asked
+    const isCurrent = () => question === asked
+    if (isFirst) {
+      const kept = await view.get(`${address(null)}&kept=1`).catch(refused)
+      if (kept !== null && isCurrent()) showRows(kept)
+    }
+    const more = isFirst ? '&fresh=1' : ''
+    isFirst = false
+    // Sorted by a figure, the list has figures already; else they come when they come.
+    const second = FIGURES.includes(state.sort.replace('-', '')) ? null : view.attempt(() => showFigures(isCurrent))
+    const found = await view.get(address(null) + more).catch(refused)
+    if (found !== null && isCurrent()) showRows(found)
+    await second
+  }
+
+  async function showFigures(isCurrent) {
+    const found = await view.get(address(1)).catch(refused)
+    if (found === null || !isCurrent()) return
+    for (const row of found.rows) figures.set(row.name, row)
+    if (shown !== null) table.show(known(shown))
+  }
+
+  function showRows(found) {
+    shown = null
     create.hidden = view.cluster !== null && !view.cluster.changes
     setText(about, found.total === found.all ? counted(found.all, 'topic') : `${number(found.total)} of ${counted(found.all, 'topic')}`)
     if (found.total === 0) {
@@ -81,18 +113,25 @@ export function show(view) {
       return
     }
     if (table.element.parentElement !== place) fill(place, table.element)
+    shown = found
     table.show(known(found))
-    table.show(remembered(await view.get(address(1)).catch(refused) ?? found))
-    const names = found.rows.filter((row) => row.name.length < 200).slice(0, ROWS_A_PAGE).map((row) => row.name)
-    lags = (await view.get(withQuery('/api/lag', { topics: shortened(names) }))).topics
-    table.show(known(found))
-  })
-  /** @type {Map<string, any>} */
-  const figures = new Map()
-  const known = (found) => ({ ...found, rows: found.rows.map((row) => ({ ...figures.get(row.name), ...row })) })
-  const remembered = (found) => {
-    for (const row of found.rows) figures.set(row.name, row)
-    return found
+    hearLags(found.rows.map((row) => row.name))
+  }
+
+  /** @type {string[]} */
+  let names = []
+  /** @type {(() => void)|null} */
+  let anew = null
+  function hearLags(rows) {
+    if (rows.join() === names.join()) return
+    names = rows
+    if (anew !== null) anew()
+    else {
+      anew = view.hear(() => `/api/stream/lag?${new URLSearchParams(names.map((name) => ['topic', name]))}`, (found) => {
+        lags = found.topics
+        if (shown !== null) table.show(known(shown))
+      })
+    }
   }
 
   function refused(error) {
@@ -112,18 +151,6 @@ export function show(view) {
     })
     refresh()
   }
-}
-
-/** Names up to the length that an address may have. @param {string[]} names */
-function shortened(names) {
-  const kept = []
-  let length = 0
-  for (const name of names) {
-    length += name.length + 1
-    if (length > 900) break
-    kept.push(name)
-  }
-  return kept.join(',')
 }
 
 function groupsOf(groups) {

@@ -1,0 +1,156 @@
+"""What clients do with the cluster: of a minibroker its requests by API and the last ones that failed.
+
+Nothing runs while no page looks. The broker counts, and notes requests that fail, for a few seconds after each look,
+which all pages share. What other brokers do not answer over Kafka's protocol is None.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import trio
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from minibroker.console.answers import get
+from minibroker.console.figures import Growth
+
+if TYPE_CHECKING:
+    from minibroker.console.console import Console
+
+LOOK_SECONDS = 2.0
+LEASE_MS = 10_000
+ERRORS_KEPT = 20
+ERRORS_A_LOOK = 20
+APIS_SHOWN = 8
+POINTS_KEPT = 300  # ten minutes
+PIECES_MAX = 100  # of a scan of the broker's metrics
+REQUESTS = "kafka.network:type=RequestMetrics"
+TOPICS = "kafka.server:type=BrokerTopicMetrics"
+CONSUMER, FOLLOWER = "FetchConsumer", "FetchFollower"  # a Fetch is counted once more under one of these
+
+Json = dict[str, Any]
+
+
+def routes(console: Console) -> list[BaseRoute]:
+    activity = Activity(console)
+
+    async def shown(request: Request) -> Any:
+        return await activity.look()
+
+    return [get("/api/activity", shown)]
+
+
+class Activity:
+    """One for each console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = trio.Lock()
+        self._due = -math.inf
+        self._shown: Json = {"requests": None, "errors": None}
+        self._run: int | None = None
+        self._growth = Growth()
+        self._points: deque[tuple[int, float]] = deque(maxlen=POINTS_KEPT)
+        self._errors: deque[Json] = deque(maxlen=ERRORS_KEPT)
+        self._since: int | str = "now"
+
+    async def look(self) -> Json:
+        """What is known now. Raises BrokerError."""
+        if self._console.control is None:
+            return self._shown
+        async with self._lock:
+            if trio.current_time() >= self._due:
+                await self._ask()
+                self._due = trio.current_time() + LOOK_SECONDS
+            return self._shown
+
+    async def _ask(self) -> None:
+        families = await self._families()
+        failed = await self._console.call(
+            "inside.explain", since=self._since, budget=ERRORS_A_LOOK, lease_ms=LEASE_MS, failed=True
+        )
+        if failed["run"] != self._run:
+            self._forget(failed["run"])
+        else:
+            self._since = failed["next"]
+            self._errors.extend(error_row(each) for each in failed["explained"])
+        if self._since == "now":
+            self._since = failed["next"]
+        self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
+
+    def _forget(self, run: int) -> None:
+        """The broker is another process: its numbers begin anew."""
+        self._run, self._since = run, "now"
+        self._growth = Growth()
+        self._errors.clear()
+
+    async def _families(self) -> list[Json]:
+        """The families of the broker's metrics up to those of requests."""
+        found: list[Json] = []
+        scan: int | None = None
+        for _ in range(PIECES_MAX):
+            arguments = {} if scan is None else {"scan": scan}
+            piece = await self._console.call("inside.metrics", lease_ms=LEASE_MS, **arguments)
+            found += piece["families"]
+            scan = piece["scan"]
+            types = [each["type"] for each in found]
+            if scan is None or (REQUESTS in types and types[-1] != REQUESTS):
+                break
+        return found
+
+    def _requests(self, families: list[Json]) -> Json:
+        now = time.monotonic()
+        requests, errors = counted(families)
+        by_api = [
+            {
+                "api": api,
+                "requests": requests[api],
+                "rate": self._growth.rate(f"requests {api}", requests[api], now),
+                "errors": errors.get(api, 0),
+            }
+            for api in sorted(requests, key=lambda api: -requests[api])
+        ]
+        rate = self._growth.rate("requests", sum(requests.values()), now)
+        if rate is not None:
+            self._points.append((round(time.time() * 1000), round(rate, 1)))
+        sums = totals(families)
+        return {
+            "rate": rate,
+            "bytes_in": self._growth.rate("bytes in", sums.get("BytesInPerSec", 0), now),
+            "bytes_out": self._growth.rate("bytes out", sums.get("BytesOutPerSec", 0), now),
+            "points": list(self._points),
+            "apis": by_api[:APIS_SHOWN],
+            "more": len(by_api[APIS_SHOWN:]),
+        }
+
+
+def counted(families: list[Json]) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests by API, and error codes in answers by API."""
+    requests: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    for family in families:
+        if family["type"] != REQUESTS:
+            continue
+        for row in family["rows"]:
+            if family["names"] == ["RequestsPerSec"] and row[0] not in (CONSUMER, FOLLOWER):
+                requests[row[0]] = requests.get(row[0], 0) + row[-1]
+            elif family["names"] == ["ErrorsPerSec"] and row[1] != "NONE":
+                errors[row[0]] = errors.get(row[0], 0) + row[-1]
+    return requests, errors
+
+
+def totals(families: list[Json]) -> Json:
+    """The counters of all topics together, by Kafka's names."""
+    for family in families:
+        if family["type"] == TOPICS and not family["keys"] and family["rows"]:
+            return dict(zip(family["names"], family["rows"][0], strict=True))
+    return {}
+
+
+def error_row(explained: Json) -> Json:
+    names = ("seq", "connection", "client_id", "api", "version", "error", "broker_ms")
+    return {name: explained[name] for name in names} | {"topics": explained["topics"][:3]}

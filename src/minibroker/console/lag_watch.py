@@ -1,0 +1,113 @@
+"""How far behind groups are, read once for all pages that look.
+
+The page that is first to want a newer reading reads, and all that look then share it: no task runs while no page looks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import trio
+
+from minibroker.cli.failures import CommandFailed
+from minibroker.console.event_stream import Event
+from minibroker.console.group_offsets import GroupLag, all_lags, by_topic
+
+if TYPE_CHECKING:
+    from minibroker.console.console import Console
+
+READ_SECONDS = 3.0
+RETRY_SECONDS = 1.0
+WORST = 5
+
+Json = dict[str, Any]
+
+
+class Reading(NamedTuple):
+    """The lags of the first groups of `groups`; or why they could not be read."""
+
+    number: int
+    groups: int
+    lags: dict[str, GroupLag]
+    trouble: str | None = None
+
+
+class LagWatch:
+    """One for each console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lock = trio.Lock()
+        self._latest = Reading(0, 0, {})
+        self._begun = self._due = -math.inf
+
+    async def events(self, topics: Collection[str]) -> AsyncGenerator[Event, None]:
+        """Yield each reading: the groups that are furthest behind, and the lag by group of these topics."""
+        seen = 0
+        while True:
+            reading = await self._after(seen)
+            seen = reading.number
+            if reading.trouble is not None:
+                yield Event({"error": reading.trouble})
+            else:
+                yield Event(self.shown(reading, topics))
+
+    async def fresh(self) -> Reading:
+        """A reading that is not older than the call; calls that wait share it. Raises CommandFailed."""
+        called = trio.current_time()
+        async with self._lock:
+            if self._begun < called:
+                await self._read()
+            if self._latest.trouble is not None:
+                raise CommandFailed(self._latest.trouble)
+            return self._latest
+
+    def shown(self, reading: Reading, topics: Collection[str]) -> Json:
+        history = self._console.lags
+        behind = sorted((each for each in reading.lags.values() if each.lag), key=lambda each: -(each.lag or 0))
+        even = [each for each in reading.lags.values() if each.lag == 0]
+        return {
+            "groups": reading.groups,
+            "looked_through": len(reading.lags),
+            "lag": sum(each.lag or 0 for each in behind),
+            "worst": [
+                {
+                    "group": each.group,
+                    "lag": each.lag,
+                    "slope": history.slope(each.group),
+                    "points": history.of(each.group),
+                }
+                for each in (behind + even)[:WORST]
+            ],
+            "topics": by_topic(reading.lags, topics),
+        }
+
+    async def _after(self, seen: int) -> Reading:
+        """A reading after the one of that number, as soon as it is due; at once if a young one is there."""
+        if self._is_news(seen):
+            return self._latest
+        async with self._lock:
+            if not self._is_news(seen):
+                await trio.sleep_until(self._due)
+                await self._read()
+            return self._latest
+
+    def _is_news(self, seen: int) -> bool:
+        return self._latest.number > seen and trio.current_time() < self._due
+
+    async def _read(self) -> None:
+        self._begun = trio.current_time()
+        number = self._latest.number + 1
+        try:
+            groups, lags = await self._console.kafka.ask(all_lags)
+        except CommandFailed as error:
+            self._latest = Reading(number, 0, {}, str(error))
+            self._due = trio.current_time() + RETRY_SECONDS
+            return
+        for each in lags.values():
+            if each.lag is not None:
+                self._console.lags.record(each.group, each.lag)
+        self._latest = Reading(number, groups, lags)
+        self._due = self._begun + READ_SECONDS

@@ -1,0 +1,142 @@
+"""Requests by API and the last errors of clients, from what a minibroker counts while a page looks."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from minibroker.console.activity import LOOK_SECONDS, Activity
+from minibroker.console.console import Console
+
+Clock = trio.testing.MockClock
+
+REQUESTS = "kafka.network:type=RequestMetrics"
+
+
+class CountingBroker:
+    """Answers the control calls of a look."""
+
+    def __init__(self) -> None:
+        self.control: object = self
+        self.calls: list[str] = []
+        self.run = 1
+        self.fetches = 100
+        self.failed: list[str] = []
+
+    async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(name)
+        if name == "inside.explain":
+            since = len(self.failed) if arguments["since"] == "now" else arguments["since"]
+            explained = [self.explained(seq) for seq in range(since, len(self.failed))]
+            if arguments["since"] == "now":
+                explained = []
+            return {"run": self.run, "next": len(self.failed), "explained": explained}
+        scan = arguments.get("scan")
+        pieces: dict[int | None, list[dict[str, Any]]] = {
+            None: [family("kafka.server:type=BrokerTopicMetrics", [], ["BytesInPerSec", "BytesOutPerSec"], [[70, 80]])],
+            1: [
+                family(REQUESTS, ["request", "version"], ["RequestsPerSec"], self.requests()),
+                family(REQUESTS, ["request", "error"], ["ErrorsPerSec"], [["Fetch", "NONE", 90], ["Fetch", "X", 7]]),
+            ],
+            2: [family("kafka.log:type=Log", ["topic"], ["Size"], [])],
+        }
+        assert scan != 3, "the rest of the scan is not needed"
+        return {"run": self.run, "scan": (scan or 0) + 1, "families": pieces[scan]}
+
+    def requests(self) -> list[list[Any]]:
+        versions = [["Fetch", 11, 40], ["Fetch", 12, self.fetches - 40], ["Produce", 9, 10]]
+        return [*versions, ["FetchConsumer", 12, self.fetches]]
+
+    def explained(self, seq: int) -> dict[str, Any]:
+        names = {
+            "connection": 7,
+            "client_id": "billing",
+            "api": "Produce",
+            "version": 9,
+            "broker_ms": 5,
+            "topics": ["a"],
+        }
+        return {"seq": seq, "error": self.failed[seq], "more": 1} | names
+
+
+def family(kind: str, keys: list[str], names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
+    return {"type": kind, "keys": keys, "names": names, "rows": rows}
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> CountingBroker:
+    monkeypatch.setattr("minibroker.console.activity.time.monotonic", trio.current_time)
+    return CountingBroker()
+
+
+@pytest.fixture
+def activity(broker: CountingBroker) -> Activity:
+    return Activity(cast(Console, broker))
+
+
+async def test_requests_are_counted_by_api_and_a_second(
+    activity: Activity, broker: CountingBroker, autojump_clock: Clock
+) -> None:
+    first = await activity.look()
+    broker.fetches += 50
+    await trio.sleep(LOOK_SECONDS)
+    second = await activity.look()
+
+    rows = [(row["api"], row["requests"], row["rate"], row["errors"]) for row in second["requests"]["apis"]]
+    assert first["requests"]["rate"] is None
+    assert rows == [("Fetch", 150, 25.0, 7), ("Produce", 10, 0.0, 0)]
+    assert (second["requests"]["rate"], second["requests"]["bytes_in"]) == (25.0, 0.0)
+    assert [rate for _, rate in second["requests"]["points"]] == [25.0]
+
+
+async def test_all_pages_share_a_look(activity: Activity, broker: CountingBroker, autojump_clock: Clock) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(activity.look)
+
+    assert broker.calls == ["inside.metrics"] * 3 + ["inside.explain"]
+
+
+async def test_errors_since_the_first_look_are_kept_the_latest_first(
+    activity: Activity, broker: CountingBroker, autojump_clock: Clock
+) -> None:
+    broker.failed = ["BEFORE"]
+    await activity.look()
+    for error in ("ONE", "TWO"):
+        broker.failed.append(error)
+        await trio.sleep(LOOK_SECONDS)
+        shown = await activity.look()
+
+    assert [(row["error"], row["seq"], row["client_id"]) for row in shown["errors"]] == [
+        ("TWO", 2, "billing"),
+        ("ONE", 1, "billing"),
+    ]
+    assert "more" not in shown["errors"][0]
+
+
+async def test_another_broker_begins_anew(activity: Activity, broker: CountingBroker, autojump_clock: Clock) -> None:
+    await activity.look()
+    broker.failed.append("ONE")
+    await trio.sleep(LOOK_SECONDS)
+    assert len((await activity.look())["errors"]) == 1
+    broker.run, broker.fetches, broker.failed = 2, 50, []
+    await trio.sleep(LOOK_SECONDS)
+    shown = await activity.look()
+
+    assert (shown["errors"], shown["requests"]["rate"]) == ([], None)
+    broker.failed.append("NEW")
+    await trio.sleep(LOOK_SECONDS)
+    assert [row["error"] for row in (await activity.look())["errors"]] == ["NEW"]
+
+
+async def test_of_another_kafka_nothing_is_known(
+    activity: Activity, broker: CountingBroker, autojump_clock: Clock
+) -> None:
+    broker.control = None
+
+    assert await activity.look() == {"requests": None, "errors": None}
+    assert broker.calls == []

@@ -1,0 +1,41 @@
+"""The page of an address names the modules that it needs, so that no module waits for another to name it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from minibroker.console.assets import assets, imported, joined, modules_of, pages
+
+
+def test_each_page_of_the_router_is_known() -> None:
+    patterns = re.findall(r"pattern: '", assets()["sections.js"].content.decode())
+
+    assert len(pages()) == len(patterns) > 8
+    assert all(module in assets() for _, modules in pages() for module in modules)
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "is_needed"),
+    [
+        ("/", "pages/overview.js", True),
+        ("/", "pages/topics.js", False),
+        ("/topics", "pages/topics.js", True),
+        ("/topics/a%2Fb/messages", "pages/message.js", True),  # imported by what the page imports
+        ("/topics/orders/log", "inside/log.js", False),  # by the part that is opened, later
+        ("/inside", "inside/requests.js", True),
+        ("/no/such/page/at/all", "main.js", True),
+    ],
+)
+def test_a_page_has_its_own_modules(path: str, module: str, is_needed: bool) -> None:
+    found = modules_of(path)
+
+    assert (module in found) == is_needed
+    assert found[0] == "main.js"
+    assert len(found) == len(set(found))
+
+
+def test_what_is_imported_is_found_from_where_it_is() -> None:
+    assert joined("pages/topic.js", "../inside/log.js") == "inside/log.js"
+    assert {"api.js", "format.js"} <= set(imported(["pages/message.js"]))

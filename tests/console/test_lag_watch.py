@@ -1,0 +1,142 @@
+"""One reading of lags for all pages that look, none while no page looks."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from minibroker.cli.cluster import TopicPartition
+from minibroker.cli.failures import CommandFailed
+from minibroker.console.console import Console
+from minibroker.console.group_offsets import GroupLag, LagHistory
+from minibroker.console.lag_watch import READ_SECONDS, LagWatch
+
+Clock = trio.testing.MockClock
+
+
+class ReadCluster:
+    """Stands for the cluster's offsets, and the console that reads them: each reading takes a second."""
+
+    def __init__(self) -> None:
+        self.kafka = self
+        self.lags = LagHistory()
+        self.lag = 5
+        self.readings = 0
+        self.trouble: str | None = None
+
+    async def ask(self, question: object) -> tuple[int, dict[str, GroupLag]]:
+        self.readings += 1
+        await trio.sleep(1)
+        if self.trouble is not None:
+            raise CommandFailed(self.trouble)
+        at = TopicPartition("orders", 0)
+        even = TopicPartition("audit", 0)
+        behind = GroupLag("billing", self.lag, {at: self.lag}, {at: 1}, False)
+        return 9, {"audit": GroupLag("audit", 0, {even: 0}, {even: 3}, False), "billing": behind}
+
+
+@pytest.fixture
+def cluster() -> ReadCluster:
+    return ReadCluster()
+
+
+@pytest.fixture
+def watch(cluster: ReadCluster) -> LagWatch:
+    return LagWatch(cast(Console, cluster))
+
+
+async def heard(watch: LagWatch, count: int, topics: frozenset[str] = frozenset()) -> list[Any]:
+    async with aclosing(watch.events(topics)) as events:
+        return [(await anext(events)).data for _ in range(count)]
+
+
+async def test_all_that_look_share_a_reading(watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(heard, watch, 3)
+
+    assert cluster.readings == 3
+    assert trio.current_time() == pytest.approx(2 * READ_SECONDS + 1)
+
+
+async def test_nothing_is_read_while_no_page_looks(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    await heard(watch, 1)
+    await trio.sleep(100)
+    assert cluster.readings == 1
+
+    cluster.lag = 8
+    (event,) = await heard(watch, 1)
+
+    assert event["worst"][0]["lag"] == 8
+
+
+async def test_a_page_that_comes_later_has_the_latest_reading_at_once(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(heard, watch, 2)
+        await trio.sleep(1.5)
+        begun = trio.current_time()
+        await heard(watch, 1)
+        assert trio.current_time() == begun
+
+    assert cluster.readings == 2
+
+
+async def test_a_page_that_leaves_while_it_reads_keeps_no_other_from_reading(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    with trio.move_on_after(0.5):
+        await heard(watch, 1)
+
+    (event,) = await heard(watch, 1)
+
+    assert event["groups"] == 9
+
+
+async def test_an_event_has_the_worst_groups_and_the_lag_of_the_topics_that_a_page_shows(
+    watch: LagWatch, autojump_clock: Clock
+) -> None:
+    (event,) = await heard(watch, 1, frozenset({"orders", "unknown"}))
+
+    assert [(row["group"], row["lag"], [lag for _, lag in row["points"]]) for row in event["worst"]] == [
+        ("billing", 5, [5]),
+        ("audit", 0, [0]),
+    ]
+    assert event["topics"] == {"orders": [{"group": "billing", "lag": 5}]}
+    assert (event["groups"], event["looked_through"], event["lag"]) == (9, 2, 5)
+
+
+async def test_a_failure_is_an_event_and_reading_goes_on(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    cluster.trouble = "no broker answers; start it"
+    async with aclosing(watch.events(())) as events:
+        assert (await anext(events)).data == {"error": "no broker answers; start it"}
+        cluster.trouble = None
+
+        assert (await anext(events)).data["groups"] == 9
+    cluster.trouble = "gone again"
+    with pytest.raises(CommandFailed, match="gone again"):
+        await watch.fresh()
+
+
+async def test_a_fresh_reading_is_not_older_than_its_call(
+    watch: LagWatch, cluster: ReadCluster, autojump_clock: Clock
+) -> None:
+    await heard(watch, 1)
+    await watch.fresh()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.fresh)
+        await trio.sleep(0.1)
+        nursery.start_soon(watch.fresh)
+        await trio.sleep(0.1)
+        nursery.start_soon(watch.fresh)
+
+    assert cluster.readings == 4

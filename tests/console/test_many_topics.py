@@ -1,0 +1,118 @@
+"""Lists of 10,000 topics: searched, sorted and cut before a browser gets them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+import trio
+from starlette.requests import Request
+
+from minibroker.console.answers import Refused
+from minibroker.console.console import Console
+from minibroker.console.figures import Growth
+from minibroker.console.kafka_clients import KafkaClients
+from minibroker.console.metadata import BrokerRow, Metadata, PartitionRow, Snapshot, TopicRow, snapshot_of
+from minibroker.console.topics import SORTED_PARTITIONS_MAX, Topics
+
+TOPICS, PARTITIONS = 10_000, 3
+PAGE_BYTES_MAX = 16_000
+
+
+class ManyTopics:
+    """Stands for a console of a cluster with 10,000 topics; counts what it is asked for."""
+
+    control = None
+
+    def __init__(self) -> None:
+        self.kafka = self
+        self.metadata = Metadata(cast(KafkaClients, self))
+        self.growth = Growth()
+        partition = PartitionRow(0, 1, (1,), (1,))
+        partitions = tuple(partition._replace(partition=each) for each in range(PARTITIONS))
+        topics = {f"topic-{each:05d}": TopicRow(f"topic-{each:05d}", False, partitions) for each in range(TOPICS)}
+        self.snapshot = Snapshot((BrokerRow(1, "localhost", 9092),), 1, "id", "2.0", topics)
+        self.snapshots = 0
+        self.asked_partitions = 0
+
+    async def ask(self, question: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        if question is snapshot_of:
+            self.snapshots += 1
+            return self.snapshot
+        return question(self)
+
+    # What figures ask a client for.
+
+    def list_partition_offsets(self, asked: dict[Any, int], **_: object) -> dict[Any, Any]:
+        assert len(asked) <= 200
+        self.asked_partitions += len(asked)
+        return {}
+
+    def describe_log_dirs(self, asked: dict[str, list[int]]) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def console() -> ManyTopics:
+    return ManyTopics()
+
+
+async def listed(console: ManyTopics, query: str) -> Any:
+    request = Request({"type": "http", "query_string": query.encode(), "headers": [], "method": "GET"})
+    return await Topics(cast(Console, console)).listed(request)
+
+
+@pytest.mark.parametrize(
+    ("query", "total", "first", "rows"),
+    [
+        ("", 10_000, "topic-00000", 50),
+        ("from=9980", 10_000, "topic-09980", 20),
+        ("sort=-name&n=2", 10_000, "topic-09999", 2),
+        ("filter=TOPIC+0777", 11, "topic-00777", 11),
+        ("filter=077&from=50", 120, "topic-07732", 50),
+        ("filter=nothing", 0, None, 0),
+    ],
+)
+async def test_a_page_of_ten_thousand_topics_is_small(
+    console: ManyTopics, query: str, total: int, first: str | None, rows: int
+) -> None:
+    page = await listed(console, query)
+
+    assert (page["total"], page["all"], len(page["rows"])) == (total, TOPICS, rows)
+    assert next((row["name"] for row in page["rows"]), None) == first
+    assert len(json.dumps(page)) < PAGE_BYTES_MAX
+
+
+async def test_figures_are_asked_of_the_rows_of_a_page_only(console: ManyTopics) -> None:
+    await listed(console, "figures=1")
+
+    assert console.asked_partitions == 2 * 50 * PARTITIONS
+
+
+async def test_ten_thousand_topics_are_not_sorted_by_a_figure(console: ManyTopics) -> None:
+    with pytest.raises(Refused, match=f"30000 partitions; filter to {SORTED_PARTITIONS_MAX:,} or fewer first"):
+        await listed(console, "sort=-messages")
+    assert console.asked_partitions == 0
+    assert (await listed(console, "sort=-messages&filter=topic-000"))["total"] == 100
+
+
+async def test_a_page_begins_with_topics_that_are_known_already(
+    console: ManyTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("minibroker.console.metadata.time.monotonic", lambda: now)
+    await listed(console, "kept=1")
+    now += 30
+    await listed(console, "kept=1")
+    assert console.snapshots == 1
+
+    await listed(console, "fresh=1")
+    assert console.snapshots == 2
+    now += 61
+    await listed(console, "kept=1")
+    assert console.snapshots == 3
+    console.metadata.forget()  # a topic was deleted here
+    await listed(console, "kept=1")
+    assert console.snapshots == 4
