@@ -43,6 +43,7 @@ def test_a_picture_of_a_document_is_what_the_console_draws(
     check_picture(png, PICTURES / f"{picture.name}.png", tmp_path)
 
 
+@pytest.mark.sample(of=lambda theme, size: (theme == "light") == (size == WIDE))
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "800"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_inside_looks_as_it_did(

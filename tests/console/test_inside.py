@@ -342,6 +342,7 @@ def test_a_filter_is_in_the_address_and_an_unknown_word_is_named(tab: Tab) -> No
     expect(page.get_by_text("colour:red: not a filter; use api:")).to_be_visible()
 
 
+@pytest.mark.sample(of=lambda theme, size: (theme == "light") == (size == WIDE))
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(new_tab: NewTab, theme: str, size: tuple[int, int]) -> None:
