@@ -22,6 +22,7 @@ from minibroker import Broker
 from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
 from minibroker.metrics.dashboard import rows
 from tests.integration.brokers import Minibroker
+from tests.integration.members import wait_until
 from tests.minibroker.commands import minibroker
 from tests.minibroker.queries import OF_OTHERS, selectors
 
@@ -169,7 +170,10 @@ def test_nothing_is_left_of_the_endpoint_however_the_broker_ends(
 
 
 def child_of(pid: int) -> int:
-    (child,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    """The only child of a broker, which is ready before it starts that."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    wait_until(lambda: children.read_text() != "", "the broker's child")
+    (child,) = map(int, children.read_text().split())
     return child
 
 
