@@ -64,6 +64,8 @@ GOALS = (
     at_least_times("consume", "100_b_mb_per_s", "consume 100 B values", 1.0, KAFKA),
     at_least_times("produce", "1_kib_mb_per_s", "produce 1 KiB values", 3.0, KAFKA),
     at_least_times("produce", "100_b_mb_per_s", "produce 100 B values", 1.0, KAFKA),
+    at_least_times("tls", "consume_1_kib_mb_per_s", "consume 1 KiB values over TLS", 1.0, KAFKA),
+    at_least_times("tls", "produce_1_kib_mb_per_s", "produce 1 KiB values over TLS", 1.0, KAFKA),
     at_most_times("latency", "p50_us", "produce to consume, p50", 1 / 3, KAFKA),
     at_most_times("latency", "busy_p50_us", "the same with --busy-poll-ms 5", 1 / 3, KAFKA),
     at_least_times("consumers", "session_per_s", "Fetch in a session of ten partitions, caught up", 0.7, KAFKA),
