@@ -111,6 +111,22 @@ RULES: list[Rule] = [
         "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
     ),
+    # Without a period kafka 2.0.1 cannot start these tasks, and fails with "IllegalArgumentException: null".
+    (
+        lambda it: it.log_flush_scheduler_interval_ms > 0,
+        "log.flush.scheduler.interval.ms must be at least 1",
+        ("log.flush.scheduler.interval.ms",),
+    ),
+    (
+        lambda it: it.log_flush_offset_checkpoint_interval_ms > 0,
+        "log.flush.offset.checkpoint.interval.ms must be at least 1",
+        ("log.flush.offset.checkpoint.interval.ms",),
+    ),
+    (
+        lambda it: it.log_flush_start_offset_checkpoint_interval_ms > 0,
+        "log.flush.start.offset.checkpoint.interval.ms must be at least 1",
+        ("log.flush.start.offset.checkpoint.interval.ms",),
+    ),
 ]
 
 

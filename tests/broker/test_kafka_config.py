@@ -191,6 +191,10 @@ def test_numbers_are_read_as_java_reads_them(name: str, text: str, written: str)
         ("offsets.topic.compression.codec=7", "7 is an unknown compression codec"),
         ("max.connections.per.ip=0", "{} can be set to zero only if {}.overrides property is set."),
         ("log.cleaner.dedupe.buffer.size=10", "{} must be at least 1MB per cleaner thread."),
+        ("log.flush.scheduler.interval.ms=0", "{} must be at least 1"),
+        ("log.flush.scheduler.interval.ms=-1", "{} must be at least 1"),
+        ("log.flush.offset.checkpoint.interval.ms=0", "{} must be at least 1"),
+        ("log.flush.start.offset.checkpoint.interval.ms=0", "{} must be at least 1"),
         (
             "queued.max.request.bytes=104857599",
             "{} must be larger or equal to socket.request.max.bytes",
