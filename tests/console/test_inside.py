@@ -167,7 +167,7 @@ def test_frames_of_a_request_are_read_in_the_transcript_of_its_connection(live: 
 def test_a_connection_has_its_requests_by_api(live: Tab, inside_broker: Broker) -> None:
     inside_broker.create_topic("counted")
     page = live.open("/clients?filter=counted-reader")
-    with reading(inside_broker, "counted", client_id="counted-reader", max_wait_ms=100):
+    with reading(inside_broker, "counted", client_id="counted-reader", max_wait_ms=500):
         rows = page.get_by_role("table", name="Connections").get_by_role("row")
         expect(rows.filter(has_text="Fetch")).to_have_count(1)
         rows.filter(has_text="Fetch").get_by_role("link").first.click()

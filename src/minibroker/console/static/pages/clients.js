@@ -6,7 +6,7 @@ import { path } from '../router.js'
 import { Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 
-const REFRESH_MS = 2000
+const REFRESH_MS = 1000 // the broker goes on recording for two seconds after a look: what is in hand was seen to arrive
 
 /** @param {import('../view.js').View} view */
 export function show(view) {
