@@ -225,7 +225,7 @@ def test_a_page_goes_on_when_its_broker_is_back(new_tab: NewTab, shown_broker: B
 def test_a_console_that_is_gone_says_so(new_tab: NewTab, shown_broker: Broker) -> None:
     with console_of(shown_broker.bootstrap_servers) as console:
         tab = new_tab(of=console)
-        tab.allowed_failures += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING"]  # of a stream
+        tab.allowed_failures.append("net::ERR_")  # a request or a stream ends wherever it is
         page = tab.open("/")
         page.get_by_text("brokers").first.wait_for()
         console.process.kill()

@@ -29,14 +29,24 @@ export class Failure extends Error {
 /** A stream has ended, which the next try may mend. */
 export class Ended extends Failure {}
 
-async function asked(path, options) {
-  let response
+/**
+ * What `work` reads from the console. Throws Failure, also for a response that is cut off.
+ * @template T
+ * @param {() => Promise<T>} work
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<T>}
+ */
+async function read(work, signal) {
   try {
-    response = await fetch(path, options)
+    return await work()
   } catch (error) {
-    if (options.signal?.aborted) throw error
+    if (error instanceof Failure || signal?.aborted) throw error
     throw new Failure(0, 'the console does not answer; start it again with `minibroker console`')
   }
+}
+
+async function asked(path, options) {
+  const response = await read(() => fetch(path, options), options.signal)
   if (response.ok) return response
   let message = `the console answered ${response.status}`
   try {
@@ -56,7 +66,7 @@ async function asked(path, options) {
 export async function get(path, signal) {
   const early = await earlyAnswer(path)
   const response = early?.ok ? early : await asked(path, { headers: headers(), signal })
-  return response.json()
+  return read(() => response.json(), signal)
 }
 
 /** The answer that early.js has asked for; only once. @param {string} path @returns {Promise<Response|null>} */
@@ -77,12 +87,14 @@ async function earlyAnswer(path) {
  */
 export async function change(method, path, body = {}) {
   const options = { method, headers: headers({ 'content-type': 'application/json' }), body: JSON.stringify(body) }
-  return (await asked(path, options)).json()
+  const response = await asked(path, options)
+  return read(() => response.json())
 }
 
 /** Saves what an address answers as a file. @param {string} path @param {string} name */
 export async function download(path, name) {
-  const data = await (await asked(path, { headers: headers() })).blob()
+  const response = await asked(path, { headers: headers() })
+  const data = await read(() => response.blob())
   const link = document.createElement('a')
   link.href = URL.createObjectURL(data)
   link.download = name
