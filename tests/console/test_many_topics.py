@@ -13,7 +13,15 @@ from minibroker.console.answers import Refused
 from minibroker.console.console import Console
 from minibroker.console.figures import Growth
 from minibroker.console.kafka_clients import KafkaClients
-from minibroker.console.metadata import BrokerRow, Metadata, PartitionRow, Snapshot, TopicRow, snapshot_of
+from minibroker.console.metadata import (
+    LONGEST_SECONDS,
+    BrokerRow,
+    Metadata,
+    PartitionRow,
+    Snapshot,
+    TopicRow,
+    snapshot_of,
+)
 from minibroker.console.topics import SORTED_PARTITIONS_MAX, Topics
 
 TOPICS, PARTITIONS = 10_000, 3
@@ -116,3 +124,24 @@ async def test_a_page_begins_with_topics_that_are_known_already(
     console.metadata.forget()  # a topic was deleted here
     await listed(console, "kept=1")
     assert console.snapshots == 4
+
+
+async def test_topics_that_were_waited_for_are_asked_for_again_soon(
+    console: ManyTopics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("minibroker.console.metadata.time.monotonic", lambda: now)
+    answer = console.ask
+
+    async def ask_after_the_broker_is_back(question: Any) -> Any:
+        nonlocal now
+        now += 5
+        return await answer(question)
+
+    monkeypatch.setattr(console, "ask", ask_after_the_broker_is_back)
+    await console.metadata.snapshot()
+    now += LONGEST_SECONDS
+
+    await console.metadata.snapshot()
+
+    assert console.snapshots == 2

@@ -12,8 +12,10 @@ from minibroker.console.kafka_clients import KafkaClients
 
 SHORTEST_SECONDS = 1.0
 YOUNG_SECONDS = 60.0
-# A snapshot of 10,000 topics takes a quarter of a second: it is kept this much longer than it took.
+# A snapshot of 10,000 topics takes a quarter of a second: it is kept this much longer than it took. One that has waited
+# for a broker to come back took longer than it costs.
 KEPT_FACTOR = 25
+LONGEST_SECONDS = 10.0
 
 
 class BrokerRow(NamedTuple):
@@ -72,7 +74,8 @@ class Metadata:
                 self._snapshot = await self._kafka.ask(snapshot_of)
                 self._begun = now
                 ended = time.monotonic()
-                self._good_until = ended + max(SHORTEST_SECONDS, (ended - now) * KEPT_FACTOR)
+                kept_seconds = (ended - now) * KEPT_FACTOR
+                self._good_until = ended + min(max(SHORTEST_SECONDS, kept_seconds), LONGEST_SECONDS)
             return self._snapshot
 
     async def kept(self) -> Snapshot:
