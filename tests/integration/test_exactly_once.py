@@ -184,7 +184,22 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
             else:
                 transformers.kill(rng.randrange(len(libraries)))
         wait_for(source.count)
+        written = values_in(broker.bootstrap, SOURCE, PARTITIONS)
         found = values_in(broker.bootstrap, TARGET, PARTITIONS)
 
-    assert found == source.values
-    assert reader.values == source.values
+    assert differences(written, source.values) == []
+    assert differences(found, source.values) == []
+    assert differences(reader.values, source.values) == []
+
+
+def differences(found: list[list[bytes]], wanted: list[list[bytes]]) -> list[str]:
+    """What is wrong with each partition that has not what is wanted."""
+    return [
+        f"partition {partition}: {len(set(right) - set(values))} of {len(right)} values are lost, "
+        f"{len(values) - len(set(values))} are there twice; {position} are as they should be"
+        for partition, (values, right) in enumerate(zip(found, wanted, strict=True))
+        if values != right
+        for position in [
+            next((at for at, pair in enumerate(zip(values, right, strict=False)) if pair[0] != pair[1]), -1)
+        ]
+    ]
