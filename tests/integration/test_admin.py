@@ -118,7 +118,7 @@ def test_a_deleted_topic_made_again_starts_empty(admin: Client) -> None:
     assert create(admin, topic) == ErrorCode.NONE
     admin.produce(topic, numbered(5))
 
-    admin.call("delete_topics", topics=[topic])
+    assert admin.call("delete_topics", topics=[topic]) == {topic: ErrorCode.NONE}
     wait_until_absent(admin, topic)
 
     def is_made_again() -> bool:
