@@ -106,7 +106,8 @@ class Shell:
     def __init__(self, folder: Path, background: ExitStack, address: str, at: Path | None = None) -> None:
         self._folder = folder
         self._at = at or folder
-        self._environment = environment(address)
+        # Else a recipe's pytest removes what earlier runs of other tests have left: tens of thousands of files.
+        self._environment = environment(address) | {"PYTEST_DEBUG_TEMPROOT": str(folder)}
         self._background = background
         self._jobs: dict[int, subprocess.Popen[bytes]] = {}  # by the number that the shell gives them
 
