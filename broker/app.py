@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from minibroker.broker.control.control_server import Calls
     from minibroker.broker.control.turnable_clock import TurnableClock
     from minibroker.broker.faults.injector import FaultInjector
+    from minibroker.broker.inside.tracer import Tracer
     from minibroker.broker.security.tls import TlsListener
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,8 @@ class BrokerApp:
         host, port = listeners[0].getsockname()[:2]
         parts = self.build()
         connections: set[Connection] = set()
-        faults, dispatch = self._controlled(parts, connections)
+        faults, tracer = self._controlled(parts, connections)
+        dispatch = parts.registry.dispatch if tracer is None else tracer.dispatch
         recorder = self._options.recorder
         recording = None if recorder is None else Recording(recorder, dispatch)
         dispatch_recorded = dispatch if recording is None else recording.dispatch
@@ -115,7 +117,7 @@ class BrokerApp:
             busy_poll_ms=self._options.busy_poll_ms,
         )
         compaction = Compaction(self._config, self._log_manager, self._clock)
-        calls = self._metrics(parts, server, connections, compaction, host, port)
+        calls = self._metrics(parts, server, connections, compaction, f"{host}:{port}", tracer)
         with trio.open_signal_receiver(*stop_signals()) as signals:
             async with trio.open_nursery() as upkeep:
                 parts.start_tasks(upkeep)
@@ -165,11 +167,13 @@ class BrokerApp:
     def _checkpoint_high_watermarks(self, parts: BrokerParts) -> Callable[[], None]:
         return partial(self._log_manager.write_high_watermarks, parts.replica_manager.high_watermarks())
 
-    def _controlled(self, parts: BrokerParts, connections: set[Connection]) -> tuple[FaultInjector | None, Dispatch]:
-        """With a control socket, register its calls; return the injector and what wraps the registry's dispatch."""
+    def _controlled(
+        self, parts: BrokerParts, connections: set[Connection]
+    ) -> tuple[FaultInjector, Tracer] | tuple[None, None]:
+        """With a control socket, register its calls; return the injector, and the tracer before it."""
         control = self._options.control
         if control is None:
-            return None, parts.registry.dispatch
+            return None, None
         from minibroker.broker.control.turnable_clock import ClockTurner, TurnableClock
         from minibroker.broker.faults.injector import FaultInjector
         from minibroker.broker.inside.calls import InsideCalls
@@ -203,7 +207,7 @@ class BrokerApp:
         }
         for name, call in calls.items():
             control.register(name, call)
-        return faults, tracer.dispatch
+        return faults, tracer
 
     def _metrics(
         self,
@@ -211,8 +215,8 @@ class BrokerApp:
         server: Server,
         connections: set[Connection],
         compaction: Compaction,
-        host: str,
-        port: int,
+        address: str,
+        tracer: Tracer | None,
     ) -> Calls | None:
         """With a control socket or `--metrics`, register `inside.metrics`; return the calls of the child."""
         control, endpoint = self._options.control, self._options.metrics
@@ -221,8 +225,8 @@ class BrokerApp:
         from minibroker.broker.control.control_server import Calls
         from minibroker.broker.inside.metrics import Metrics, Observed
 
-        observed = Observed(parts, server, connections, compaction, self._clock, f"{host}:{port}")
-        metrics = Metrics(observed, encrypted=self._tls)
+        observed = Observed(parts, server, connections, compaction, self._clock, address)
+        metrics = Metrics(observed, encrypted=self._tls, on_failed=None if tracer is None else tracer.failed)
         if endpoint is not None or self._options.counts:
             metrics.count()
         calls = Calls()

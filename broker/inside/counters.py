@@ -62,6 +62,7 @@ EXPECTED_MISSES = frozenset(
 )
 
 Body = Any
+OnFailed = Callable[[Request, Client, Body], None]
 
 
 class Timing(NamedTuple):
@@ -197,6 +198,7 @@ class Counters:
         self.requests: dict[int, RequestCount] = {}  # see `key_of`
         self.sendfile_bytes = 0
         self.is_counting = False
+        self.on_failed: OnFailed | None = None  # called with each answer that has an error code
         self._of_apis: dict[tuple[int, bool], OfApi] = {}
         self._registry = registry
         self._replica_manager = replica_manager
@@ -239,6 +241,7 @@ class Counters:
     def encoded(self, request: Request, client: Client, body: Body) -> Any:
         """Count a request and its answer; encode the answer. Raises as `registry.encoded`."""
         key = request.api_key
+        has_failed = False
         try:
             count = self.requests[key << 8 | request.api_version]
         except KeyError:
@@ -248,10 +251,11 @@ class Counters:
             if asked[REPLICA_ID] >= 0:
                 count = self._of_followers(count, request.api_version)
             if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
-                self._count_fetch(asked, body, client, count)
+                has_failed = self._count_fetch(asked, body, client, count)
         elif body is not None:
             if count.place >= 0 and body[count.place]:
                 count.of_api.errors[body[count.place]] += 1
+                has_failed = True
             if count.of_partitions is not None:
                 outer, inner, place = count.of_partitions
                 for topic in body[outer]:
@@ -260,8 +264,13 @@ class Counters:
                     for row in rows:
                         if row[place]:
                             count.of_api.errors[row[place]] += 1
+                            has_failed = True
             elif count.inner_places:
-                count.codes += count_codes(body, count.inner_places, count.of_api.errors)
+                codes, failed = count_codes(body, count.inner_places, count.of_api.errors)
+                count.codes += codes
+                has_failed = has_failed or failed > 0
+        if has_failed and self.on_failed is not None:
+            self.on_failed(request, client, body)
         requests = count.requests = count.requests + 1
         if not requests & REARM_MASK:
             self._mixed_handlers[key] = self._timed_handlers[key]
@@ -286,9 +295,11 @@ class Counters:
             known = self._of_apis[api_key, is_from_follower] = OfApi()
         return known
 
-    def _count_fetch(self, asked: Body, body: Body, client: Client, count: RequestCount) -> None:
+    def _count_fetch(self, asked: Body, body: Body, client: Client, count: RequestCount) -> bool:
+        """Return whether the answer has an error code."""
         errors = count.of_api.errors
-        if body.error_code:
+        has_failed = bool(body.error_code)
+        if has_failed:
             errors[body.error_code] += 1
             count.codes += 1
         is_from_follower = asked.replica_id >= 0
@@ -299,6 +310,7 @@ class Counters:
                 code, records = row[1], row[7]
                 if code:
                     errors[code] += 1
+                    has_failed = True
                     if code not in EXPECTED_MISSES:
                         self.topic(name).failed_fetches += 1
                 if records:
@@ -312,6 +324,7 @@ class Counters:
         if asked.session_epoch <= NO_EPOCH:  # one in a session is known by its epoch: see `metrics.py`
             for name, partitions in asked.topics:
                 self.topic(name).fetches += len(partitions)
+        return has_failed
 
     def _count_records(self, name: str, records: Any, client: Client) -> int:
         """Return the size of an answered partition's records."""
@@ -440,16 +453,20 @@ def places_of_partitions(places: Places) -> tuple[int, int, int] | None:
             return None
 
 
-def count_codes(values: Sequence[Any], places: Places, errors: Counter[int]) -> int:
-    """Count the error codes of an answer that are not NONE; return how many codes it has, NONE among them."""
-    codes = 0
+def count_codes(values: Sequence[Any], places: Places, errors: Counter[int]) -> tuple[int, int]:
+    """Count the error codes of an answer that are not NONE; return how many codes it has, and how many of them are not
+    NONE."""
+    codes = failed = 0
     for place, inner in places:
         value = values[place]
         if inner is None:
             codes += 1
             if value:
                 errors[value] += 1
+                failed += 1
         elif value:
             for row in value:
-                codes += count_codes(row, inner, errors)
-    return codes
+                of_row = count_codes(row, inner, errors)
+                codes += of_row[0]
+                failed += of_row[1]
+    return codes, failed

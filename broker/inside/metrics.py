@@ -24,7 +24,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.group.group import GroupState
-from minibroker.broker.inside.counters import SAMPLES, Counters, RequestCount, Timing, TopicCount, api_of
+from minibroker.broker.inside.counters import SAMPLES, Counters, OnFailed, RequestCount, Timing, TopicCount, api_of
 from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, SocketBytes, Transferred
@@ -149,9 +149,15 @@ class Metrics:
     """Answers `inside.metrics`."""
 
     def __init__(
-        self, observed: Observed, *, encrypted: Iterable[str] = (), now: Callable[[], float] = time.perf_counter
+        self,
+        observed: Observed,
+        *,
+        encrypted: Iterable[str] = (),
+        on_failed: OnFailed | None = None,
+        now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`encrypted` are the listeners with TLS, by which nothing leaves by sendfile."""
+        """`encrypted` are the listeners with TLS, by which nothing leaves by sendfile. While it counts it calls
+        `on_failed` with each answer that has an error code."""
         parts = observed.parts
         self._observed = observed
         self._counters = Counters(
@@ -161,6 +167,7 @@ class Metrics:
             connections=observed.connections,
             encrypted=encrypted,
         )
+        self._counters.on_failed = on_failed
         self._now = now
         self._run = Random().randrange(1, RUNS)
         self._scans: OrderedDict[int, Scan] = OrderedDict()

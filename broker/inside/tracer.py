@@ -9,7 +9,8 @@ pushed: exchanges that have ended are kept in a ring, in the order of their ends
 
 Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. The rest run the plain code,
 between a countdown and a note of the request in hand. Such a request becomes an exchange only if it is parked, wakes
-one of the sample, or closes its connection; it counts by the sample. A filter traces every request.
+one of the sample, closes its connection, or has an error in its answer while the broker counts; it counts by the
+sample. A filter traces every request.
 
 What completes a parked Fetch answers it in its own call. So the request in hand is the cause of each wait that ends.
 """
@@ -203,7 +204,7 @@ class Tracer:
         until_ns = now_ns + lease_ms * 1_000_000
         self._wants = {each: until for each, until in self._wants.items() if until > now_ns}
         if wanted is None:
-            self._pulled_until_ns = until_ns
+            self._pulled_until_ns = max(self._pulled_until_ns, until_ns)
         else:
             if len(self._wants) >= WANTS_MAX and wanted not in self._wants:
                 raise ValueError(f"{WANTS_MAX} filters are followed already; let one end")
@@ -345,9 +346,15 @@ class Tracer:
 
     def _parked(self, operation: DelayedOperation) -> None:
         """Keep a request that is parked, although it is not in the sample."""
-        if type(self._current) is tuple and self._specials_left > 0:
-            self._specials_left -= 1
+        if type(self._current) is tuple and self._takes_special():
             self._promoted()
+
+    def _takes_special(self) -> bool:
+        """Whether one more request outside of the sample may be kept."""
+        if self._specials_left <= 0:
+            return False
+        self._specials_left -= 1
+        return True
 
     def _handled(
         self, exchange: Exchange, answer: Encoded | Pending[Encoded], handled_ns: int
@@ -386,6 +393,13 @@ class Tracer:
         """Note the answer of a request that a fault has struck: the registry may not have seen it."""
         exchange = self._in_hand.get(client.number)
         if exchange is not None:
+            exchange.request, exchange.body = request, body
+
+    def failed(self, request: Request, client: Client, body: Body) -> None:
+        """Keep a request whose answer has an error code, although it is not in the sample."""
+        current = self._current
+        if type(current) is tuple and current[1] is client and self._takes_special():
+            exchange = self._promoted()
             exchange.request, exchange.body = request, body
 
     def _park(self, exchange: Exchange, answer: Pending[Encoded]) -> None:

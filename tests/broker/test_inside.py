@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import trio
 
+from minibroker.broker.inside.counters import Counters
 from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import batch_of, fill
-from tests.broker.conftest import InMemoryBroker, MakeBroker, fetch_body
+from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
 from tests.broker.group_clients import SETTINGS, GroupClient
 from tests.broker.peers import Connect, framed
 from tests.broker.peers import connect as connect
@@ -150,6 +151,39 @@ async def test_a_request_outside_of_the_sample_that_closes_its_connection_is_kep
     [seen] = watched.exchanges()
     assert (seen["outcome"], seen["correlation"], "no version 99" in seen["error"]) == ("closed", 7, True)
     assert registry.encoded == plain
+
+
+async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_broker_counts(watched: Traced) -> None:
+    broker = watched.broker
+    parts = broker.parts
+    plain = parts.registry.encoded
+    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics)
+    counters.on_failed = watched.tracer.failed
+
+    async def ask() -> None:
+        watched.keep_each(1_000_000)
+        await broker.fetch(("orders", 0, 0))
+        await broker.produce("orders", [b"one"])
+        await broker.fetch(("orders", 0, 0), ("missing", 0, 0))
+        await broker.produce("missing", [b"one"])
+        await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["missing"], timeout_ms=1000)
+        await broker.call(ApiKey.METADATA, 5, topics=by_name("missing"), allow_auto_topic_creation=False)
+        await broker.call(ApiKey.HEARTBEAT, 1, group_id="none", generation_id=1, member_id="none")
+
+    await ask()
+    assert watched.exchanges() == []
+    counters.start()
+    await ask()
+    counters.stop()
+
+    assert [(each["api"], each["error"]) for each in watched.exchanges()] == [
+        (ApiKey.FETCH, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (ApiKey.PRODUCE, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (ApiKey.DELETE_TOPICS, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (ApiKey.METADATA, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (ApiKey.HEARTBEAT, "NOT_COORDINATOR"),
+    ]
+    assert parts.registry.encoded == plain
 
 
 async def test_of_those_outside_of_the_sample_so_many_are_kept_for_each_pull(watched: Traced) -> None:

@@ -497,7 +497,7 @@ def test_error_codes_are_counted_in_rows_of_any_form() -> None:
     places: Any = [(0, None), (1, [(1, None), (2, [(0, None)])])]
     codes = count_codes((0, [("a", 3, [(0,), (5,)]), ("b", 0, None)]), places, errors)
 
-    assert (codes, errors) == (5, {3: 1, 5: 1})
+    assert (codes, errors) == ((5, 2), {3: 1, 5: 1})
     assert places_of_partitions(places) is None
     assert places_of_partitions([(1, [(1, [(2, None)])])]) == (1, 1, 2)
     assert ErrorCode(3).name == "UNKNOWN_TOPIC_OR_PARTITION"

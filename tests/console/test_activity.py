@@ -10,6 +10,7 @@ import trio.testing
 
 from minibroker.console.activity import LOOK_SECONDS, Activity
 from minibroker.console.console import Console
+from minibroker.console.inside_watch import NO_HEAD, InsideWatch
 
 Clock = trio.testing.MockClock
 
@@ -29,12 +30,10 @@ class CountingBroker:
     async def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         await trio.lowlevel.checkpoint()
         self.calls.append(name)
-        if name == "inside.explain":
-            since = len(self.failed) if arguments["since"] == "now" else arguments["since"]
-            explained = [self.explained(seq) for seq in range(since, len(self.failed))]
-            if arguments["since"] == "now":
-                explained = []
-            return {"run": self.run, "next": len(self.failed), "explained": explained}
+        if name == "inside.apis":
+            return {"apis": {"0": "Produce"}}
+        if name == "inside.pull":
+            return self.pulled(arguments["since"])
         scan = arguments.get("scan")
         pieces: dict[int | None, list[dict[str, Any]]] = {
             None: [family("kafka.server:type=BrokerTopicMetrics", [], ["BytesInPerSec", "BytesOutPerSec"], [[70, 80]])],
@@ -51,16 +50,18 @@ class CountingBroker:
         versions = [["Fetch", 11, 40], ["Fetch", 12, self.fetches - 40], ["Produce", 9, 10]]
         return [*versions, ["FetchConsumer", 12, self.fetches]]
 
-    def explained(self, seq: int) -> dict[str, Any]:
-        names = {
-            "connection": 7,
-            "client_id": "billing",
-            "api": "Produce",
-            "version": 9,
-            "broker_ms": 5,
-            "topics": ["a"],
-        }
-        return {"seq": seq, "error": self.failed[seq], "more": 1} | names
+    def pulled(self, since: int) -> dict[str, Any]:
+        """Of two exchanges the second has failed."""
+        tables = {"connections": {}, "clients": ["billing"], "topics": ["a", "b"]}
+        rows = [each for seq in range(since + 1, len(self.failed) + 1) for each in (self.row(seq, ""), self.row(seq))]
+        head = NO_HEAD | {"run": self.run, "now_us": 9_000_000, "broker_ms": 500_000, "turns": [(8_500_000, 60_000)]}
+        return head | tables | {"next": len(self.failed), "exchanges": rows, "waiting": []}
+
+    def row(self, seq: int, error: str | None = None) -> list[Any]:
+        error = self.failed[seq - 1] if error is None else error
+        arrived_us = (6 + seq) * 1_000_000
+        times = [arrived_us, 10, -1, 20, 30]
+        return [seq, 7, 0, 0, 9, 4711, *times, 97, 140, "at once", "", -1, error, -1, [], [0, 1], 0]
 
 
 def family(kind: str, keys: list[str], names: list[str], rows: list[list[Any]]) -> dict[str, Any]:
@@ -75,7 +76,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> CountingBroker:
 
 @pytest.fixture
 def activity(broker: CountingBroker) -> Activity:
-    return Activity(cast(Console, broker))
+    console = cast(Console, broker)
+    return Activity(console, InsideWatch(console))
 
 
 async def test_requests_are_counted_by_api_and_a_second(
@@ -98,7 +100,7 @@ async def test_all_pages_share_a_look(activity: Activity, broker: CountingBroker
         for _ in range(5):
             nursery.start_soon(activity.look)
 
-    assert broker.calls == ["inside.metrics"] * 3 + ["inside.explain"]
+    assert broker.calls == ["inside.metrics"] * 3 + ["inside.apis", "inside.pull"]
 
 
 async def test_errors_since_the_first_look_are_kept_the_latest_first(
@@ -111,11 +113,15 @@ async def test_errors_since_the_first_look_are_kept_the_latest_first(
         await trio.sleep(LOOK_SECONDS)
         shown = await activity.look()
 
-    assert [(row["error"], row["seq"], row["client_id"]) for row in shown["errors"]] == [
-        ("TWO", 2, "billing"),
-        ("ONE", 1, "billing"),
+    assert [(row["error"], row["seq"], row["broker_ms"]) for row in shown["errors"]] == [
+        ("TWO", 3, 500_000),
+        ("ONE", 2, 439_000),  # before a turn of the clock
     ]
-    assert "more" not in shown["errors"][0]
+    assert {name: shown["errors"][0][name] for name in ("client_id", "api", "topics")} == {
+        "client_id": "billing",
+        "api": "Produce",
+        "topics": ["a", "b"],
+    }
 
 
 async def test_another_broker_begins_anew(activity: Activity, broker: CountingBroker, autojump_clock: Clock) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from playwright.sync_api import Locator, Page, expect
 
 from minibroker import Broker
@@ -175,6 +176,21 @@ def test_a_connection_has_its_requests_by_api(live: Tab, inside_broker: Broker) 
         expect(page.get_by_role("heading", name="counted-reader")).to_be_visible()
         fetches = page.get_by_role("table", name="Requests by API").get_by_role("row").filter(has_text="Fetch")
         expect(fetches).to_be_visible()
+
+
+def test_a_request_that_failed_is_on_the_overview(live: Tab, inside_broker: Broker) -> None:
+    page = live.open("/")
+    expect(page.get_by_text("No errors since this console looks")).to_be_visible()
+    admin = AdminClient({"bootstrap.servers": inside_broker.bootstrap_servers, "client.id": "tidier"})
+    with pytest.raises(KafkaException):
+        admin.delete_topics(["never-made"])["never-made"].result(10)
+
+    row = page.get_by_role("row").filter(has_text="tidier")
+    expect(row).to_contain_text("UNKNOWN_TOPIC_OR_PARTITION")
+    row.get_by_role("link", name="DeleteTopics").click()
+
+    expect(page.get_by_role("region", name=re.compile(r"^DeleteTopics v\d+"))).to_be_visible()
+    assert live.axe() == []
 
 
 def test_the_log_of_a_partition_is_drawn_around_an_offset(live: Tab, inside_broker: Broker) -> None:

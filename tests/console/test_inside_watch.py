@@ -26,7 +26,7 @@ class PulledBroker:
         self.calls: list[str] = []
         self.trouble: str | None = None
 
-    async def call(self, name: str, *, since: int = 0) -> dict[str, Any]:
+    async def call(self, name: str, *, since: int = 0, lease_ms: int = 0) -> dict[str, Any]:
         await trio.lowlevel.checkpoint()
         self.calls.append(name)
         if self.trouble is not None:

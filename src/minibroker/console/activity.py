@@ -1,6 +1,6 @@
 """What clients do with the cluster: of a minibroker its requests by API and the last ones that failed.
 
-Nothing runs while no page looks. The broker counts, and notes requests that fail, for a few seconds after each look,
+Nothing runs while no page looks. The broker counts, and keeps requests that fail, for a few seconds after each look,
 which all pages share. What other brokers do not answer over Kafka's protocol is None.
 """
 
@@ -17,6 +17,17 @@ from starlette.routing import BaseRoute
 
 from minibroker.console.answers import get
 from minibroker.console.figures import Growth
+from minibroker.console.inside_watch import (
+    API,
+    ARRIVED,
+    CLIENT,
+    CONNECTION,
+    ERROR,
+    SEQ,
+    TOPICS,
+    VERSION,
+    InsideWatch,
+)
 
 if TYPE_CHECKING:
     from minibroker.console.console import Console
@@ -24,19 +35,18 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 2.0
 LEASE_MS = 10_000
 ERRORS_KEPT = 20
-ERRORS_A_LOOK = 20
 APIS_SHOWN = 8
 POINTS_KEPT = 300  # ten minutes
 PIECES_MAX = 100  # of a scan of the broker's metrics
 REQUESTS = "kafka.network:type=RequestMetrics"
-TOPICS = "kafka.server:type=BrokerTopicMetrics"
+TOPIC_SUMS = "kafka.server:type=BrokerTopicMetrics"
 CONSUMER, FOLLOWER = "FetchConsumer", "FetchFollower"  # a Fetch is counted once more under one of these
 
 Json = dict[str, Any]
 
 
-def routes(console: Console) -> list[BaseRoute]:
-    activity = Activity(console)
+def routes(console: Console, watch: InsideWatch) -> list[BaseRoute]:
+    activity = Activity(console, watch)
 
     async def shown(request: Request) -> Any:
         return await activity.look()
@@ -47,8 +57,9 @@ def routes(console: Console) -> list[BaseRoute]:
 class Activity:
     """One for each console."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, watch: InsideWatch) -> None:
         self._console = console
+        self._watch = watch
         self._lock = trio.Lock()
         self._due = -math.inf
         self._shown: Json = {"requests": None, "errors": None}
@@ -56,7 +67,7 @@ class Activity:
         self._growth = Growth()
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS_KEPT)
         self._errors: deque[Json] = deque(maxlen=ERRORS_KEPT)
-        self._since: int | str = "now"
+        self._next: int | None = None  # the number of the first exchange that is new
 
     async def look(self) -> Json:
         """What is known now. Raises BrokerError."""
@@ -70,23 +81,16 @@ class Activity:
 
     async def _ask(self) -> None:
         families = await self._families()
-        failed = await self._console.call(
-            "inside.explain", since=self._since, budget=ERRORS_A_LOOK, lease_ms=LEASE_MS, failed=True
-        )
-        if failed["run"] != self._run:
-            self._forget(failed["run"])
-        else:
-            self._since = failed["next"]
-            self._errors.extend(error_row(each) for each in failed["explained"])
-        if self._since == "now":
-            self._since = failed["next"]
+        await self._watch.look(LEASE_MS)
+        ended = self._watch.ended_since(0 if self._next is None else self._next)
+        if ended.head["run"] != self._run:  # the broker is another process: its numbers begin anew
+            self._run = ended.head["run"]
+            self._growth = Growth()
+            self._errors.clear()
+        if self._next is not None:
+            self._errors.extend(error_row(each, ended.head) for each in ended.rows if each[ERROR])
+        self._next = ended.next
         self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
-
-    def _forget(self, run: int) -> None:
-        """The broker is another process: its numbers begin anew."""
-        self._run, self._since = run, "now"
-        self._growth = Growth()
-        self._errors.clear()
 
     async def _families(self) -> list[Json]:
         """The families of the broker's metrics up to those of requests."""
@@ -146,11 +150,22 @@ def counted(families: list[Json]) -> tuple[dict[str, int], dict[str, int]]:
 def totals(families: list[Json]) -> Json:
     """The counters of all topics together, by Kafka's names."""
     for family in families:
-        if family["type"] == TOPICS and not family["keys"] and family["rows"]:
+        if family["type"] == TOPIC_SUMS and not family["keys"] and family["rows"]:
             return dict(zip(family["names"], family["rows"][0], strict=True))
     return {}
 
 
-def error_row(explained: Json) -> Json:
-    names = ("seq", "connection", "client_id", "api", "version", "error", "broker_ms")
-    return {name: explained[name] for name in names} | {"topics": explained["topics"][:3]}
+def error_row(row: list[Any], head: Json) -> Json:
+    """What a page shows of a failed request; `broker_ms` is the broker's time when it arrived."""
+    arrived_us = row[ARRIVED]
+    turned_since_ms = sum(ms for at_us, ms in head["turns"] if at_us > arrived_us)
+    return {
+        "seq": row[SEQ],
+        "connection": row[CONNECTION],
+        "client_id": row[CLIENT],
+        "api": row[API],
+        "version": row[VERSION],
+        "error": row[ERROR],
+        "broker_ms": head["broker_ms"] - (head["now_us"] - arrived_us) // 1000 - turned_since_ms,
+        "topics": row[TOPICS][:3],
+    }

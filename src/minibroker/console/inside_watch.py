@@ -1,7 +1,8 @@
 """What a minibroker does with requests, pulled once for all pages, and kept for a while.
 
 The page that is first to want more pulls, and all that look at that moment share what came: no task runs while no page
-looks, and the broker stops recording two seconds later. A slow page is skipped ahead, never buffered for.
+looks, and the broker stops recording two seconds later, or when the lease of a page that looks less often ends. A slow
+page is skipped ahead, never buffered for.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from minibroker.console.event_stream import Event
 from minibroker.process import BrokerError
 
 PULL_SECONDS = 0.1
+LEASE_MS = 2_000  # the broker records so long after a pull
 RETRY_SECONDS = 0.5
 SNAPSHOT_SECONDS = 0.4
 KEPT_MAX = 20_000  # exchanges, 8 MB
@@ -32,7 +34,7 @@ NO_HEAD = {
 }  # fmt: skip
 
 # Places in an exchange's row, as `inside.pull` has them.
-CONNECTION, CLIENT, API, ARRIVED, TOPICS = 1, 2, 3, 6, 19
+SEQ, CONNECTION, CLIENT, API, VERSION, ARRIVED, ERROR, TOPICS = 0, 1, 2, 3, 4, 6, 16, 19
 HANDLED, WOKEN, ANSWERED, SENT = 7, 8, 9, 10
 
 Json = dict[str, Any]
@@ -43,6 +45,14 @@ class Pulled(NamedTuple):
 
     head: Json
     waiting: list[list[Any]]
+
+
+class Ended(NamedTuple):
+    """Exchanges that have ended, the figures of the latest pull, and the number of the next exchange."""
+
+    head: Json
+    rows: list[list[Any]]
+    next: int
 
 
 class InsideWatch:
@@ -82,9 +92,14 @@ class InsideWatch:
             place = self._end
             yield Event(self._told(rows, left_out=left_out), id=place)
 
-    async def look(self) -> None:
-        """Have the broker record for two seconds more. Raises Refused without a control socket."""
-        await self._pull_after(self._pulls if trio.current_time() >= self._due else self._pulls - 1)
+    async def look(self, lease_ms: int = LEASE_MS) -> None:
+        """Have the broker record for so long. Raises Refused without a control socket."""
+        is_due = lease_ms > LEASE_MS or trio.current_time() >= self._due
+        await self._pull_after(self._pulls if is_due else self._pulls - 1, lease_ms)
+
+    def ended_since(self, number: int) -> Ended:
+        """The exchanges that are kept from this number on."""
+        return Ended(self._latest.head, self._rows_from(number, KEPT_MAX), self._end)
 
     async def between(self, from_us: int, to_us: int) -> Json:
         """The exchanges that were in hand between two moments of the broker's machine."""
@@ -104,24 +119,24 @@ class InsideWatch:
 
     # One pull for all
 
-    async def _pull_after(self, seen: int) -> None:
+    async def _pull_after(self, seen: int, lease_ms: int = LEASE_MS) -> None:
         """Return when there is a pull after the one with number `seen`."""
         async with self._lock:
             if self._pulls > seen >= 0:
                 return
             await trio.sleep_until(self._due)
-            await self._pull()
+            await self._pull(lease_ms)
 
-    async def _pull(self) -> None:
+    async def _pull(self, lease_ms: int) -> None:
         self._due = trio.current_time() + PULL_SECONDS
         try:
             if not self._apis:
                 apis = await self._console.call("inside.apis")
                 self._apis = {int(key): name for key, name in apis["apis"].items()}
-            answer = await self._console.call("inside.pull", since=self._since)
+            answer = await self._console.call("inside.pull", since=self._since, lease_ms=lease_ms)
             if self._pulls and answer["run"] != self._latest.head["run"]:
                 self._forget()
-                answer = await self._console.call("inside.pull", since=0)
+                answer = await self._console.call("inside.pull", since=0, lease_ms=lease_ms)
         except BrokerError as error:
             self._trouble = f"{error}; the page goes on when the broker answers again"
             self._due = trio.current_time() + RETRY_SECONDS

@@ -41,7 +41,7 @@ def web_app(console: Console) -> ASGIApp:
         get("/healthz", healthy),
         get("/readyz", ready),
         *overview.routes(console),
-        *activity.routes(console),
+        *activity.routes(console, watch),
         *topics.routes(console),
         *messages.routes(console),
         *producing.routes(console),
