@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 
 from benchmarks import frames
+from benchmarks.cases.requests import small_requests
 from benchmarks.lab import Lab
 from benchmarks.measurements import Measurement, Run
 from benchmarks.processes import module_command, run_json
 from benchmarks.topics import Broker, create_topic
 
 CASE = "groups"
-CONNECTIONS = 10
-SECONDS = 1.0
 MEMBERS = 50
 REBALANCES = 20
 TRANSACTIONS = 1000
@@ -48,19 +47,7 @@ def commits_of_offsets(lab: Lab, broker: Broker) -> Run:
     """Commits by a consumer that assigns its partitions itself."""
     request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
     _wait_for_coordinator(broker, request)
-    seconds = SECONDS * min(1.0, lab.plan.volume * 2)
-
-    def run() -> dict[str, float]:
-        before = broker.cpu_seconds()
-        measured = lab.request_loop(broker.host, broker.port, [request], connections=CONNECTIONS, seconds=seconds)
-        cpu_seconds = broker.cpu_seconds() - before
-        return {
-            "per_s": measured["requests"] / measured["seconds"],
-            "p99_us": measured["p99_us"],
-            "cpu_us": cpu_seconds / measured["requests"] * 1e6,
-        }
-
-    return run
+    return small_requests(lab, broker, request)
 
 
 def _wait_for_coordinator(broker: Broker, request: frames.Frame) -> None:

@@ -4,11 +4,12 @@ console pulls from ten times a second."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import frames
+from benchmarks.cases.requests import small_requests
 from benchmarks.frames import Frame
 from benchmarks.lab import Lab
 from benchmarks.measurements import MINIBROKER, PLAIN, Measurement, Run
@@ -16,8 +17,6 @@ from benchmarks.topics import Broker, create_topic
 from minibroker.control import Control
 
 CASE = "watched"
-CONNECTIONS = 10
-SECONDS = 1.0
 VALUE_BYTES = 100
 PULL_SECONDS = 0.1
 BUDGET = 100
@@ -36,12 +35,15 @@ def measure(lab: Lab) -> list[Measurement]:
         }
         unwatched = lab.interleave(
             f"{CASE}, no look",
-            {PLAIN: _run(lab, plain, requests[plain]), MINIBROKER: _run(lab, controlled, requests[controlled])},
+            {
+                PLAIN: small_requests(lab, plain, requests[plain]),
+                MINIBROKER: small_requests(lab, controlled, requests[controlled]),
+            },
         )
         watched = lab.interleave(
             f"{CASE}, a look",
             {
-                PLAIN: _run(lab, plain, requests[plain]),
+                PLAIN: small_requests(lab, plain, requests[plain]),
                 MINIBROKER: _run(lab, controlled, requests[controlled], control),
             },
         )
@@ -53,29 +55,19 @@ def measure(lab: Lab) -> list[Measurement]:
     ]
 
 
-def _run(lab: Lab, broker: Broker, request: Frame, control: Path | None = None) -> Run:
-    seconds = SECONDS * min(1.0, lab.plan.volume * 2)
+def _run(lab: Lab, broker: Broker, request: Frame, control: Path) -> Run:
+    run = small_requests(lab, broker, request)
 
-    def run() -> dict[str, float]:
-        before = broker.cpu_seconds()
+    def run_watched() -> Mapping[str, float]:
         with _pulling(control):
-            measured = lab.request_loop(broker.host, broker.port, [request], connections=CONNECTIONS, seconds=seconds)
-        cpu_seconds = broker.cpu_seconds() - before
-        return {
-            "per_s": measured["requests"] / measured["seconds"],
-            "p99_us": measured["p99_us"],
-            "cpu_us": cpu_seconds / measured["requests"] * 1e6,
-        }
+            return run()
 
-    return run
+    return run_watched
 
 
 @contextmanager
-def _pulling(control: Path | None) -> Iterator[None]:
-    """Pull from a broker ten times a second, as a console does; without a socket, do nothing."""
-    if control is None:
-        yield
-        return
+def _pulling(control: Path) -> Iterator[None]:
+    """Pull from a broker ten times a second, as a console does."""
     is_over = threading.Event()
 
     def pull() -> None:

@@ -5,7 +5,7 @@ It wraps the `dispatch` of the fault injector, and `registry.answer` for the req
     connections -> recorder -> tracer -> faults -> registry
 
 Without a lease a request costs the test of an attribute. A lease lasts for seconds, and each look renews it. Nothing is
-pushed: exchanges that have ended are kept in a ring, in the order of their ends, and whoever looks pulls them.
+pushed: exchanges that have ended are kept in a ring, in the order of their ends, and each look pulls the new ones.
 
 Of a busy broker a sample is traced: one in `kept_every` requests, at irregular distances. The rest run the plain code,
 between a countdown and a note of the request in hand. Such a request becomes an exchange only if it is parked, wakes

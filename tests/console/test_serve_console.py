@@ -18,6 +18,7 @@ import pytest
 from minibroker.broker.control.console_child import private_folder
 from tests.console.asking import get
 from tests.console.conftest import RunningConsole
+from tests.integration.members import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -62,10 +63,12 @@ def served(tmp_path: Path, *options: str) -> Iterator[Served]:
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + END_SECONDS
-    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
+    command_line = Path(f"/proc/{pid}/cmdline")
+    wait_until(
+        lambda: not (command_line.exists() and command_line.read_bytes()),
+        f"the end of process {pid}",
+        seconds=END_SECONDS,
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda each: each.name)

@@ -187,9 +187,9 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
         written = values_in(broker.bootstrap, SOURCE, PARTITIONS)
         found = values_in(broker.bootstrap, TARGET, PARTITIONS)
 
-    assert differences(written, source.values) == []
-    assert differences(found, source.values) == []
-    assert differences(reader.values, source.values) == []
+    have = {"source": written, "target": found, "reader": reader.values}
+    wrong = {name: differences(values, source.values) for name, values in have.items()}
+    assert wrong == {"source": [], "target": [], "reader": []}
 
 
 def differences(found: list[list[bytes]], wanted: list[list[bytes]]) -> list[str]:

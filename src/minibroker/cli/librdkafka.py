@@ -261,7 +261,7 @@ def of_theirs(offsets: Mapping[TopicPartition, int]) -> list[Any]:
 def within(seconds: float, ask: Callable[[], None]) -> None:
     """Ask in a thread: without a coordinator librdkafka waits for a minute, and lets no signal interrupt it.
 
-    Raises errors of kafka-python, KafkaTimeoutError if there is no answer in time.
+    Raises errors of kafka-python, KafkaTimeoutError without an answer in time.
     """
     raised: list[Exception] = []
 

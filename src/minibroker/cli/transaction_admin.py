@@ -83,7 +83,7 @@ class TransactionAdmin:
         )
 
     def describe(self, transactional_id: str) -> Described:
-        """Raises CommandFailed if there is no such id."""
+        """Raises CommandFailed for an id that does not exist."""
         try:
             row = self._client.describe_transactions([transactional_id])[transactional_id]
         except errors.TransactionalIdNotFoundError as error:

@@ -75,7 +75,7 @@ class InsideWatch:
         self._trouble: str | None = None
 
     async def events(self, last_number: int | None) -> AsyncGenerator[Event, None]:
-        """Yield what is new about ten times a second. Raises Refused if there is no control socket."""
+        """Yield what is new about ten times a second. Raises Refused without a control socket."""
         seen_pulls = -1
         place = last_number if last_number is not None and self._first <= last_number <= self._end else None
         while True:

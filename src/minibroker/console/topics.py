@@ -147,7 +147,7 @@ class Topics:
         return {row["partition"]: row for row in found["rows"]}
 
     async def topic_in(self, request: Request) -> TopicRow:
-        """The topic in the path. Raises Refused if there is none."""
+        """The topic in the path. Raises Refused for one that does not exist."""
         return await existing_topic(self._console, in_path(request, "topic"))
 
     async def settings(self, request: Request) -> Any:
@@ -265,7 +265,7 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
 
 
 async def existing_topic(console: Console, name: str) -> TopicRow:
-    """Raises Refused if there is no such topic, also after asking again."""
+    """Raises Refused for a topic that does not exist, also after asking again."""
     snapshot: Snapshot = await console.metadata.snapshot()
     if name not in snapshot.topics:
         snapshot = await console.metadata.snapshot(fresh=True)

@@ -29,7 +29,7 @@ class Scraper:
         self._lock = threading.Lock()
 
     def scrape(self) -> Collected:
-        """Raises CommandFailed, BrokerError, OSError or EOFError if there is no answer."""
+        """Raises CommandFailed, BrokerError, OSError or EOFError without an answer."""
         with self._lock:
             families, facts = self._asked()
             now = time.monotonic()

@@ -1,8 +1,8 @@
 // Keys that work on every page; `?` shows them.
 
-import { h } from './dom.js'
+import { fill, h } from './dom.js'
 import { go } from './router.js'
-import { live } from './view.js'
+import { live, problem } from './view.js'
 
 const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', i: '/inside' }
 const HELP = [
@@ -95,6 +95,20 @@ export function dialog(title, ...content) {
   document.body.append(box)
   box.showModal()
   return box
+}
+
+/**
+ * Does what a dialog is for, and closes it; a failure is shown in it.
+ * @param {HTMLDialogElement} box @param {Element} said @param {() => Promise<unknown>} work @param {() => void} done
+ */
+export async function closeAfter(box, said, work, done) {
+  try {
+    await work()
+    box.close()
+    done()
+  } catch (error) {
+    fill(said, problem(error))
+  }
 }
 
 function showHelp() {

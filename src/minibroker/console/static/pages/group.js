@@ -4,7 +4,7 @@ import { Failure, change, hasToken } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { timeLine } from '../drawings.js'
 import { counted, duration, number, visible } from '../format.js'
-import { dialog } from '../keys.js'
+import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -171,13 +171,7 @@ const movement = (by) => (by > 0 ? `+${number(by)}` : by < 0 ? `−${number(-by)
 function remove(group) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
-    try {
-      await change('DELETE', path('api', 'groups', group))
-      box.close()
-      go('/groups')
-    } catch (error) {
-      fill(said, problem(error))
-    }
+    await closeAfter(box, said, () => change('DELETE', path('api', 'groups', group)), () => go('/groups'))
   } }, 'Delete it and its offsets')
   const box = dialog('Delete the group', h('p', { class: 'body' }, `Its committed offsets are lost: consumers of ${visible(group)} begin where auto.offset.reset sends them.`), h('footer', {}, said, button))
 }

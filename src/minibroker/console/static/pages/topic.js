@@ -3,10 +3,10 @@
 import { Failure, change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { bytes, counted, number, rate, visible } from '../format.js'
-import { dialog } from '../keys.js'
+import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
-import { empty, panel, problem } from '../view.js'
+import { empty, panel } from '../view.js'
 import { showMessages } from './messages.js'
 
 const REFRESH_MS = 3000
@@ -200,13 +200,7 @@ function edit(topic, row, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const value = h('input', { id: 'setting-value', value: row.value ?? '', spellcheck: 'false', autocomplete: 'off' })
   const send = async (body) => {
-    try {
-      await change('POST', path('api', 'topics', topic, 'settings'), body)
-      box.close()
-      done()
-    } catch (error) {
-      fill(said, problem(error))
-    }
+    await closeAfter(box, said, () => change('POST', path('api', 'topics', topic, 'settings'), body), done)
   }
   const box = dialog(
     row.name,
@@ -236,13 +230,8 @@ function grow(topic, partitions) {
       {
         onsubmit: async (event) => {
           event.preventDefault()
-          try {
-            await change('POST', path('api', 'topics', topic, 'partitions'), { partitions: Number(value.value) })
-            box.close()
-            go(path('topics', topic))
-          } catch (error) {
-            fill(said, problem(error))
-          }
+          const grown = () => change('POST', path('api', 'topics', topic, 'partitions'), { partitions: Number(value.value) })
+          await closeAfter(box, said, grown, () => go(path('topics', topic)))
         },
       },
       h(
@@ -268,13 +257,7 @@ function remove(topic) {
       {
         onsubmit: async (event) => {
           event.preventDefault()
-          try {
-            await change('DELETE', path('api', 'topics', topic))
-            box.close()
-            go('/topics')
-          } catch (error) {
-            fill(said, problem(error))
-          }
+          await closeAfter(box, said, () => change('DELETE', path('api', 'topics', topic)), () => go('/topics'))
         },
       },
       h('div', { class: 'form body' }, h('label', { for: 'delete-name' }, 'Its name, to be sure'), confirm),

@@ -3,7 +3,7 @@
 import { change } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { bytes, counted, number, rate } from '../format.js'
-import { dialog } from '../keys.js'
+import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, filterField } from '../table.js'
 import { empty, panel, problem } from '../view.js'
@@ -186,19 +186,17 @@ function createTopic(done) {
       method: 'dialog',
       onsubmit: async (event) => {
         event.preventDefault()
-        try {
-          await change('POST', '/api/topics', {
+        const created = () =>
+          change('POST', '/api/topics', {
             name: name.value.trim(),
             partitions: Number(partitions.value),
             replication: Number(replication.value),
             settings: settingsIn(settings.value),
           })
-          box.close()
+        await closeAfter(box, said, created, () => {
           done()
           go(path('topics', name.value.trim()))
-        } catch (error) {
-          fill(said, problem(error))
-        }
+        })
       },
     },
     h(

@@ -3,9 +3,9 @@
 import { change, hasToken } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { counted, duration, number, time, visible } from '../format.js'
-import { dialog } from '../keys.js'
+import { closeAfter, dialog } from '../keys.js'
 import { Table, filterField } from '../table.js'
-import { empty, panel, problem } from '../view.js'
+import { empty, panel } from '../view.js'
 
 const REFRESH_MS = 3000
 const OPEN = ['Ongoing', 'PrepareCommit', 'PrepareAbort']
@@ -70,13 +70,7 @@ export function show(view) {
 function abort(id, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const button = h('button', { type: 'button', class: 'button danger', onclick: async () => {
-    try {
-      await change('POST', `/api/transactions/${encodeURIComponent(id)}/abort`)
-      box.close()
-      done()
-    } catch (error) {
-      fill(said, problem(error))
-    }
+    await closeAfter(box, said, () => change('POST', `/api/transactions/${encodeURIComponent(id)}/abort`), done)
   } }, 'Abort it')
   const box = dialog('Abort the transaction', h('p', { class: 'body' }, `The producer of ${visible(id)} is fenced: its next request fails.`), h('footer', {}, said, button))
 }
