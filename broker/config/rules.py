@@ -29,6 +29,12 @@ def magic_of(version: str) -> int:
     return 1 if version.startswith("0.10.") else 2
 
 
+def has_period(name: str) -> Rule:
+    """The rule that a task's interval is one."""
+    attribute = name.replace(".", "_")
+    return lambda it: getattr(it, attribute) > 0, f"{name} must be at least 1", (name,)
+
+
 RULES: list[Rule] = [
     (
         lambda it: (
@@ -112,21 +118,9 @@ RULES: list[Rule] = [
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
     ),
     # Without a period kafka 2.0.1 cannot start these tasks, and fails with "IllegalArgumentException: null".
-    (
-        lambda it: it.log_flush_scheduler_interval_ms > 0,
-        "log.flush.scheduler.interval.ms must be at least 1",
-        ("log.flush.scheduler.interval.ms",),
-    ),
-    (
-        lambda it: it.log_flush_offset_checkpoint_interval_ms > 0,
-        "log.flush.offset.checkpoint.interval.ms must be at least 1",
-        ("log.flush.offset.checkpoint.interval.ms",),
-    ),
-    (
-        lambda it: it.log_flush_start_offset_checkpoint_interval_ms > 0,
-        "log.flush.start.offset.checkpoint.interval.ms must be at least 1",
-        ("log.flush.start.offset.checkpoint.interval.ms",),
-    ),
+    has_period("log.flush.scheduler.interval.ms"),
+    has_period("log.flush.offset.checkpoint.interval.ms"),
+    has_period("log.flush.start.offset.checkpoint.interval.ms"),
 ]
 
 
