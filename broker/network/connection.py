@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import outcome
 import trio
@@ -70,6 +70,18 @@ class Mute(TimerTask):
         self._timer.cancel(self)
 
 
+class Serving(NamedTuple):
+    """What the connections of a server share."""
+
+    dispatch: Dispatch
+    poller: Poller
+    receive_buffer: memoryview
+    max_request_bytes: int
+    max_idle_ms: int
+    now_ms: Callable[[], int]
+    timer: Any
+
+
 class Connection(TimerTask):
     """Owns one accepted socket. As a timer task it closes itself after `max_idle_ms` without a request."""
 
@@ -101,32 +113,20 @@ class Connection(TimerTask):
         "witness",
     )
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        client: Client,
-        *,
-        dispatch: Dispatch,
-        poller: Poller,
-        receive_buffer: memoryview,
-        max_request_bytes: int,
-        max_idle_ms: int,
-        now_ms: Callable[[], int],
-        timer: Any,
-    ) -> None:
+    def __init__(self, sock: socket.socket, client: Client, serving: Serving) -> None:
         super().__init__()
         self._sock = sock
         self.client = client
-        self._dispatch = dispatch
-        self._poller = poller
-        self._decoder = FrameDecoder(max_request_bytes)
-        self._receive_buffer = receive_buffer
+        self._dispatch = serving.dispatch
+        self._poller = serving.poller
+        self._decoder = FrameDecoder(serving.max_request_bytes)
+        self._receive_buffer = serving.receive_buffer
         self._out: list[Chunk] = []
         self._out_bytes = 0
-        self._max_idle_ms = max_idle_ms
-        self._now_ms = now_ms
-        self._timer = timer
-        self.last_active_ms = now_ms()
+        self._max_idle_ms = serving.max_idle_ms
+        self._now_ms = serving.now_ms
+        self._timer = serving.timer
+        self.last_active_ms = serving.now_ms()
         self.cancel_scope = trio.CancelScope()
         self._must_read_to_end = False
         self._must_send_slices = False

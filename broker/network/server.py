@@ -20,7 +20,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.config.endpoints import Endpoint
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.network.congestion import keep_default_outside
-from minibroker.broker.network.connection import Connection, Dispatch
+from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.timers import TimerLoop
@@ -71,15 +71,21 @@ class Server:
     ) -> None:
         self._listeners = listeners
         self._config = config
-        self._dispatch = dispatch
-        self._timers = timers
         self._observer = observer
         self._guards = guards or {}
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
         self.socket_bytes: SocketBytes | None = None  # if given before `run`, gets those of each socket that is closed
-        self._receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._poller = Poller(busy_poll_ms / 1000)
+        self._serving = Serving(
+            dispatch=dispatch,
+            poller=self._poller,
+            receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
+            max_request_bytes=config.socket_request_max_bytes,
+            max_idle_ms=config.connections_max_idle_ms,
+            now_ms=timers.clock.monotonic_ms,
+            timer=timers.timer,
+        )
         self._per_host: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self._connections = connections
@@ -136,17 +142,7 @@ class Server:
         local = sock.getsockname()
         keep_default_outside(sock, host, local[0])
         client = Client(f"{host}:{address[1]}", local[0], local[1], next(self._numbers), listener=endpoint.name)
-        connection = self._connection_of(endpoint)(
-            sock,
-            client,
-            dispatch=self._dispatch,
-            poller=self._poller,
-            receive_buffer=self._receive_buffer,
-            max_request_bytes=self._config.socket_request_max_bytes,
-            max_idle_ms=self._config.connections_max_idle_ms,
-            now_ms=self._timers.clock.monotonic_ms,
-            timer=self._timers.timer,
-        )
+        connection = self._connection_of(endpoint)(sock, client, self._serving)
         if self._guards and endpoint.name in self._guards:
             self._guards[endpoint.name](connection)
         if self.socket_bytes is not None:

@@ -15,13 +15,12 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import trio
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network.connection import Connection, Dispatch
-from minibroker.broker.network.poller import Poller
+from minibroker.broker.network.connection import Connection, Serving
 from minibroker.broker.network.response import PIECES_PER_TURN, Chunk, PeerGoneError, send_bytes
 from minibroker.broker.security.principal_mapping import NoMatchingRule
 from minibroker.broker.security.tls import TlsListener
@@ -41,31 +40,8 @@ class TlsConnection(Connection):
 
     __slots__ = ("_incoming", "_is_established", "_listener", "_outgoing", "_pieces", "_tls", "_unsent")
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        client: Client,
-        *,
-        tls: TlsListener,
-        dispatch: Dispatch,
-        poller: Poller,
-        receive_buffer: memoryview,
-        max_request_bytes: int,
-        max_idle_ms: int,
-        now_ms: Callable[[], int],
-        timer: Any,
-    ) -> None:
-        super().__init__(
-            sock,
-            client,
-            dispatch=dispatch,
-            poller=poller,
-            receive_buffer=receive_buffer,
-            max_request_bytes=max_request_bytes,
-            max_idle_ms=max_idle_ms,
-            now_ms=now_ms,
-            timer=timer,
-        )
+    def __init__(self, sock: socket.socket, client: Client, serving: Serving, *, tls: TlsListener) -> None:
+        super().__init__(sock, client, serving)
         self._listener = tls
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()

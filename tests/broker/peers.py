@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client
-from minibroker.broker.network.connection import Connection, Dispatch
+from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.time.timers import TimerLoop
@@ -45,13 +45,15 @@ class Peer:
         self.connection = make(
             ours,
             client or Client("peer", "127.0.0.1", 9092),
-            dispatch=dispatch,
-            poller=self.poller,
-            receive_buffer=memoryview(bytearray(4096)),
-            max_request_bytes=max_request_bytes,
-            max_idle_ms=max_idle_ms,
-            now_ms=self.timers.clock.monotonic_ms,
-            timer=self.timers.timer,
+            Serving(
+                dispatch=dispatch,
+                poller=self.poller,
+                receive_buffer=memoryview(bytearray(4096)),
+                max_request_bytes=max_request_bytes,
+                max_idle_ms=max_idle_ms,
+                now_ms=self.timers.clock.monotonic_ms,
+                timer=self.timers.timer,
+            ),
         )
 
     async def run(self) -> None:
