@@ -61,9 +61,12 @@ def change(method: str, path: str, handler: ChangeHandler) -> Route:
     return Route(path, endpoint, methods=[method])
 
 
-async def answered(handle: Callable[[], Awaitable[Any]]) -> Response:
+async def answered(
+    handle: Callable[[], Awaitable[Any]], response_of: Callable[[Any], Response] | None = None
+) -> Response:
+    """The response of what the handler returns, JSON unless `response_of` makes another one."""
     try:
-        return json_response(await handle())
+        return (response_of or json_response)(await handle())
     except Exception as error:
         return refusal_response(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -15,12 +16,12 @@ from starlette.routing import BaseRoute, Route
 from minibroker.cli.positions import Position, parse_position
 from minibroker.console.answers import (
     Refused,
+    answered,
     get,
     in_path,
     in_query,
     number_in_query,
     number_of,
-    refusal_response,
 )
 from minibroker.console.console import Console
 from minibroker.console.event_stream import STREAMS_MAX, Event
@@ -140,16 +141,17 @@ class Messages:
 
     async def download(self, request: Request) -> Response:
         """The bytes of a key or value, which no browser opens."""
-        try:
+
+        async def part() -> bytes:
             record = (await self._found(request)).record
-            parts = {"key": record.key, "value": record.value}
+            parts: dict[str, bytes | None] = {"key": record.key, "value": record.value}
             data = parts.get(in_path(request, "part"))
             if data is None:
                 raise Refused(404, "the message has no such part; ask for its key or value")
-        except Exception as error:
-            return refusal_response(error)
+            return data
+
         headers = {"content-disposition": "attachment", "cache-control": "no-store"}
-        return Response(data, headers=headers, media_type="application/octet-stream")
+        return await answered(part, partial(Response, headers=headers, media_type="application/octet-stream"))
 
     async def _found(self, request: Request) -> FoundAlone:
         """The message in the path. Raises Refused."""
