@@ -75,7 +75,7 @@ class Serving(NamedTuple):
 
     dispatch: Dispatch
     poller: Poller
-    receive_buffer: memoryview
+    receive_buffer: Any  # a memoryview, which mypyc 2.4 cannot name here
     max_request_bytes: int
     max_idle_ms: int
     now_ms: Callable[[], int]
@@ -120,7 +120,7 @@ class Connection(TimerTask):
         self._dispatch = serving.dispatch
         self._poller = serving.poller
         self._decoder = FrameDecoder(serving.max_request_bytes)
-        self._receive_buffer = serving.receive_buffer
+        self._receive_buffer: memoryview = serving.receive_buffer
         self._out: list[Chunk] = []
         self._out_bytes = 0
         self._max_idle_ms = serving.max_idle_ms
