@@ -18,7 +18,7 @@ import pytest
 from minibroker.broker.control.console_child import private_folder
 from tests.console.asking import get
 from tests.console.conftest import RunningConsole
-from tests.integration.members import wait_until
+from tests.integration.members import wait_until_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -62,15 +62,6 @@ def served(tmp_path: Path, *options: str) -> Iterator[Served]:
             shutil.rmtree(temporary)
 
 
-def wait_until_gone(pid: int) -> None:
-    command_line = Path(f"/proc/{pid}/cmdline")
-    wait_until(
-        lambda: not (command_line.exists() and command_line.read_bytes()),
-        f"the end of process {pid}",
-        seconds=END_SECONDS,
-    )
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda each: each.name)
 def test_nothing_is_left_of_a_broker_with_a_console(tmp_path: Path, number: signal.Signals) -> None:
     with served(tmp_path) as broker:
@@ -82,7 +73,7 @@ def test_nothing_is_left_of_a_broker_with_a_console(tmp_path: Path, number: sign
         begun = time.monotonic()
         broker.process.send_signal(number)
         status = broker.process.wait(END_SECONDS)
-        wait_until_gone(child)
+        wait_until_gone(child, seconds=END_SECONDS)
 
         assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
         assert time.monotonic() - begun < END_SECONDS / 2  # its connections do not keep the broker

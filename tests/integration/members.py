@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import IO, Any, cast
 
 from tests.integration.clients import DriverProcess, go_program, java_driver, node_program, python_driver
@@ -64,6 +65,20 @@ def wait_until(claim: Callable[[], bool], waiting_for: str, *, seconds: float = 
     while not claim():
         deadline.seconds_left(waiting_for)
         time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def wait_until_gone(pid: int, *, seconds: float = PATIENCE_SECONDS) -> None:
+    """Raises DeadlineError."""
+    wait_until(lambda: not is_alive(pid), f"the end of process {pid}", seconds=seconds)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended, and was not waited for, does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def answer_of(ask: Callable[[], Any], not_yet: Collection[int], waiting_for: str) -> Any:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -194,12 +195,13 @@ def test_each_record_comes_out_once_and_in_order_whoever_is_killed(
 
 def differences(found: list[list[bytes]], wanted: list[list[bytes]]) -> list[str]:
     """What is wrong with each partition that has not what is wanted."""
-    return [
-        f"partition {partition}: {len(set(right) - set(values))} of {len(right)} values are lost, "
-        f"{len(values) - len(set(values))} are there twice; {position} are as they should be"
-        for partition, (values, right) in enumerate(zip(found, wanted, strict=True))
-        if values != right
-        for position in [
-            next((at for at, pair in enumerate(zip(values, right, strict=False)) if pair[0] != pair[1]), -1)
-        ]
-    ]
+    wrong = []
+    for partition, (values, right) in enumerate(zip(found, wanted, strict=True)):
+        if values != right:
+            lost, twice = len(set(right) - set(values)), len(values) - len(set(values))
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(values, right, strict=False)))
+            wrong.append(
+                f"partition {partition}: {lost} of {len(right)} values are lost, {twice} are there twice;"
+                f" the first {same} are as they should be"
+            )
+    return wrong

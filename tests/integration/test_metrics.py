@@ -22,7 +22,7 @@ from minibroker import Broker
 from minibroker.metrics.catalogue import BY_NAME, HISTOGRAM, entries_of_broker, entries_of_cluster
 from minibroker.metrics.dashboard import rows
 from tests.integration.brokers import Minibroker
-from tests.integration.members import wait_until
+from tests.integration.members import wait_until, wait_until_gone
 from tests.minibroker.commands import minibroker
 from tests.minibroker.queries import OF_OTHERS, selectors
 
@@ -161,7 +161,7 @@ def test_nothing_is_left_of_the_endpoint_however_the_broker_ends(
     finally:
         end(broker)
 
-    wait_until(lambda: not is_running(child), "the endpoint's end", seconds=10)
+    wait_until_gone(child, seconds=10)
     again = Minibroker(tmp_path, "--metrics", f"127.0.0.1:{port}").wait_until_ready()
     again.kill()
 
@@ -172,13 +172,6 @@ def child_of(pid: int) -> int:
     wait_until(lambda: children.read_text() != "", "the broker's child")
     (child,) = map(int, children.read_text().split())
     return child
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_the_broker_outlives_the_endpoint(tmp_path: Path) -> None:

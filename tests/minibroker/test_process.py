@@ -18,7 +18,7 @@ from minibroker.administration import connected
 from minibroker.cli.options import parse_bootstrap
 from minibroker.cli.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
-from tests.integration.members import wait_until
+from tests.integration.members import is_alive, wait_until_gone
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -41,18 +41,6 @@ def partitions_of(broker: Broker) -> dict[str, int]:
 def groups_of(broker: Broker) -> set[str]:
     with connected(broker.bootstrap_servers) as connection:
         return {group.group_id for group in connection.ask(ApiKey.LIST_GROUPS).groups}
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def wait_until_gone(pid: int) -> None:
-    wait_until(lambda: not is_alive(pid), f"the end of process {pid}")
 
 
 def test_in_a_with_it_answers_and_afterwards_nothing_is_left(temporary: Path) -> None:
