@@ -30,7 +30,7 @@ def magic_of(version: str) -> int:
 
 
 def has_period(name: str) -> Rule:
-    """The rule that a task's interval is one."""
+    """The rule that a task's interval is at least 1."""
     attribute = name.replace(".", "_")
     return lambda it: getattr(it, attribute) > 0, f"{name} must be at least 1", (name,)
 

@@ -67,7 +67,7 @@ class Activity:
         self._growth = Growth()
         self._points: deque[tuple[int, float]] = deque(maxlen=POINTS_KEPT)
         self._errors: deque[Json] = deque(maxlen=ERRORS_KEPT)
-        self._next: int | None = None  # the number of the first exchange that is new
+        self._next: int | None = None  # the number of the first exchange that is new, once a look has come
 
     async def look(self) -> Json:
         """What is known now. Raises BrokerError."""
@@ -82,13 +82,12 @@ class Activity:
     async def _ask(self) -> None:
         families = await self._families()
         await self._watch.look(LEASE_MS)
-        ended = self._watch.ended_since(0 if self._next is None else self._next)
+        ended = self._watch.ended_since(self._next)
         if ended.head["run"] != self._run:  # the broker is another process: its numbers begin anew
             self._run = ended.head["run"]
             self._growth = Growth()
             self._errors.clear()
-        if self._next is not None:
-            self._errors.extend(error_row(each, ended.head) for each in ended.rows if each[ERROR])
+        self._errors.extend(error_row(each, ended.head) for each in ended.rows if each[ERROR])
         self._next = ended.next
         self._shown = {"requests": self._requests(families), "errors": list(reversed(self._errors))}
 

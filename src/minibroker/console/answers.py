@@ -61,12 +61,17 @@ def change(method: str, path: str, handler: ChangeHandler) -> Route:
     return Route(path, endpoint, methods=[method])
 
 
+def json_response(value: Any, status: int = 200) -> Response:
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    return Response(body, status, {"cache-control": "no-store"}, "application/json")
+
+
 async def answered(
-    handle: Callable[[], Awaitable[Any]], response_of: Callable[[Any], Response] | None = None
+    handle: Callable[[], Awaitable[Any]], response_of: Callable[[Any], Response] = json_response
 ) -> Response:
-    """The response of what the handler returns, JSON unless `response_of` makes another one."""
+    """The response of what the handler returns, or of what it raises."""
     try:
-        return (response_of or json_response)(await handle())
+        return response_of(await handle())
     except Exception as error:
         return refusal_response(error)
 
@@ -83,11 +88,6 @@ def refusal_response(error: Exception) -> Response:
         return Response(status_code=400)
     logger.error("a request failed", exc_info=error)
     return json_response({"error": f"a defect of the console, see its log: {error!r}"}, 500)
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-    return Response(body, status, {"cache-control": "no-store"}, "application/json")
 
 
 async def json_body(request: Request) -> dict[str, Any]:

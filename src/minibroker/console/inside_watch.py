@@ -97,9 +97,10 @@ class InsideWatch:
         is_due = lease_ms > LEASE_MS or trio.current_time() >= self._due
         await self._pull_after(self._pulls if is_due else self._pulls - 1, lease_ms)
 
-    def ended_since(self, number: int) -> Ended:
-        """The exchanges that are kept from this number on."""
-        return Ended(self._latest.head, self._rows_from(number, KEPT_MAX), self._end)
+    def ended_since(self, number: int | None) -> Ended:
+        """The exchanges that are kept from this number on, none without a number."""
+        first = self._end if number is None else number
+        return Ended(self._latest.head, self._rows_from(first, KEPT_MAX), self._end)
 
     async def between(self, from_us: int, to_us: int) -> Json:
         """The exchanges that were in hand between two moments of the broker's machine."""

@@ -40,7 +40,7 @@ async function read(work, signal) {
   try {
     return await work()
   } catch (error) {
-    if (error instanceof Failure || signal?.aborted) throw error
+    if (signal?.aborted) throw error
     throw new Failure(0, 'the console does not answer; start it again with `minibroker console`')
   }
 }
