@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -76,25 +77,21 @@ def answering(answer: bytes) -> Iterator[str]:
 
     `CORRELATION_ID` in them stands for the one of the request.
     """
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
 
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = listener.accept()
-                except OSError:  # shut down
-                    return
-                with client, contextlib.suppress(ConnectionError):
-                    if asked := client.recv(1000):
-                        client.sendall(answer.replace(CORRELATION_ID, asked[8:12]))
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                if asked := self.request.recv(1000):
+                    self.request.sendall(answer.replace(CORRELATION_ID, asked[8:12]))
 
-        server = threading.Thread(target=serve)
-        server.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-        server.join()
+    # A thread for each, waited for by nobody: a client that gives up may stay connected without a word.
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        serving.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        serving.join()
 
 
 @pytest.mark.slow
