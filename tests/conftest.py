@@ -30,9 +30,11 @@ LONGEST_FIRST = ("spark", "integration", "slow")
 
 
 def pytest_configure() -> None:
-    # A shell starts its background jobs with SIGINT ignored, and so do their children: tests send it to commands.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts its background jobs with SIGINT ignored, `nohup` starts any with SIGHUP ignored, and children go on
+    # so: tests send both to commands.
+    for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(ignored) is signal.SIG_IGN:
+            signal.signal(ignored, handler)
     os.environ.setdefault(SPARK_VARIABLE, " ".join(QUICK_JVM))
 
 
