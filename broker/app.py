@@ -112,7 +112,7 @@ class BrokerApp:
             connections=connections,
             tls=self._tls,
             observer=recording,
-            guards=self._guards(parts, dispatch, dispatch_recorded, recording),
+            guards=self._guards(parts, dispatch_recorded, faults, tracer, recording),
             first_number=1 if recorder is None else recorder.last_connection + 1,
             busy_poll_ms=self._options.busy_poll_ms,
         )
@@ -134,7 +134,12 @@ class BrokerApp:
         await trio.to_thread.run_sync(self.close, parts)
 
     def _guards(
-        self, parts: BrokerParts, dispatch: Dispatch, served_by: Dispatch, recording: Recording | None
+        self,
+        parts: BrokerParts,
+        served_by: Dispatch,
+        faults: FaultInjector | None = None,
+        tracer: Tracer | None = None,
+        recording: Recording | None = None,
     ) -> dict[str, Callable[[Connection], None]]:
         """What authenticates the clients of each SASL listener."""
         if not self._config.sasl_listeners:
@@ -146,9 +151,10 @@ class BrokerApp:
             parts.scram_users,
             parts.timers,
             apis=parts.registry.apis,
-            dispatch=dispatch,
+            dispatch=parts.registry.dispatch if faults is None else faults.dispatch,
             served_by=served_by,
-            recorded=None if recording is None else recording.around,
+            watched_by=[each.around for each in (tracer, recording) if each is not None],
+            witness=None if tracer is None else tracer.login_answered,
         )
         return {listener: authenticator.guard for listener, authenticator in made.items()}
 

@@ -74,6 +74,8 @@ def walk_steps(explained: Explained) -> Iterator[Step]:
         yield from append_steps(explained["produce"], us["handled"])
     if explained["group"] is not None:
         yield group_step(explained["group"], None if wait is not None else us["handled"])
+    if explained["login"] is not None:
+        yield login_step(explained["login"], us["handled"])
     if wait is not None:
         yield parked_step(explained, wait)
         if us["woken"] != NEVER:
@@ -198,10 +200,18 @@ def group_step(group: Mapping[str, Any], us: int | None) -> Step:
     return Step(us, "group", f"Group {group['group_id']}: {state}", detail)
 
 
+def login_step(login: Mapping[str, Any], us: int) -> Step:
+    if login["mechanism"]:
+        return Step(us, "login", f"A login by {login['mechanism']}", [f"enabled here: {', '.join(login['enabled'])}"])
+    return Step(us, "login", "A token of a login", [login["message"]] if login["message"] else [])
+
+
 def parked_step(explained: Explained, wait: Mapping[str, Any]) -> Step:
     us = explained["us"]["handled"]
     if wait["ended_by"] == "fault" and not wait["kind"]:
         return Step(us, "parked", "Held back by a fault", [])
+    if wait["ended_by"] == "delay":
+        return Step(us, "parked", "Held back: a login failed", [])
     limit = f", for {number(wait['max_wait_ms'])} ms at most" if wait["max_wait_ms"] >= 0 else ""
     detail = []
     if wait["watched"]:
@@ -232,6 +242,7 @@ def cause_text(wait: Mapping[str, Any]) -> str:
         return {
             "flush": "the records are on disk",
             "fault": "the fault let it go",
+            "delay": "connection.failed.authentication.delay.ms is over",
             "request": "a request that is no longer kept",
         }.get(wait["ended_by"], "")
     text = f"{name_of(cause)} of {client_of(cause)}"

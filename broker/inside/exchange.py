@@ -70,7 +70,7 @@ class Exchange:
     outcome = AT_ONCE
     error = ""
     woken_by = NO_CAUSE
-    ended_by = ""  # request, time, flush, fault or other
+    ended_by = ""  # request, time, flush, delay, fault or other
     woke: list[int] | None = None  # the numbers of the exchanges whose wait ended in its call
     operation: DelayedOperation | None = None  # what waited for it
     first_bytes = NEVER  # what a Fetch had found when it was parked

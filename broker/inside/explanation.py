@@ -99,6 +99,7 @@ class Explainer:
             "fetch": None if facts.fetch is None else self._fetch(exchange, facts.fetch, with_walks),
             "produce": None if facts.produce is None else produce_of(facts.produce),
             "group": None if facts.group is None else group_of(facts.group),
+            "login": None if facts.login is None else facts.login._asdict(),
         }
 
     # -- the wait ---------------------------------------------------------------------------------------------

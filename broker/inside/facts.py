@@ -128,6 +128,14 @@ class GroupFacts(NamedTuple):
     offsets: tuple[tuple[str, int, int, int], ...]
 
 
+class LoginFacts(NamedTuple):
+    """A step of an authentication; never a token of it."""
+
+    mechanism: str  # that a SaslHandshake asks for, else empty
+    enabled: tuple[str, ...]
+    message: str | None  # of the answer to a SaslAuthenticate
+
+
 class Facts(NamedTuple):
     topics: tuple[str, ...]
     records: int  # partitions answered with records, or appended to
@@ -139,6 +147,7 @@ class Facts(NamedTuple):
     fetch: FetchFacts | None = None
     produce: ProduceFacts | None = None
     group: GroupFacts | None = None
+    login: LoginFacts | None = None
 
 
 NO_FACTS = Facts((), 0, 0, 0, NEVER, NEVER, "")
@@ -154,12 +163,14 @@ class FactsTaker:
     def take(self, exchange: Exchange) -> Facts:
         """The facts of an exchange, of which some may be missing: one that waits has no answer yet."""
         request, operation = exchange.request, exchange.operation
-        fetch = produce = group = None
+        fetch = produce = group = login = None
         if request is not None and request.body is not None:
             if request.api_key == ApiKey.FETCH:
                 fetch = self._fetch(exchange, request)
             elif request.api_key == ApiKey.PRODUCE:
                 produce = self._produce(exchange, request)
+            elif request.api_key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
+                login = login_of(request, exchange.body)
             else:
                 group = self._group(exchange, request)
         topics: tuple[str, ...]
@@ -182,6 +193,7 @@ class FactsTaker:
             fetch,
             produce,
             group,
+            login,
         )
 
     def topics_of(self, exchange: Exchange) -> tuple[str, ...]:
@@ -458,6 +470,13 @@ def codec_name(view: BatchView) -> str:
         return view.codec.name.lower()
     except KafkaError:
         return "unknown"
+
+
+def login_of(request: Request, answer: Any) -> LoginFacts:
+    if request.api_key == ApiKey.SASL_HANDSHAKE:
+        enabled = () if answer is None else tuple(answer.mechanisms)
+        return LoginFacts(request.body.mechanism, enabled, None)
+    return LoginFacts("", (), None if answer is None else answer.error_message)
 
 
 def request_is_silent(exchange: Exchange) -> bool:

@@ -4,6 +4,10 @@ It wraps the `dispatch` of the fault injector, and `registry.answer` for the req
 
     connections -> recorder -> tracer -> faults -> registry
 
+Before its client has authenticated, a connection's requests go through `around` instead:
+
+    connections -> recorder -> tracer -> authentication
+
 Without a lease a request costs the test of an attribute. A lease lasts for seconds, and each look renews it. Nothing is
 pushed: exchanges that have ended are kept in a ring, in the order of their ends, and each look pulls the new ones.
 
@@ -24,7 +28,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.registry import Encode
@@ -62,10 +66,12 @@ WANTS_MAX = 16  # filters at a time
 LENGTH_BYTES = 4
 PULLS_A_SECOND = 10
 NO_HEADER = (-1, -1, -1)
+TOKEN = (int(ApiKey.SASL_AUTHENTICATE), -1, -1)  # a token without a header stands for a SaslAuthenticate
 DEFAULT_BUDGET = 100
 RANDOM = Random()
 
 Body = Any
+Login = Literal["", "request", "token"]
 Light = tuple[bytearray, Client]  # a request that is not in the sample: its frame, its client
 
 
@@ -182,6 +188,7 @@ class Tracer:
             DEFAULT_BUDGET  # requests outside of the sample that may still be kept, up to the next tally
         )
         self._current: Exchange | Light | None = None
+        self._login: Login = ""  # whether the request in hand is one, or a token without a header
         self._inner_encoded: Encode = parts.registry.encoded
         self._in_hand: dict[int, Exchange] = {}  # by connection, up to the response
         self._unsent: dict[int, list[Exchange]] = {}  # by connection, from the response to its last byte
@@ -241,6 +248,20 @@ class Tracer:
         if not self.is_watching:
             return self._dispatch(frame, client)
         return self.dispatch_watched(self._dispatch, frame, client)
+
+    def around(self, dispatch: Dispatch, expects_token: Callable[[], bool]) -> Dispatch:
+        """Trace also what `dispatch` answers instead of the inner one, while a client authenticates."""
+
+        def traced(frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+            if not self.is_watching:
+                return dispatch(frame, client)
+            self._login = "token" if expects_token() else "request"
+            try:
+                return self.dispatch_watched(dispatch, frame, client)
+            finally:
+                self._login = ""
+
+        return traced
 
     def dispatch_watched(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
         """Trace the request if it is of the sample. Raises as `inner`."""
@@ -309,7 +330,11 @@ class Tracer:
 
     def _begin(self, frame: bytearray, client: Client, arrived_ns: int) -> Exchange:
         self._seq += 1
-        header = HEADER.unpack_from(frame)[:3] if len(frame) >= HEADER.size else NO_HEADER
+        header = NO_HEADER
+        if self._login == "token":
+            header = TOKEN
+        elif len(frame) >= HEADER.size:
+            header = HEADER.unpack_from(frame)[:3]
         exchange = Exchange(self._seq, client, header, len(frame) + LENGTH_BYTES, arrived_ns)
         if client.number not in self._witnessed:
             self._attach()
@@ -395,6 +420,12 @@ class Tracer:
         if exchange is not None:
             exchange.request, exchange.body = request, body
 
+    def login_answered(self, request: Request, client: Client, body: Body) -> None:
+        """Note the answer of a request of a client that authenticates; keep one with an error."""
+        self.struck(request, client, body)
+        if first_error(request.api_key, body):
+            self.failed(request, client, body)
+
     def failed(self, request: Request, client: Client, body: Body) -> None:
         """Keep a request whose answer has an error code, although it is not in the sample."""
         current = self._current
@@ -404,7 +435,9 @@ class Tracer:
 
     def _park(self, exchange: Exchange, answer: Pending[Encoded]) -> None:
         exchange.outcome = WAITS
-        if exchange.request is None:
+        if self._login:
+            exchange.ended_by = "delay"  # of the answer to one that failed
+        elif exchange.request is None:
             exchange.ended_by = "fault"  # which holds it back
         operation = answer.source
         if isinstance(operation, DelayedOperation):

@@ -16,8 +16,9 @@ client gets, and neither its tokens nor its user.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.failures import failure_of
@@ -45,6 +46,7 @@ LINGER_MS = 200
 SASL_HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")
 
 Wrap = Callable[[Dispatch, Callable[[], bool]], Dispatch]
+Witness = Callable[[Request, Client, Any], None]
 
 
 class State(Enum):
@@ -59,8 +61,9 @@ class State(Enum):
 class Authenticator:
     """Begins the authentication of the connections of one listener.
 
-    `dispatch` answers their ApiVersions before; `served_by` all requests after. `recorded` wraps what answers in
-    between, for a transcript: it gets a function that returns whether the next request is a token without a header.
+    `dispatch` answers their ApiVersions before; `served_by` all requests after. `watched_by` wraps what answers in
+    between, for a tracer and a transcript, the innermost first: each gets a function that returns whether the next
+    request is a token without a header. `witness` gets each answer with its request, before it is encoded.
     `max_session_ms` is by mechanism, 0 for ever.
     """
 
@@ -76,7 +79,8 @@ class Authenticator:
         max_session_ms: Mapping[str, int],
         max_token_bytes: int,
         max_request_bytes: int,
-        recorded: Wrap | None = None,
+        watched_by: Sequence[Wrap] = (),
+        witness: Witness | None = None,
     ) -> None:
         self.mechanisms = mechanisms
         self.apis = apis
@@ -87,7 +91,8 @@ class Authenticator:
         self.max_session_ms = max_session_ms
         self.max_token_bytes = max_token_bytes
         self.max_request_bytes = max_request_bytes
-        self._recorded = recorded
+        self._watched_by = watched_by
+        self._witness = witness
 
     def guard(self, connection: Connection) -> None:
         """Let no request of a new connection through until its client has authenticated."""
@@ -97,12 +102,18 @@ class Authenticator:
         """Authenticate from the next request on, after an `earlier` session or not; return what answers."""
         authentication = Authentication(self, connection, earlier)
         dispatch: Dispatch = authentication.dispatch
-        if self._recorded is not None:
-            dispatch = self._recorded(dispatch, authentication.expects_token)
+        for wrap in self._watched_by:
+            dispatch = wrap(dispatch, authentication.expects_token)
         connection.serve_by(
             dispatch, max_request_bytes=self.max_token_bytes, first_allocation_bytes=FIRST_ALLOCATION_BYTES
         )
         return dispatch
+
+    def encoded(self, request: Request, client: Client, body: Any) -> list[Any]:
+        """Encode an answer."""
+        if self._witness is not None:
+            self._witness(request, client, body)
+        return encode_response(request, body)
 
 
 class Authentication:
@@ -132,9 +143,9 @@ class Authentication:
         if request.api_key == ApiKey.SASL_AUTHENTICATE:
             return self._authenticate(request, client)
         if self._state is State.AUTHENTICATE:
-            return self._refuse_other_api(request)
+            return self._refuse_other_api(request, client)
         if request.api_key == ApiKey.SASL_HANDSHAKE:
-            return self._handshake(request)
+            return self._handshake(request, client)
         if request.body is not None:
             self._state = State.HANDSHAKE
         return self._authenticator.dispatch(frame, client)
@@ -151,11 +162,12 @@ class Authentication:
 
     # -- SaslHandshake ----------------------------------------------------------------------------------------
 
-    def _handshake(self, request: Request) -> Encoded | Pending[Encoded]:
+    def _handshake(self, request: Request, client: Client) -> Encoded | Pending[Encoded]:
         enabled = self._authenticator.mechanisms
         make = enabled.get(request.body.mechanism)
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM if make is None else ErrorCode.NONE
-        answer = encode_response(request, SaslHandshakeResponse(error_code=code, mechanisms=list(enabled)))
+        body = SaslHandshakeResponse(error_code=code, mechanisms=list(enabled))
+        answer = self._authenticator.encoded(request, client, body)
         if make is None:
             return self._failed("the client asked for a SASL mechanism that is not enabled", joined(answer))
         self._mechanism = request.body.mechanism
@@ -181,9 +193,10 @@ class Authentication:
             body = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failure), auth_bytes=b""
             )
-            return self._failed(str(failure), joined(encode_response(request, body)))
-        return encode_response(
+            return self._failed(str(failure), joined(self._authenticator.encoded(request, client, body)))
+        return self._authenticator.encoded(
             request,
+            client,
             SaslAuthenticateResponse(
                 error_code=ErrorCode.NONE, error_message=None, auth_bytes=answer, session_lifetime_ms=lifetime_ms
             ),
@@ -226,7 +239,7 @@ class Authentication:
 
     # -- failures ---------------------------------------------------------------------------------------------
 
-    def _refuse_other_api(self, request: Request) -> Encoded | Pending[Encoded]:
+    def _refuse_other_api(self, request: Request, client: Client) -> Encoded | Pending[Encoded]:
         api = API_TABLE[request.api_key]
         if request.body is None:  # ApiVersions of an unknown version is answered in version 0
             request = Request(api.key, 0, request.correlation_id, request.client_id, api.request())
@@ -234,7 +247,7 @@ class Authentication:
         # Kafka has no message in FindCoordinator.
         message = None if api.key is ApiKey.FIND_COORDINATOR else text
         body = failure_of(request, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, message))
-        answer = b"" if body is None else joined(encode_response(request, body))
+        answer = b"" if body is None else joined(self._authenticator.encoded(request, client, body))
         return self._failed(text, answer)
 
     def _failed(self, reason: str, answer: bytes = b"") -> Pending[Encoded]:
@@ -291,7 +304,8 @@ def authenticators(
     apis: Mapping[int, Api],
     dispatch: Dispatch,
     served_by: Dispatch,
-    recorded: Wrap | None,
+    watched_by: Sequence[Wrap] = (),
+    witness: Witness | None = None,
 ) -> dict[str, Authenticator]:
     """Make that of each SASL listener, as `Authenticator`. Raises KafkaError if the store cannot be written."""
     users.prepare()
@@ -309,7 +323,8 @@ def authenticators(
             },
             max_token_bytes=config.sasl_server_max_receive_size,
             max_request_bytes=config.socket_request_max_bytes,
-            recorded=recorded,
+            watched_by=watched_by,
+            witness=witness,
         )
         for listener in config.sasl_listeners
     }

@@ -57,7 +57,7 @@ class Wait(NamedTuple):
     max_wait_ms: int  # -1 if it is not bounded by the request
     waited_ms: float
     watched: int  # partitions
-    ended_by: str  # "request", "time", "flush", "fault" or "other"; empty while it waits
+    ended_by: str  # "request", "time", "flush", "delay" (of a failed login), "fault" or "other"; empty while it waits
     case: str
     partition: str | None  # that decided it, such as "orders-0"
     cause: Cause | None

@@ -31,7 +31,7 @@ async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -
         dispatch=dispatch,
         timers=broker.timers,
         connections=connections,
-        guards=broker.app._guards(broker.parts, dispatch, dispatch, None),
+        guards=broker.app._guards(broker.parts, dispatch),
         **options,
     )
     nursery.start_soon(server.run)

@@ -24,8 +24,10 @@ from minibroker.broker.time.timers import TimerLoop
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.scram import SCRAM_SHA_256, new_credential
+from tests.broker.conftest import InMemoryBroker
 from tests.broker.peers import Connect, Peer, framed
 from tests.broker.peers import connect as connect
+from tests.broker.traced import Traced
 
 pytestmark = pytest.mark.time_jumps
 
@@ -336,3 +338,65 @@ async def test_a_session_lasts_no_longer_than_its_token(
 
     assert abs(done.session_lifetime_ms - lifetime_ms) <= 1
     assert peer.connection.client.principal.name == "alice"
+
+
+# -- explained ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def traced(broker: InMemoryBroker) -> Traced:
+    traced = Traced(broker)
+    traced.calls.pull()
+    return traced
+
+
+def guarded_and_traced(guarded: MakePeer, traced: Traced) -> Peer:
+    peer = guarded(watched_by=[traced.tracer.around], witness=traced.tracer.login_answered)
+    traced.connections.add(peer.connection)
+    return peer
+
+
+async def test_a_login_is_explained_without_its_secrets(guarded: MakePeer, traced: Traced) -> None:
+    await login(guarded_and_traced(guarded, traced))
+
+    first, second = (traced.explained(each["seq"]) for each in traced.exchanges())
+    assert (first["api"], first["version"], first["outcome"], first["error"]) == ("SaslHandshake", 1, "at once", "")
+    assert first["login"] == {
+        "mechanism": "PLAIN",
+        "enabled": ("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"),
+        "message": None,
+    }
+    assert (second["api"], second["version"], second["principal"]) == ("SaslAuthenticate", 1, "User:carol")
+    assert traced.titles(first["seq"])[1] == "A login by PLAIN"
+    assert "secret" not in f"{first}{second}"
+
+
+@pytest.mark.parametrize("is_sampled", [True, False])
+async def test_a_failed_login_is_explained_with_its_reason_and_its_delay(
+    guarded: MakePeer, traced: Traced, is_sampled: bool
+) -> None:
+    peer = guarded_and_traced(guarded, traced)
+    if not is_sampled:
+        traced.keep_each(1000)
+
+    await ask(peer, handshake(), authenticate(WRONG))
+
+    explained = traced.explained()
+    assert (explained["api"], explained["error"]) == ("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED")
+    assert (explained["outcome"], explained["wait"]["ended_by"]) == ("woken", "delay")
+    told = [(step["title"], step["detail"]) for step in explained["steps"]]
+    assert ("A token of a login", ["Authentication failed: Invalid username or password"]) in told
+    assert ("Held back: a login failed", []) in told
+    assert ("Its wait ended", ["connection.failed.authentication.delay.ms is over"]) in told
+
+
+async def test_a_token_without_a_header_is_explained_as_one(guarded: MakePeer, traced: Traced) -> None:
+    peer = guarded_and_traced(guarded, traced)
+    peer.sock.send(framed(handshake(version=0)) + framed(WRONG))
+    assert await answer(peer) != b""
+    assert await answer(peer) == b""
+
+    explained = traced.explained()
+    assert (explained["api"], explained["version"], explained["outcome"]) == ("SaslAuthenticate", -1, "closed")
+    assert explained["error"] == "authentication failed: Authentication failed: Invalid username or password"
+    assert explained["bytes_in"] == 4 + len(WRONG)

@@ -222,6 +222,7 @@ def explained() -> Json:
         "fetch": {"asked": 12, "answered": 1, "left_out": 11, "bytes": 1420, "partitions": [partition]},
         "produce": None,
         "group": None,
+        "login": None,
         "steps": [{"us": us, "kind": kind, "title": title, "detail": [words]} for us, kind, title, words in steps],
         "happened": [[arrived_us + us, words] for us, words in happened],
     }

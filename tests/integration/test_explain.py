@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +129,31 @@ def test_the_command_tells_what_to_do_without_a_broker(broker: Broker) -> None:
 
     assert "`minibroker serve --control PATH` makes" in nowhere.complaint
     assert "'fetsch' is not a known API" in misspelt.complaint
+
+
+def test_on_a_secured_broker_logins_and_fetches_are_explained(tmp_path: Path) -> None:
+    with Broker(control=True, security="SASL_SSL", users=["alice"], settings=SETTINGS) as broker:
+        broker.produce("orders", [b"x" * 20_000])
+        java = broker.client_settings("java", user="alice")
+        wrong = tmp_path / "wrong.properties"
+        wrong.write_text(
+            "".join(f"{key}={value}\n" for key, value in java.items()).replace('password="', 'password="no')
+        )
+        with broker.explain(api=("SaslHandshake", "SaslAuthenticate", "Fetch")) as explained:
+            consumer = KafkaConsumer(
+                "orders", **broker.client_settings("kafka-python", user="alice"), auto_offset_reset="earliest"
+            )
+            assert consumer.poll(POLL_MS)
+            consumer.close()
+            refused = minibroker("topics", "list", "-b", broker.bootstrap_servers, "--command-config", wrong)
+
+    assert refused.status == 1
+    logins = [each for each in explained if each.api.startswith("Sasl")]
+    assert {each.api for each in logins} == {"SaslHandshake", "SaslAuthenticate"}
+    assert "User:alice" in {each.json["principal"] for each in logins if not each.error}
+    failed = next(each for each in logins if each.error)
+    assert failed.error == "SASL_AUTHENTICATION_FAILED"
+    assert "connection.failed.authentication.delay.ms is over" in str(failed)
+    fetch = next(each for each in explained if each.api == "Fetch" and each.partitions and each.partitions[0].bytes)
+    assert fetch.json["sent"]["how"] == "encrypted"
+    assert "TLS encrypts every byte" in str(fetch)

@@ -52,7 +52,7 @@ def fetch_of(**changed: Any) -> dict[str, Any]:
         "seq": 1, "connection": 7, "client_id": "billing-1", "api": "Fetch", "version": 12, "correlation_id": 4711,
         "arrived_us": 1_000_000, "us": {"handled": 64, "woken": 212_402, "answered": 212_446, "sent": 212_473},
         "bytes_in": 97, "bytes_out": 1474, "outcome": "woken", "error": "", "throttled_ms": 0, "woke": [],
-        "topics": ["orders"], "wait": WAIT, "group": None, "produce": None, "fetch": fetch,
+        "topics": ["orders"], "wait": WAIT, "group": None, "login": None, "produce": None, "fetch": fetch,
         "sent": {"how": "copied", "calls": 1, "in_the_call": True, "slices": 1, "slice_bytes": 1420},
     } | changed  # fmt: skip
 
