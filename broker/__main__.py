@@ -416,7 +416,7 @@ def run(
     from minibroker.broker.security.key_stores import KeyStoreError
     from minibroker.protocol.form import form
     from minibroker.storage.files.checkpoints import write_atomically
-    from minibroker.storage.files.storage_errors import LogDirectoryError
+    from minibroker.storage.files.storage_errors import LogDirectoryError, is_out_of_descriptors
 
     allow_most_files()
     early: list[int] = []
@@ -454,7 +454,10 @@ def run(
     except (TopicStoreError, KeyStoreError) as error:
         raise StartFailed(str(error)) from error
     except LogDirectoryError as error:
-        raise StartFailed(f"{str(error).rstrip('.')}; name another directory with --data-dir DIR") from error
+        next_step = "name another directory with --data-dir DIR"
+        if is_out_of_descriptors(error.__cause__):
+            next_step = "each partition needs an open file: raise the limit (ulimit -n)"
+        raise StartFailed(f"{str(error).rstrip('.')}; {next_step}") from error
     except OSError as error:
         raise StartFailed(f"the data directory {config.log_dir} failed: {error}") from error
     if failures:

@@ -25,6 +25,7 @@ from minibroker.broker.cluster.metadata_cache import (
     check_topic_name,
     colliding_names,
 )
+from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
@@ -64,6 +65,7 @@ class Controller:
         self._replica_manager = replica_manager
         self.on_topic_deleted: list[TopicDeletionListener] = []
         self._producer_ids = iter(range(0))
+        self._to_be_opened = 0  # logs of the request in hand
         self._internal_topics = internal_topics(config)
 
     def start(self) -> None:
@@ -100,6 +102,7 @@ class Controller:
 
         They are stored together. Checks in the order of kafka 2.0.1 AdminManager.createTopics.
         """
+        self._to_be_opened = 0
         if validate_only:
             return {each.name: attempt(self._checked_topic, each) for each in wanted}
         outcomes = {each.name: attempt(self._store_topic, each) for each in wanted}
@@ -129,6 +132,7 @@ class Controller:
 
         They are stored together. As kafka 2.0.1 AdminManager.createPartitions.
         """
+        self._to_be_opened = 0
         added = {each.name: attempt(self._added_partitions, each) for each in wanted}
         growing = {} if validate_only else done(added)
         before = {name: self._store.topics[name].partitions for name in growing}
@@ -244,6 +248,7 @@ class Controller:
             replicas = assign_replicas(self._config.broker_id, wanted.partition_count, wanted.replication_factor)
             self._check_new_name(wanted.name)
         partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(replicas)}
+        self._check_open_files(partitions)
         return TopicState(wanted.name, partitions, configs)
 
     def _missing_topic(self, name: str) -> NewTopic:
@@ -275,7 +280,9 @@ class Controller:
             )
         existing = [topic.partitions[number].replicas for number in range(count)]
         added = added_partitions(existing, wanted.total_count, wanted.assignment, self._config.broker_id)
-        return {number: self._new_partition(brokers) for number, brokers in enumerate(added, count)}
+        partitions = {number: self._new_partition(brokers) for number, brokers in enumerate(added, count)}
+        self._check_open_files(partitions)
+        return partitions
 
     def _forget_topic(self, name: str) -> TopicState:
         if not self._config.delete_topic_enable:
@@ -339,6 +346,12 @@ class Controller:
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
             )
+
+    def _check_open_files(self, partitions: Mapping[int, PartitionState]) -> None:
+        """Raises KafkaError(POLICY_VIOLATION) if logs of these, and of others of the request, need too many."""
+        led = sum(partition.leader != NO_LEADER for partition in partitions.values())
+        check_open_files(self._to_be_opened + led)
+        self._to_be_opened += led
 
     def _check_no_counts(self, partition_count: int, replication_factor: int) -> None:
         if partition_count != -1 or replication_factor != -1:

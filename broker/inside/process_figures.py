@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+from minibroker.broker.cluster.open_files import OPEN_FILES, count_open_files
+
 PROC = Path("/proc/self")
 LISTED_MAX = 500
 START_TIME_AT = 19  # in /proc/self/stat, behind the name of the command
@@ -32,10 +34,8 @@ def process_figures(connections: int) -> dict[str, float]:
 
 
 def open_fds(connections: int) -> dict[str, float]:
-    known = os.stat(PROC / "fd").st_size  # since Linux 6.2
-    if known:
-        return {"OpenFds": known}
-    return {"OpenFds": len(os.listdir(PROC / "fd")) - 1} if connections < LISTED_MAX else {}
+    is_counted_by_linux = os.stat(OPEN_FILES).st_size > 0
+    return {"OpenFds": count_open_files()} if is_counted_by_linux or connections < LISTED_MAX else {}
 
 
 def loop_seconds() -> float:

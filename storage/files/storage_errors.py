@@ -76,13 +76,18 @@ def is_passing(error: OSError) -> bool:
     return error.errno in _PASSING_ERRORS and not isinstance(error, LogFlushError)
 
 
+def is_out_of_descriptors(error: BaseException | None) -> bool:
+    """Return whether this process or the machine had no free descriptor."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
+
+
 @contextmanager
 def map_flush_errors(directory: Path) -> Iterator[None]:
     """Turn an OSError into LogFlushError, unless it is for want of a descriptor: nothing was forced or lost then."""
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_DESCRIPTOR:
+        if is_out_of_descriptors(error):
             raise
         raise LogFlushError(error.errno, f"fsync of {directory}: {error.strerror}") from error
 

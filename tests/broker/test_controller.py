@@ -190,3 +190,20 @@ def test_a_broken_id_is_said_before_anything_starts(tmp_path: Path, topic_id: st
 
     with pytest.raises(TopicStoreError, match="cannot read"):
         loaded(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "made"),
+    [(100, ["a", "b"]), (88, ["a", "b"]), (87, ["a"]), (77, ["a"]), (76, [])],
+)
+async def test_topics_share_the_open_files_of_which_a_tenth_is_kept_free(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, limit: int, made: list[str]
+) -> None:
+    controller, _, store, _ = parts
+    monkeypatch.setattr("minibroker.broker.cluster.open_files.count_open_files", lambda: 60)
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (limit, limit))
+
+    outcomes = controller.create_topics([NewTopic(name, 10, 1, {}, {}) for name in ("a", "b")])
+
+    assert list(store.topics) == made
+    assert codes(outcomes) == {name: None if name in made else ErrorCode.POLICY_VIOLATION for name in ("a", "b")}

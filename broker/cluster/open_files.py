@@ -1,0 +1,39 @@
+"""Refuses partitions for whose logs this process may not open enough files, before it is out of them.
+
+A log holds one open file. Without this check the last logs of a large topic would fail, and then every connection and
+every read of the partitions that are there.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.text import counted
+
+OPEN_FILES = Path("/proc/self/fd")
+# Of the limit, for connections, reads of older segments, and files that are open for a moment.
+KEPT_FREE = 0.1
+KEPT_FREE_MAX = 1000
+
+
+def count_open_files() -> int:
+    """The descriptors of this process."""
+    known = os.stat(OPEN_FILES).st_size  # since Linux 6.2
+    return known or len(os.listdir(OPEN_FILES)) - 1  # one of them lists
+
+
+def check_open_files(partitions: int) -> None:
+    """Raises KafkaError(POLICY_VIOLATION) if logs of so many more partitions would come too close to the limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return
+    free = limit - count_open_files() - min(KEPT_FREE_MAX, int(limit * KEPT_FREE))
+    if partitions > free:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Logs of {counted(partitions, 'partition')} need as many open files, and this broker may open "
+            f"{max(0, free)} more of {limit}; start it with a higher limit (ulimit -n).",
+        )

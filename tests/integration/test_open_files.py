@@ -1,0 +1,88 @@
+"""A broker with few open files: it refuses partitions in time, and names the limit when it cannot start."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from minibroker.protocol.api import API_TABLE, ApiKey
+from minibroker.protocol.errors import ErrorCode
+from tests.integration.brokers import Minibroker
+from tests.integration.conftest import StartMinibroker
+from tests.integration.topics import create_topic
+from tests.integration.wire import RawConnection, connection_to, fetch_body, the_partition
+
+LIMIT = 200
+FITS = 100
+START_SECONDS = 60
+CREATE_TOPICS, CREATE_PARTITIONS = API_TABLE[ApiKey.CREATE_TOPICS].request, API_TABLE[ApiKey.CREATE_PARTITIONS].request
+
+
+@pytest.fixture
+def limited(start_minibroker: StartMinibroker) -> Minibroker:
+    """A broker with few open files, half of them used."""
+    broker = start_minibroker().wait_until_ready()
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+    create_topic(broker, "fits", FITS)
+    return broker
+
+
+def create(connection: RawConnection, *topics: tuple[str, int], validate_only: bool = False) -> dict[str, Any]:
+    rows = [
+        CREATE_TOPICS.row("topics")(name=name, num_partitions=count, replication_factor=1) for name, count in topics
+    ]
+    body = CREATE_TOPICS(topics=rows, timeout_ms=10_000, validate_only=validate_only)
+    return {row.name: row for row in connection.call(ApiKey.CREATE_TOPICS, 1, body).topics}
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_a_topic_with_too_many_partitions_is_refused_and_nothing_of_it_made(
+    limited: Minibroker, validate_only: bool
+) -> None:
+    with connection_to(limited.bootstrap) as connection:
+        answers = create(connection, ("small", 10), ("large", FITS), validate_only=validate_only)
+
+        assert (answers["small"].error_code, answers["large"].error_code) == (0, ErrorCode.POLICY_VIOLATION)
+        assert "this broker may open" in answers["large"].error_message
+        assert f"of {LIMIT}; start it with a higher limit (ulimit -n)" in answers["large"].error_message
+        assert not list(limited.data_dir.glob("large-*"))
+        assert the_partition(connection.call(ApiKey.FETCH, 4, fetch_body("fits", partition=FITS - 1))).error_code == 0
+
+
+def test_a_topic_does_not_grow_beyond_the_limit(limited: Minibroker) -> None:
+    row = CREATE_PARTITIONS.row("topics")(name="fits", count=2 * FITS)
+    with connection_to(limited.bootstrap) as connection:
+        body = CREATE_PARTITIONS(topics=[row], timeout_ms=10_000, validate_only=False)
+        (answer,) = connection.call(ApiKey.CREATE_PARTITIONS, 0, body).results
+
+    assert answer.error_code == ErrorCode.POLICY_VIOLATION
+    assert len(list(limited.data_dir.glob("fits-*"))) == FITS
+
+
+def test_a_broker_with_more_logs_than_open_files_names_the_limit(start_minibroker: StartMinibroker) -> None:
+    broker = start_minibroker().wait_until_ready()
+    create_topic(broker, "t", FITS)
+    assert broker.terminate() == 0
+    command = [
+        sys.executable,
+        "-m",
+        "minibroker",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        str(broker.data_dir),
+    ]
+
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {FITS}; exec "$@"', "sh", *command], capture_output=True, timeout=START_SECONDS
+    )
+
+    (line,) = done.stderr.decode().splitlines()
+    assert done.returncode == 1
+    assert "Too many open files" in line
+    assert line.endswith("each partition needs an open file: raise the limit (ulimit -n)")
