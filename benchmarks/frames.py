@@ -27,6 +27,7 @@ FIND_COORDINATOR_VERSION = 1
 OFFSET_COMMIT_VERSION = 3
 METADATA_VERSION = 1
 MEBIBYTE = 1024 * 1024
+NO_SESSION = (0, -1)
 ANSWER_SECONDS = 30.0
 
 
@@ -61,15 +62,19 @@ def fetch(
     min_bytes: int = 1,
     max_bytes: int = MEBIBYTE,
     partition_max_bytes: int | None = None,
+    first_partition: int = 0,
+    session: tuple[int, int] = NO_SESSION,
 ) -> Frame:
-    """Fetch v8 without a session, of partition 0 at `offsets[0]`, partition 1 at `offsets[1]`, ..."""
+    """Fetch v8 of the first partition at `offsets[0]`, the next one at `offsets[1]`, ...; `session` is id and epoch."""
     most_bytes = max_bytes if partition_max_bytes is None else partition_max_bytes
     partition = FetchRequest.row("topics.partitions")
     partitions = [
-        partition(partition=number, fetch_offset=offset, max_bytes=most_bytes) for number, offset in enumerate(offsets)
+        partition(partition=number, fetch_offset=offset, max_bytes=most_bytes)
+        for number, offset in enumerate(offsets, first_partition)
     ]
     topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)] if partitions else []
     limits = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
+    limits |= dict(zip(("session_id", "session_epoch"), session, strict=True))
     return _frame(ApiKey.FETCH, FETCH_VERSION, FetchRequest(replica_id=-1, **limits, topics=topics))
 
 
@@ -108,9 +113,14 @@ def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
 def ask(host: str, port: int, frame: Frame) -> tuple[int, Any]:
     """Send one frame; return the size of the whole answer, and its body. Raises FrameError on any error code in it."""
     with socket.create_connection((host, port), timeout=ANSWER_SECONDS) as connection:
-        connection.sendall(frame.payload)
-        size_bytes = int.from_bytes(_receive(connection, 4), "big")
-        answer = _receive(connection, size_bytes)
+        return ask_over(connection, frame)
+
+
+def ask_over(connection: socket.socket, frame: Frame) -> tuple[int, Any]:
+    """The same on a connection that is there."""
+    connection.sendall(frame.payload)
+    size_bytes = int.from_bytes(_receive(connection, 4), "big")
+    answer = _receive(connection, size_bytes)
     _, body = decode_response(frame.api_key, frame.version, answer)
     for code in _error_codes(body):
         if code:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import curves
 from benchmarks.chart import picture
 from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, Change, Measurement, Run, Spread, interleave
 from benchmarks.profile import OTHER, STAGES, Samples, read_samples
@@ -118,6 +119,27 @@ def test_the_chart_has_a_bar_for_each_contender_as_long_as_its_median() -> None:
 def test_a_run_without_small_requests_has_no_chart() -> None:
     with pytest.raises(ValueError, match="--only requests"):
         picture({"measurements": []})
+
+
+def test_curves_have_a_point_for_each_size_and_what_is_level_looks_level() -> None:
+    def row(partitions: int, cpu_us: float) -> dict[str, object]:
+        found = {"samples": [], "median": cpu_us, "low": cpu_us, "high": cpu_us}
+        return {"metric": f"partitions_{partitions}_produces_cpu_us", "unit": "us", "contenders": {MINIBROKER: found}}
+
+    drawn = curves.picture({"measurements": [row(1000, 40.0), row(1, 40.0), row(10, 44.0)]})
+
+    places = re.findall(r'<circle class="pure" cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    (x1, y1), (x10, y10), (x1000, y1000) = ((float(x), float(y)) for x, y in places)
+    assert (x1000 - x10) / (x10 - x1) == pytest.approx(2, abs=0.01)
+    assert y1 == y1000
+    assert 0 < y1 - y10 < 10
+    assert "CPU of a produce" in drawn
+    assert "fetch" not in drawn
+
+
+def test_a_run_without_curves_has_no_picture_of_them() -> None:
+    with pytest.raises(ValueError, match="--only scale"):
+        curves.picture({"measurements": []})
 
 
 @pytest.mark.nightly

@@ -68,13 +68,13 @@ def _frame(kind: Kind, topic: str) -> Frame:
     return frames.produce(topic, value_bytes=VALUE_BYTES)
 
 
-def small_requests(lab: Lab, server: Broker | ServerProcess, request: Frame) -> Run:
-    """The same request over and over, for a second."""
+def small_requests(lab: Lab, server: Broker | ServerProcess, *requests: Frame, connections: int = CONNECTIONS) -> Run:
+    """The same requests in turn, over and over, for a second."""
     seconds = SECONDS * min(1.0, lab.plan.volume * 2)
 
     def run() -> dict[str, float]:
         before = server.cpu_seconds()
-        measured = lab.request_loop(server.host, server.port, [request], connections=CONNECTIONS, seconds=seconds)
+        measured = lab.request_loop(server.host, server.port, requests, connections=connections, seconds=seconds)
         cpu_seconds = server.cpu_seconds() - before
         return {
             "per_s": measured["requests"] / measured["seconds"],

@@ -46,6 +46,9 @@ class Member:
         self._connection = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def close(self) -> None:
+        self._connection.close()
+
     def send(self, api_key: ApiKey, version: int, body: Any) -> None:
         self._connection.sendall(encode_request(api_key, version, 1, "benchmark", body))
 
