@@ -1,9 +1,13 @@
-"""What counting for metrics costs: small requests of a broker that counts, beside those of one that does not."""
+"""What counting for metrics costs: small requests of a broker that counts, beside those of one that does not.
+
+Each round has new brokers: two processes of the same program differ by as much as is measured here, by where their
+memory happens to lie.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 
 from benchmarks import frames
 from benchmarks.cases.consumers import LOADS
@@ -14,25 +18,30 @@ from benchmarks.measurements import MINIBROKER, PLAIN, Measurement, Run
 from benchmarks.topics import Broker, create_topic
 
 CASE = "metrics"
-WARM_UPS = 1
 
 
 def measure(lab: Lab) -> list[Measurement]:
-    """Every kind of small request, on two brokers in turn. Both have a control socket."""
+    """Every kind of small request, on two new brokers in each round. Both have a control socket."""
     lab.close_brokers()
-    measurements: list[Measurement] = []
-    with ExitStack() as stack:
-        controls = lab.new_folder("control")
-        plain = stack.enter_context(lab.new_minibroker("--control", str(controls / "plain")))
-        counting = stack.enter_context(lab.new_minibroker("--control", str(controls / "counting"), "--count"))
-        for metric, (text, load) in LOADED.items():
-            runs = {PLAIN: load(lab, plain), MINIBROKER: load(lab, counting)}
-            samples = lab.interleave(f"{CASE}, {text}", runs, warm_ups=WARM_UPS)
-            measurements += [
-                Measurement(CASE, f"{metric}_per_s", f"{text}, counted", "1/s", samples["per_s"]),
-                Measurement(CASE, f"{metric}_cpu_us", f"{text}, counted, server CPU", "us", samples["cpu_us"]),
-            ]
-    return measurements
+    runs: dict[str, Run] = {PLAIN: partial(_round, lab), MINIBROKER: partial(_round, lab, is_counting=True)}
+    samples = lab.interleave(CASE, runs, warm_ups=0)
+    return [
+        Measurement(CASE, f"{metric}_{figure}", f"{text}, counted{what}", unit, samples[f"{metric}_{figure}"])
+        for metric, (text, _) in LOADED.items()
+        for figure, what, unit in (("per_s", "", "1/s"), ("cpu_us", ", server CPU", "us"))
+    ]
+
+
+def _round(lab: Lab, *, is_counting: bool = False) -> dict[str, float]:
+    options = ("--control", str(lab.new_folder("control") / "socket"), *(("--count",) if is_counting else ()))
+    measured: dict[str, float] = {}
+    with lab.new_minibroker(*options) as broker:
+        for metric, (_, load) in LOADED.items():
+            run = load(lab, broker)
+            run()  # warms up
+            found = run()
+            measured |= {f"{metric}_{figure}": found[figure] for figure in ("per_s", "cpu_us")}
+    return measured
 
 
 def _produce(lab: Lab, broker: Broker) -> Run:
