@@ -46,6 +46,7 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
         settings = {row["name"]: row["value"] for row in get(console, "/api/topics/orders/settings")["rows"]}
         transactions = ask(console, "GET", "/api/transactions")
         clients = get(console, "/api/clients")
+        metrics = ask(console, "GET", "/metrics").body.decode()
         consumer.close()
 
     assert (cluster["version"], cluster["control"], len(cluster["brokers"])) == ("2.0", False, 1)
@@ -59,5 +60,7 @@ def test_a_console_of_apache_kafka(tmp_path: Path) -> None:
     assert 0 <= group["lag"] < 20
     assert sent["rows"][0]["partition"] == 1
     assert settings["retention.ms"] == "3600000"
+    assert 'kafka_topic_partition_current_offset{partition="1",topic="orders"} 1.0' in metrics
+    assert 'kafka_consumergroup_current_offset{consumergroup="billing"' in metrics
     assert (transactions.status, "Kafka 3.0" in transactions.error) == (501, True)
     assert (clients["connections"], [each["group"] for each in clients["members"]]) == (None, ["billing"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.broker.control.console_child import private_folder
-from tests.console.asking import get
+from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
 from tests.integration.members import wait_until_gone
 
@@ -78,6 +79,21 @@ def test_nothing_is_left_of_a_broker_with_a_console(tmp_path: Path, number: sign
         assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0)
         assert time.monotonic() - begun < END_SECONDS / 2  # its connections do not keep the broker
         assert list(broker.temporary.iterdir()) == []
+
+
+def test_the_console_of_a_broker_has_all_of_its_metrics(tmp_path: Path) -> None:
+    with served(tmp_path) as broker:
+        get(broker.console, "/api/cluster")
+        ask(broker.console, "GET", "/metrics")  # begins the counting
+        change(broker.console, "POST", "/api/topics", name="orders", partitions=1)
+        metrics = ask(broker.console, "GET", "/metrics")
+
+    assert (metrics.status, metrics.headers["content-type"][:11]) == (200, "text/plain;")
+    text = metrics.body.decode()
+    assert "\nkafka_brokers 1.0\n" in text
+    (created,) = re.findall(r'kafka_network_requestmetrics_requests_total\{request="CreateTopics".*\} (.+)', text)
+    assert float(created) == 1
+    assert 'kafka_topic_partitions{topic="orders"} 1.0' in text
 
 
 def test_a_broker_serves_on_when_its_console_is_killed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from minibroker.console import (
     messages,
     overview,
     producing,
+    prometheus,
     topics,
     transactions,
 )
@@ -50,6 +51,7 @@ def web_app(console: Console) -> ASGIApp:
         *transactions.routes(console),
         *connections.routes(console, watch),
         *inside_routes.routes(console, watch),
+        *prometheus.routes(console),
         *assets.ROUTES,
     ]
     api = openapi_of(routes)
