@@ -27,6 +27,7 @@ ROWS = {
     "moving_per_s": "full Fetch of ten partitions, at offsets that move",
     "produce_per_s": "Produce of one 100 B batch",
     "commits_per_s": "OffsetCommit of one partition",
+    "heartbeats_per_s": "Heartbeat",
     "transactions_per_s": "transactions of one message",
 }
 CONTENDERS = {MINIBROKER: "pure", COMPILED: "compiled", KAFKA: "kafka", RAW: "raw"}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from minibroker.protocol.api import ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.messages.fetch import FetchRequest
-from minibroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
+from minibroker.protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest, OffsetCommitRequest
 from minibroker.protocol.messages.metadata import ApiVersionsRequest, MetadataRequest
 from minibroker.protocol.messages.produce import ProduceRequest
 from minibroker.protocol.record import Record
@@ -25,6 +25,7 @@ PRODUCE_VERSION = 5
 API_VERSIONS_VERSION = 0
 FIND_COORDINATOR_VERSION = 1
 OFFSET_COMMIT_VERSION = 3
+HEARTBEAT_VERSION = 1
 METADATA_VERSION = 1
 MEBIBYTE = 1024 * 1024
 NO_SESSION = (0, -1)
@@ -98,6 +99,12 @@ def offset_commit(group_id: str, topic: str) -> Frame:
     topics = [OffsetCommitRequest.row("topics")(name=topic, partitions=[partition])]
     body = OffsetCommitRequest(group_id=group_id, generation_id=-1, member_id="", retention_time_ms=-1, topics=topics)
     return _frame(ApiKey.OFFSET_COMMIT, OFFSET_COMMIT_VERSION, body)
+
+
+def heartbeat(group_id: str, generation_id: int, member_id: str) -> Frame:
+    """Heartbeat v1 of a member."""
+    body = HeartbeatRequest(group_id=group_id, generation_id=generation_id, member_id=member_id)
+    return _frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, body)
 
 
 def _frame(api_key: ApiKey, version: int, body: Any) -> Frame:

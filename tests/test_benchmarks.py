@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import curves
 from benchmarks.chart import picture
+from benchmarks.goals import MET, MISSED, judge
 from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, Change, Measurement, Run, Spread, interleave
 from benchmarks.profile import OTHER, STAGES, Samples, read_samples
 from tests.recipes import ROOT
@@ -119,6 +120,19 @@ def test_the_chart_has_a_bar_for_each_contender_as_long_as_its_median() -> None:
 def test_a_run_without_small_requests_has_no_chart() -> None:
     with pytest.raises(ValueError, match="--only requests"):
         picture({"measurements": []})
+
+
+def test_goals_of_the_compiled_form_are_judged_where_it_took_part() -> None:
+    def verdicts(**samples: list[float]) -> dict[str, str]:
+        names = {"pure": MINIBROKER, "compiled": COMPILED, "kafka": KAFKA}
+        found = Measurement("requests", "produce_per_s", "", "1/s", {names[each]: row for each, row in samples.items()})
+        marks = judge([found], ["requests"])
+        return {each.goal.text: each.mark for each in marks if each.goal.metric == "produce_per_s"}
+
+    text = "Produce of one 100 B batch"
+    assert verdicts(pure=[11.0], kafka=[10.0]) == {text: MET}
+    assert verdicts(pure=[11.0], compiled=[11.0], kafka=[10.0]) == {text: MET, f"compiled: {text}": MISSED}
+    assert verdicts(pure=[9.0], compiled=[12.0], kafka=[10.0]) == {text: MISSED, f"compiled: {text}": MET}
 
 
 def test_curves_have_a_point_for_each_size_and_what_is_level_looks_level() -> None:

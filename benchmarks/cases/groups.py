@@ -1,12 +1,14 @@
-"""The coordinators: offset commits a second, a rebalance of fifty members, transactions a second."""
+"""The coordinators: offset commits and heartbeats a second, a rebalance of fifty members, transactions a second."""
 
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 from benchmarks import frames
 from benchmarks.cases.requests import small_requests
 from benchmarks.lab import Lab
+from benchmarks.load.groups import GROUP, Member, generation
 from benchmarks.measurements import Measurement, Run
 from benchmarks.processes import module_command, run_json
 from benchmarks.topics import Broker, create_topic
@@ -22,13 +24,20 @@ WARM_UPS = 2  # the JVM compiles
 
 
 def measure(lab: Lab) -> list[Measurement]:
-    """All three, on every broker."""
+    """All of them, on every broker."""
     commits = {broker.name: commits_of_offsets(lab, broker) for broker in lab.brokers()}
     samples = lab.interleave("commits of offsets", commits, warm_ups=WARM_UPS)
     measurements = [
         Measurement(CASE, "commits_per_s", "OffsetCommit, one partition, ten connections", "1/s", samples["per_s"]),
         Measurement(CASE, "commit_p99_us", "OffsetCommit, p99", "us", samples["p99_us"]),
         Measurement(CASE, "commit_cpu_us", "OffsetCommit, server CPU", "us", samples["cpu_us"]),
+    ]
+    with ExitStack() as stack:
+        heartbeats = {broker.name: _heartbeats(lab, broker, stack) for broker in lab.brokers()}
+        samples = lab.interleave("heartbeats", heartbeats, warm_ups=WARM_UPS)
+    measurements += [
+        Measurement(CASE, "heartbeats_per_s", "Heartbeat, ten connections", "1/s", samples["per_s"]),
+        Measurement(CASE, "heartbeat_cpu_us", "Heartbeat, server CPU", "us", samples["cpu_us"]),
     ]
     rebalances = {broker.name: _rebalance_run(lab, broker) for broker in lab.brokers()}
     samples = lab.interleave(f"rebalances of {MEMBERS} members", rebalances, warm_ups=WARM_UPS)
@@ -47,6 +56,16 @@ def commits_of_offsets(lab: Lab, broker: Broker) -> Run:
     """Commits by a consumer that assigns its partitions itself."""
     request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
     _wait_for_coordinator(broker, request)
+    return small_requests(lab, broker, request)
+
+
+def _heartbeats(lab: Lab, broker: Broker, stack: ExitStack) -> Run:
+    """Heartbeats of one member, which has joined before."""
+    member = Member(broker.host, broker.port)
+    stack.callback(member.close)
+    generation([member])
+    request = frames.heartbeat(GROUP, member.generation_id, member.id)
+    frames.ask(broker.host, broker.port, request)
     return small_requests(lab, broker, request)
 
 

@@ -42,7 +42,7 @@ class Member:
 
     def __init__(self, host: str, port: int) -> None:
         self.id = ""
-        self._generation_id = -1
+        self.generation_id = -1
         self._connection = socket.create_connection((host, port), timeout=ANSWER_SECONDS)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -75,12 +75,12 @@ class Member:
 
     def joined(self) -> Any:
         body = self.receive(ApiKey.JOIN_GROUP, JOIN_VERSION)
-        self.id, self._generation_id = body.member_id, body.generation_id
+        self.id, self.generation_id = body.member_id, body.generation_id
         return body
 
     def wait_for_rebalance(self) -> None:
         """Ask by heartbeats, as members do, until one is answered that there is a rebalance."""
-        body = HeartbeatRequest(group_id=GROUP, generation_id=self._generation_id, member_id=self.id)
+        body = HeartbeatRequest(group_id=GROUP, generation_id=self.generation_id, member_id=self.id)
         while True:
             self.send(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, body)
             try:
