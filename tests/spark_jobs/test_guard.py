@@ -36,6 +36,14 @@ guard.GRACE_SECONDS = 0.5
 sys.exit(guard.main(int(sys.argv[1]), sys.argv[2:]))
 """
 GUARD = [sys.executable, "-c", GUARD_WITH_GRACE]
+# The command is forked a second before it asks to end with the guard.
+SLOWLY = """
+import time
+from minibroker.demo import guard
+ask = guard._process_control
+guard._process_control = lambda option, value: (time.sleep(option == guard.PR_SET_PDEATHSIG), ask(option, value))
+"""
+SLOW_GUARD = [sys.executable, "-c", SLOWLY + GUARD_WITH_GRACE]
 COMMAND = [sys.executable, "-c", STUBBORN]
 
 
@@ -81,8 +89,9 @@ def test_a_parent_that_has_ended_before_the_guard_started_is_noticed(left: Lefto
     left.wait_until_gone(SECONDS)
 
 
-def test_a_command_ends_with_a_guard_that_is_killed(left: Leftovers) -> None:
-    guard = start(left, [*GUARD, str(os.getpid()), sys.executable, "-c", "import time; time.sleep(600)"])
+@pytest.mark.parametrize("guard_of", [GUARD, SLOW_GUARD], ids=["while it runs", "while it starts"])
+def test_a_command_ends_with_a_guard_that_is_killed(left: Leftovers, guard_of: list[str]) -> None:
+    guard = start(left, [*guard_of, str(os.getpid()), sys.executable, "-c", "import time; time.sleep(600)"])
     left.wait_until(2, SECONDS)
 
     guard.kill()

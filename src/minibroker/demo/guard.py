@@ -41,11 +41,14 @@ def main(parent_pid: int, command: list[str]) -> int:
 
 
 def _start(command: list[str]) -> int:
+    guard_pid = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
         _process_control(PR_SET_PDEATHSIG, signal.SIGKILL)  # should the guard itself be killed
+        if os.getppid() != guard_pid:  # it was, before this
+            os._exit(KILLED + signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.execvp(command[0], command)
     except OSError as error:
