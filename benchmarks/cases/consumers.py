@@ -104,11 +104,17 @@ def _runs(lab: Lab, load: str) -> dict[str, Run]:
 
 
 def _sessions(lab: Lab, broker: Broker, seconds: float, **options: float) -> Run:
+    load = session_load(lab, broker, **options)
+    return lambda: _measured(broker, lambda: load(seconds))
+
+
+def session_load(lab: Lab, broker: Broker, **options: float) -> Callable[[float], dict[str, float]]:
+    """Consumers with sessions, for so many seconds."""
     topic = create_topic(broker, CASE, partitions=CONSUMERS * PARTITIONS)
     every = range(CONSUMERS * PARTITIONS)
     appends = [frames.produce(topic, value_bytes=VALUE_BYTES, partitions=[number]) for number in every]
-    shape = {"consumers": CONSUMERS, "partitions": PARTITIONS, "seconds": seconds}
-    return lambda: _measured(broker, lambda: lab.consumer_loop(broker, topic, appends, **shape, **options))
+    shape = {"consumers": CONSUMERS, "partitions": PARTITIONS}
+    return lambda seconds: lab.consumer_loop(broker, topic, appends, seconds=seconds, **shape, **options)
 
 
 def _moving_fetches(lab: Lab, broker: Broker, seconds: float) -> Run:

@@ -1,8 +1,4 @@
-"""What counting for metrics costs: small requests of a broker that counts, beside those of one that does not.
-
-Each round has new brokers: two processes of the same program differ by as much as is measured here, by where their
-memory happens to lie.
-"""
+"""What counting for metrics costs: small requests of a broker while it counts, beside those while it does not."""
 
 from __future__ import annotations
 
@@ -10,55 +6,54 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import frames
-from benchmarks.cases.consumers import LOADS
-from benchmarks.cases.groups import commits_of_offsets
-from benchmarks.cases.requests import SECONDS, VALUE_BYTES, small_requests
+from benchmarks.cases.consumers import session_load
+from benchmarks.cases.groups import commit_of_offsets
+from benchmarks.cases.requests import CONNECTIONS, VALUE_BYTES
+from benchmarks.frames import Frame
 from benchmarks.lab import Lab
-from benchmarks.measurements import MINIBROKER, PLAIN, Measurement, Run
+from benchmarks.measurements import Measurement
+from benchmarks.toggled import Load, toggled
 from benchmarks.topics import Broker, create_topic
+from minibroker.control import Control
 
 CASE = "metrics"
+LEASE_MS = 60_000
 
 
 def measure(lab: Lab) -> list[Measurement]:
-    """Every kind of small request, on two new brokers in each round. Both have a control socket."""
+    """Every kind of small request."""
     lab.close_brokers()
-    runs: dict[str, Run] = {PLAIN: partial(_round, lab), MINIBROKER: partial(_round, lab, is_counting=True)}
-    samples = lab.interleave(CASE, runs, warm_ups=0)
-    return [
-        Measurement(CASE, f"{metric}_{figure}", f"{text}, counted{what}", unit, samples[f"{metric}_{figure}"])
-        for metric, (text, _) in LOADED.items()
-        for figure, what, unit in (("per_s", "", "1/s"), ("cpu_us", ", server CPU", "us"))
-    ]
+    measurements: list[Measurement] = []
+    path = lab.new_folder("control") / "socket"
+    with lab.new_minibroker("--control", str(path)) as broker:
+        control = Control(path)
+
+        def count(is_on: bool) -> None:
+            control.call("inside.metrics", lease_ms=LEASE_MS if is_on else 0)
+
+        for metric, (text, load_of) in LOADS.items():
+            samples = toggled(broker, load_of(lab, broker), count, rounds=lab.plan.rounds)
+            measurements += [
+                Measurement(CASE, f"{metric}_per_s", f"{text}, counted", "1/s", samples["per_s"]),
+                Measurement(CASE, f"{metric}_cpu_us", f"{text}, counted, server CPU", "us", samples["cpu_us"]),
+            ]
+    return measurements
 
 
-def _round(lab: Lab, *, is_counting: bool = False) -> dict[str, float]:
-    options = ("--control", str(lab.new_folder("control") / "socket"), *(("--count",) if is_counting else ()))
-    measured: dict[str, float] = {}
-    with lab.new_minibroker(*options) as broker:
-        for metric, (_, load) in LOADED.items():
-            run = load(lab, broker)
-            run()  # warms up
-            found = run()
-            measured |= {f"{metric}_{figure}": found[figure] for figure in ("per_s", "cpu_us")}
-    return measured
+def same_request(lab: Lab, broker: Broker, request: Frame) -> Load:
+    """One request over and over, over ten connections."""
+    return lambda seconds: lab.request_loop(
+        broker.host, broker.port, [request], connections=CONNECTIONS, seconds=seconds
+    )
 
 
-def _produce(lab: Lab, broker: Broker) -> Run:
-    return small_requests(lab, broker, frames.produce(create_topic(broker, CASE), value_bytes=VALUE_BYTES))
+def produces(lab: Lab, broker: Broker) -> Load:
+    return same_request(lab, broker, frames.produce(create_topic(broker, CASE), value_bytes=VALUE_BYTES))
 
 
-def _api_versions(lab: Lab, broker: Broker) -> Run:
-    return small_requests(lab, broker, frames.api_versions())
-
-
-def _session(lab: Lab, broker: Broker) -> Run:
-    return LOADS["session"](lab, broker, SECONDS * min(1.0, lab.plan.volume * 2))
-
-
-LOADED: dict[str, tuple[str, Callable[[Lab, Broker], Run]]] = {
-    "produce": ("Produce v5, one 100 B batch", _produce),
-    "session": ("Fetch in a session of ten partitions, nothing new", _session),
-    "commit": ("OffsetCommit, one partition", commits_of_offsets),
-    "api_versions": ("ApiVersions", _api_versions),
+LOADS: dict[str, tuple[str, Callable[[Lab, Broker], Load]]] = {
+    "produce": ("Produce v5, one 100 B batch", produces),
+    "session": ("Fetch in a session of ten partitions, nothing new", session_load),
+    "commit": ("OffsetCommit, one partition", lambda lab, broker: same_request(lab, broker, commit_of_offsets(broker))),
+    "api_versions": ("ApiVersions", partial(same_request, request=frames.api_versions())),
 }

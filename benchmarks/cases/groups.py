@@ -25,7 +25,7 @@ WARM_UPS = 2  # the JVM compiles
 
 def measure(lab: Lab) -> list[Measurement]:
     """All of them, on every broker."""
-    commits = {broker.name: commits_of_offsets(lab, broker) for broker in lab.brokers()}
+    commits = {broker.name: small_requests(lab, broker, commit_of_offsets(broker)) for broker in lab.brokers()}
     samples = lab.interleave("commits of offsets", commits, warm_ups=WARM_UPS)
     measurements = [
         Measurement(CASE, "commits_per_s", "OffsetCommit, one partition, ten connections", "1/s", samples["per_s"]),
@@ -52,11 +52,11 @@ def measure(lab: Lab) -> list[Measurement]:
     return measurements
 
 
-def commits_of_offsets(lab: Lab, broker: Broker) -> Run:
-    """Commits by a consumer that assigns its partitions itself."""
+def commit_of_offsets(broker: Broker) -> frames.Frame:
+    """A commit by a consumer that assigns its partitions itself, to a coordinator that takes it."""
     request = frames.offset_commit("benchmark-commits", create_topic(broker, CASE))
     _wait_for_coordinator(broker, request)
-    return small_requests(lab, broker, request)
+    return request
 
 
 def _heartbeats(lab: Lab, broker: Broker, stack: ExitStack) -> Run:

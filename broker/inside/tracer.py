@@ -57,8 +57,8 @@ logger = logging.getLogger(__name__)
 
 RING_SIZE = 4096
 SLOW_NS = 10_000_000  # an exchange that takes longer is kept whatever the sampling
-SHARE = 0.015  # of the time between two pulls, for the sample
-ENOUGH_TO_JUDGE = 20  # requests traced between two pulls, by which their cost is known
+SHARE = 0.007  # of the time between two pulls, for the sample
+ENOUGH_TO_JUDGE = 10  # requests traced between two pulls, by which their cost is known
 SAMPLES_OVER = 2  # times the budget of a pull, before it the sample becomes thinner
 FIRST_PULL_NS = 10_000_000  # a look that begins knows nothing of the load: it keeps the sample of the one before
 WOKE_MAX = 32
@@ -151,7 +151,7 @@ class Tally(NamedTuple):
 
 
 class Tracer:
-    """`dispatch` stands before `inner`. `connections` are the open ones, of which it watches the sends.
+    """`dispatch` stands before the `inner` one. `connections` are the open ones, of which it watches the sends.
 
     `now_ns` is the machine's monotonic clock, which no turn of the broker's clock moves. `draw` returns the distance
     from one request of the sample to the next, for its mean.
@@ -169,7 +169,7 @@ class Tracer:
         self.now_ns = now_ns
         self.facts = FactsTaker(parts)
         self.kept_every = 1  # of the plain exchanges each n-th is kept
-        self._dispatch = inner
+        self.dispatch = self._watched(inner)
         self._registry = parts.registry
         self._timer = parts.timers.timer
         self._connections = connections
@@ -198,8 +198,10 @@ class Tracer:
         self._by_seq: dict[int, Exchange] = {}
         self._kept = 0
         self._plain = 0
+        self._passed = 0  # before the last tally, and not traced since
         self._requests = 0
         self._cost_ns = 0
+        self._cost_each_ns = 0.0  # of a traced request, when it was last known
         self._skipped: Counter[tuple[int, int]] = Counter()
         self._tallied_ns = now_ns()
 
@@ -224,7 +226,7 @@ class Tracer:
             for purgatory in self._purgatories:
                 purgatory.on_park = self._parked
             self._tallied_ns = now_ns
-            self._requests = self._cost_ns = self._plain = self._traced = 0
+            self._requests = self._cost_ns = self._plain = self._passed = self._traced = 0
             self._skipped.clear()
 
     def release(self) -> None:
@@ -243,41 +245,44 @@ class Tracer:
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def dispatch(self, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """Dispatch to the inner one. Raises as that."""
-        if not self.is_watching:
-            return self._dispatch(frame, client)
-        return self.dispatch_watched(self._dispatch, frame, client)
-
     def around(self, dispatch: Dispatch, expects_token: Callable[[], bool]) -> Dispatch:
         """Trace also what `dispatch` answers instead of the inner one, while a client authenticates."""
+        watched = self._watched(dispatch)
 
         def traced(frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-            if not self.is_watching:
-                return dispatch(frame, client)
             self._login = "token" if expects_token() else "request"
             try:
-                return self.dispatch_watched(dispatch, frame, client)
+                return watched(frame, client)
             finally:
                 self._login = ""
 
         return traced
 
-    def dispatch_watched(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
-        """Trace the request if it is of the sample. Raises as `inner`."""
-        countdown = self._countdown = self._countdown - 1
-        if countdown <= 0:
-            return self._trace(inner, frame, client)
-        self._current = frame, client
-        try:
-            answer = inner(frame, client)
-        except (KafkaProtocolError, CloseConnectionError) as error:
-            self._closed(self._promoted(), error)
-            self._forget_current()
-            raise
-        if type(self._current) is tuple:
-            self._current = None
-            return answer
+    def _watched(self, inner: Dispatch) -> Dispatch:
+        """A dispatch that traces the requests of the sample. It raises as `inner`."""
+
+        def dispatch(frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
+            if not self.is_watching:
+                return inner(frame, client)
+            countdown = self._countdown = self._countdown - 1
+            if countdown <= 0:
+                return self._trace(inner, frame, client)
+            self._current = frame, client
+            try:
+                answer = inner(frame, client)
+            except (KafkaProtocolError, CloseConnectionError) as error:
+                self._closed(self._promoted(), error)
+                self._forget_current()
+                raise
+            if type(self._current) is tuple:
+                self._current = None
+                return answer
+            return self._handled_light(answer)
+
+        return dispatch
+
+    def _handled_light(self, answer: Encoded | Pending[Encoded]) -> Encoded | Pending[Encoded]:
+        """Note that the handler of a request outside of the sample has returned, if the request was promoted."""
         exchange = self._forget_current()
         if exchange is None:
             return answer
@@ -648,7 +653,11 @@ class Tracer:
             interval_ns // 1000,
             [(*key, count) for key, count in self._skipped.items()],
         )
-        plain_a_pull = self._plain * 1e9 / PULLS_A_SECOND / interval_ns
+        # Those that were passed over since the last traced one count, too: none of a thin sample may have come.
+        passed = 0 if self._wants else max(0, self._distance - self._countdown)
+        gone_by = max(0, self._plain + passed - self._passed)
+        self._passed = passed
+        plain_a_pull = gone_by * 1e9 / PULLS_A_SECOND / interval_ns
         self._sample(plain_a_pull, budget, is_new=not self._traced and interval_ns < FIRST_PULL_NS)
         self._requests = self._cost_ns = self._plain = 0
         self._skipped.clear()
@@ -659,8 +668,9 @@ class Tracer:
         """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
         affordable = budget
         if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
-            cost_ns = self._cost_ns / self._traced
-            affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / cost_ns)))
+            self._cost_each_ns = self._cost_ns / self._traced
+        if self._cost_each_ns:
+            affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / self._cost_each_ns)))
         if not is_new:
             self.kept_every = max(1, -int(-plain_a_pull // affordable))
         self._traced = 0

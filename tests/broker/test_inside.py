@@ -210,6 +210,18 @@ async def test_a_burst_between_two_pulls_makes_the_sample_thinner_and_is_counted
     assert watched.pull(budget=1000)["requests"] == 41  # 7 have come since the last one of the sample
 
 
+async def test_a_sample_of_which_none_came_between_two_pulls_stays_thin(watched: Traced) -> None:
+    watched.keep_each(1000)
+    for _ in range(2):
+        watched.skipped_ns += 100_000_000
+        for _ in range(50):
+            await watched.broker.fetch(("orders", 0, 0))
+        pulled = watched.pull(budget=10)
+        assert (pulled["exchanges"], pulled["kept_every"]) == ([], 5)
+        watched.tracer._countdown += 1000
+        watched.tracer._distance += 1000
+
+
 async def test_a_page_that_comes_back_after_its_lease_begins_a_new_sample(watched: Traced) -> None:
     for _ in range(30):
         await watched.broker.fetch(("orders", 0, 0))
