@@ -1,9 +1,10 @@
 """Draws the small requests of a run as bars: pure, compiled, Apache Kafka and raw sockets, side by side.
 
     make bench BENCH="--compiled"
-    python -m benchmarks.chart out/benchmarks.json > docs/diagrams/speed.svg
+    python -m benchmarks.chart out/benchmarks.json > speed.svg
 
-A bar is the median of the rounds; a line over its end spans all of them.
+The one in README is of docs/diagrams/speed.json, the rates of such a run. A bar is the median of the rounds; a line
+over its end spans all of them.
 """
 
 from __future__ import annotations

@@ -122,6 +122,12 @@ def test_a_run_without_small_requests_has_no_chart() -> None:
         picture({"measurements": []})
 
 
+def test_the_chart_of_the_readme_is_that_of_its_run() -> None:
+    run = json.loads((ROOT / "docs" / "diagrams" / "speed.json").read_text(encoding="utf-8"))
+
+    assert picture(run) + "\n" == (ROOT / "docs" / "diagrams" / "speed.svg").read_text(encoding="utf-8")
+
+
 def test_goals_of_the_compiled_form_are_judged_where_it_took_part() -> None:
     def verdicts(**samples: list[float]) -> dict[str, str]:
         names = {"pure": MINIBROKER, "compiled": COMPILED, "kafka": KAFKA}
