@@ -1,9 +1,10 @@
 """Draws the case `scale` of a run as curves: what more connections, partitions and bytes of log cost a request.
 
     make bench BENCH="--only scale"
-    python -m benchmarks.curves out/benchmarks.json > docs/diagrams/scale.svg
+    python -m benchmarks.curves out/benchmarks.json > scale.svg
 
-Both axes are logarithmic. A point is the median of the rounds, a line through it spans all of them.
+The ones in docs/scale.md are of docs/diagrams/scale.json, such a run. Both axes are logarithmic. A point is the median
+of the rounds, a line through it spans all of them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PANELS = {
 COLUMNS = 2
 WIDTH, PANEL_WIDTH, PANEL_HEIGHT, TOP = 860, 430, 210, 40
 LEFT, RIGHT, HEAD, FOOT = 56, 56, 30, 26
+LABEL_HEIGHT = 11
 LEAST_SPAN = 10  # of the largest value to the smallest in a panel: what is nearly level looks level
 CURVES = """
   .line { fill: none; stroke-width: 2 } .axis { stroke: #9aa7b8 }
@@ -113,9 +115,13 @@ def panel(title: str, curves: Mapping[str, Curve], x: int, y: int) -> Iterator[s
             place = across(point.grown_to)
             yield f'<path class="line {style}" d="M{place:.1f} {up(point.low):.1f}V{up(point.high):.1f}"/>'
             yield f'<circle class="{style}" cx="{place:.1f}" cy="{up(point.median):.1f}" r="3"/>'
-        for point, anchor, shift in ((curve[0], "end", -8), (curve[-1], "start", 6)):
-            label = f'x="{across(point.grown_to) + shift:.1f}" y="{up(point.median) + 4:.1f}" text-anchor="{anchor}"'
-            yield f'<text class="note" {label}>{number(point.median)}</text>'
+    for end, anchor, shift in ((0, "end", -8), (-1, "start", 6)):
+        labelled = sorted((up(curve[end].median) + 4, curve[end]) for curve in curves.values())
+        place = -math.inf
+        for y_wanted, point in labelled:
+            place = max(place + LABEL_HEIGHT, y_wanted)
+            where = f'x="{across(point.grown_to) + shift:.1f}" y="{place:.1f}" text-anchor="{anchor}"'
+            yield f'<text class="note" {where}>{number(point.median)}</text>'
 
 
 def share(value: float, least: float, most: float) -> float:

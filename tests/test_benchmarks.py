@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,10 +124,12 @@ def test_a_run_without_small_requests_has_no_chart() -> None:
         picture({"measurements": []})
 
 
-def test_the_chart_of_the_readme_is_that_of_its_run() -> None:
-    run = json.loads((ROOT / "docs" / "diagrams" / "speed.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("name", "draw"), [("speed", picture), ("scale", curves.picture)])
+def test_a_drawing_of_the_documents_is_that_of_its_run(name: str, draw: Callable[[Any], str]) -> None:
+    folder = ROOT / "docs" / "diagrams"
+    run = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
-    assert picture(run) + "\n" == (ROOT / "docs" / "diagrams" / "speed.svg").read_text(encoding="utf-8")
+    assert draw(run) + "\n" == (folder / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def test_goals_of_the_compiled_form_are_judged_where_it_took_part() -> None:
