@@ -12,7 +12,7 @@ from benchmarks.cases.counted import produces
 from benchmarks.lab import Lab
 from benchmarks.measurements import Measurement
 from benchmarks.toggled import toggled
-from minibroker.control import Control
+from minibroker.control import KeptControl
 
 CASE = "watched"
 PULL_SECONDS = 0.1
@@ -35,7 +35,7 @@ def measure(lab: Lab) -> list[Measurement]:
 @contextmanager
 def pulling(path: Path) -> Iterator[Callable[[bool], None]]:
     """Pull from a broker ten times a second, as a console does, after a call with True and until one with False."""
-    control, one_at_a_time = Control(path), threading.Lock()
+    control, one_at_a_time = KeptControl(path), threading.Lock()
     is_over, is_looking = threading.Event(), False
 
     def look(is_on: bool) -> None:

@@ -39,11 +39,11 @@ class Calls:
     """Calls by name, and a stream of lines that are answered by them."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Callable[..., object]] = {}
+        self._calls: dict[str, tuple[Callable[..., object], inspect.Signature]] = {}
 
     def register(self, name: str, call: Callable[..., object]) -> None:
         """As `ControlServer.register`."""
-        self._calls[name] = call
+        self._calls[name] = call, inspect.signature(call)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer until the caller has left, then close the stream."""
@@ -88,11 +88,12 @@ class Calls:
             raise ControlError('a call is {"call": "NAME", "arguments": {...}}')
         if name not in self._calls:
             raise ControlError(f"unknown call {name!r}; this broker has {', '.join(sorted(self._calls)) or 'none'}")
+        call, signature = self._calls[name]
         try:
-            inspect.signature(self._calls[name]).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError as error:
             raise ControlError(str(error)) from error
-        return self._calls[name], arguments
+        return call, arguments
 
 
 class ControlServer:

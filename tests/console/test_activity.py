@@ -46,6 +46,8 @@ class CountingBroker:
         assert scan != 3, "the rest of the scan is not needed"
         return {"run": self.run, "scan": (scan or 0) + 1, "families": pieces[scan]}
 
+    call_often = call
+
     def requests(self) -> list[list[Any]]:
         versions = [["Fetch", 11, 40], ["Fetch", 12, self.fetches - 40], ["Produce", 9, 10]]
         return [*versions, ["FetchConsumer", 12, self.fetches]]

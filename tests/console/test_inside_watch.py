@@ -37,6 +37,8 @@ class PulledBroker:
             return {"pending": self.ended}
         return self.pulled(since)
 
+    call_often = call
+
     def pulled(self, since: int) -> dict[str, Any]:
         head = {
             "run": self.run, "now_us": 1_000_000, "broker_ms": 5, "turned_ms": 0, "left_out": 0, "requests": 2,

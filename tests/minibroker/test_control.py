@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from minibroker import BrokerError
 from minibroker import control as control_module
-from minibroker.control import Control
+from minibroker.control import Control, KeptControl
 
 
 @pytest.fixture
@@ -108,3 +111,89 @@ def test_an_answer_is_not_waited_for_for_ever(
 def test_what_is_no_json_is_refused_before_anything_is_sent(path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         Control(path).call("clock.advance", seconds=object())
+
+
+class Echo:
+    """Answers each call with the number of its connection and its arguments; closes each after `answers` of them."""
+
+    def __init__(self, path: Path, answers: int, late_seconds: float = 0) -> None:
+        self._answers = answers
+        self._late_seconds = late_seconds
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # of `close`
+            while True:
+                connection, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._answer, args=[connection, len(self._threads)]))
+                self._threads[-1].start()
+
+    def _answer(self, connection: socket.socket, number: int) -> None:
+        with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as lines:
+            for line, _ in zip(lines, range(self._answers), strict=False):
+                if number == 1:
+                    time.sleep(self._late_seconds)
+                arguments = json.loads(line)["arguments"]
+                lines.write(json.dumps({"result": [number, arguments]}).encode() + b"\n")
+                lines.flush()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def echo(path: Path) -> Iterator[Callable[..., KeptControl]]:
+    with contextlib.ExitStack() as at_end:
+
+        def start(answers: int, late_seconds: float = 0) -> KeptControl:
+            at_end.callback(Echo(path, answers, late_seconds).close)
+            return at_end.enter_context(contextlib.closing(KeptControl(path)))
+
+        yield start
+
+
+def test_a_connection_that_is_kept_serves_every_call(echo: Callable[..., KeptControl]) -> None:
+    control = echo(answers=100)
+
+    assert [control.call("pull", n=n) for n in range(3)] == [[1, {"n": 0}], [1, {"n": 1}], [1, {"n": 2}]]
+
+
+def test_a_call_that_finds_the_kept_connection_broken_is_made_over_a_new_one(echo: Callable[..., KeptControl]) -> None:
+    control = echo(answers=2)
+
+    assert [control.call("pull")[0] for _ in range(5)] == [1, 1, 2, 2, 3]
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
+    echo: Callable[..., KeptControl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_module, "ANSWER_SECONDS", 0.2)
+    control = echo(answers=100, late_seconds=0.4)
+
+    with pytest.raises(BrokerError, match="no answer within 0 s"):
+        control.call("pull", n=1)
+
+    assert control.call("pull", n=2) == [2, {"n": 2}]
+
+
+def test_threads_take_turns_on_the_kept_connection(echo: Callable[..., KeptControl]) -> None:
+    control = echo(answers=1000)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda n: control.call("pull", n=n), range(200)))
+
+    assert answers == [[1, {"n": n}] for n in range(200)]
+
+
+def test_a_kept_connection_to_a_broker_that_has_ended_tells_its_end(path: Path) -> None:
+    control = KeptControl(path, lambda: "it was killed")
+
+    with pytest.raises(BrokerError, match=r"^it was killed$"):
+        control.call("pull")

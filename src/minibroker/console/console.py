@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from minibroker.console.group_offsets import LagHistory
 from minibroker.console.kafka_clients import KafkaClients
 from minibroker.console.metadata import Metadata
 from minibroker.console.options import ConsoleOptions
-from minibroker.control import Control
+from minibroker.control import Control, KeptControl
 
 CONTROL_THREADS_MAX = 4
 NO_CONTROL = "this needs minibroker with --control; start the console with --control SOCKET too"
@@ -34,6 +34,7 @@ class Console:
         self.lags = LagHistory()
         self.streams = Streams()
         self.control = None if options.control is None else Control(options.control)
+        self._kept_control = None if options.control is None else KeptControl(options.control)
         self._control_limiter = trio.CapacityLimiter(CONTROL_THREADS_MAX)
 
     async def warm_up(self) -> None:
@@ -43,10 +44,15 @@ class Console:
 
     async def call(self, name: str, **arguments: object) -> Any:
         """Call the broker's control socket. Raises Refused without one, BrokerError if the broker refuses."""
-        control = self.control
+        return await self._call(self.control, name, arguments)
+
+    async def call_often(self, name: str, **arguments: object) -> Any:
+        """As `call`, one at a time and much cheaper for the broker, for a call that can be made twice."""
+        return await self._call(self._kept_control, name, arguments)
+
+    async def _call(self, control: Control | None, name: str, arguments: Mapping[str, object]) -> Any:
         if control is None:
             raise Refused(409, NO_CONTROL)
-        return await self._in_control_thread(lambda: control.call(name, **arguments))
-
-    async def _in_control_thread(self, work: Callable[[], Any]) -> Any:
-        return await trio.to_thread.run_sync(work, limiter=self._control_limiter, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(
+            lambda: control.call(name, **arguments), limiter=self._control_limiter, abandon_on_cancel=True
+        )

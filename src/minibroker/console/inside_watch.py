@@ -114,7 +114,7 @@ class InsideWatch:
         async with self._snapshot_lock:
             taken_at, snapshot = self._snapshot
             if trio.current_time() - taken_at > SNAPSHOT_SECONDS:
-                snapshot = await self._console.call("inside.purgatory")
+                snapshot = await self._console.call_often("inside.purgatory")
                 self._snapshot = trio.current_time(), snapshot
             return snapshot
 
@@ -132,12 +132,12 @@ class InsideWatch:
         self._due = trio.current_time() + PULL_SECONDS
         try:
             if not self._apis:
-                apis = await self._console.call("inside.apis")
+                apis = await self._console.call_often("inside.apis")
                 self._apis = {int(key): name for key, name in apis["apis"].items()}
-            answer = await self._console.call("inside.pull", since=self._since, lease_ms=lease_ms)
+            answer = await self._console.call_often("inside.pull", since=self._since, lease_ms=lease_ms)
             if self._pulls and answer["run"] != self._latest.head["run"]:
                 self._forget()
-                answer = await self._console.call("inside.pull", since=0, lease_ms=lease_ms)
+                answer = await self._console.call_often("inside.pull", since=0, lease_ms=lease_ms)
         except BrokerError as error:
             self._trouble = f"{error}; the page goes on when the broker answers again"
             self._due = trio.current_time() + RETRY_SECONDS
