@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from minibroker.console.assets import assets, imported, joined, modules_of, pages
+from minibroker.console.assets import PAGE, assets, imported, joined, modules_of, pages
 
 
 def test_each_page_of_the_router_is_known() -> None:
@@ -39,3 +39,15 @@ def test_a_page_has_its_own_modules(path: str, module: str, is_needed: bool) -> 
 def test_what_is_imported_is_found_from_where_it_is() -> None:
     assert joined("pages/topic.js", "../inside/log.js") == "inside/log.js"
     assert {"api.js", "format.js"} <= set(imported(["pages/message.js"]))
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = re.findall(r'(?:src|href)="/static/([^"]+)"', assets()[PAGE].content.decode())
+
+    assert {"before.js", "styles.css", "main.js"} < set(named) <= assets().keys()
+
+
+def test_of_two_scripts_in_one_file_the_second_does_not_call_the_result_of_the_first() -> None:
+    script = assets()["before.js"].content.decode()
+
+    assert re.search(r"\}\)\(\)\s*;\s*(//.*\s*)*\(\(\) =>", script)

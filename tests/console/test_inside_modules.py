@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration]
 def page(chromium: Browser) -> Iterator[Page]:
     with console_of(NOWHERE) as console:
         tab = chromium.new_page(viewport={"width": 1000, "height": 600})
-        tab.goto(f"{console.url}/static/tokens.css")  # modules need the console's origin, not its page
+        tab.goto(f"{console.url}/static/styles.css")  # modules need the console's origin, not its page
         yield tab
         tab.close()
 

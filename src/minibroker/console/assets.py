@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -20,7 +21,12 @@ from starlette.routing import Route
 from minibroker.console.answers import Refused, refusal_response
 
 PAGE = "index.html"
-EARLY, MAIN, SECTIONS = "early.js", "main.js", "sections.js"
+BEFORE, MAIN, SECTIONS = "before.js", "main.js", "sections.js"
+# Served as one file each: what a page waits for costs it by the number of files, not by their size.
+JOINED = {
+    BEFORE: ("theme.js", "early.js"),
+    "styles.css": ("tokens.css", "console.css", "inside/inside.css"),
+}
 PAGE_MODULE = re.compile(r"pattern: '([^']*)'.*?import\('([^']*)'\)")
 IMPORT = re.compile(r"^(?:import\b|\}).*from '(\.[^']*)'$", re.MULTILINE)
 TYPES = {
@@ -41,20 +47,24 @@ class Asset(NamedTuple):
 @cache
 def assets() -> dict[str, Asset]:
     """Every file of the page by its path below static/."""
-    return dict(found_in(files("minibroker.console").joinpath("static"), ""))
+    found = dict(contents_in(files("minibroker.console").joinpath("static"), ""))
+    for name, parts in JOINED.items():
+        between = b";\n" if name.endswith(".js") else b"\n"  # a script that begins with ( would call the one before
+        found[name] = between.join(found.pop(part) for part in parts)
+    return {name: asset_of(name, content) for name, content in found.items()}
 
 
-def found_in(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
-    found = []
+def contents_in(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for each in folder.iterdir():
-        ending = each.name.rpartition(".")[2]
         if each.is_dir():
-            found += found_in(each, f"{prefix}{each.name}/")
-        elif ending in TYPES:
-            content = each.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            found.append((prefix + each.name, Asset(content, TYPES[ending], etag)))
-    return found
+            yield from contents_in(each, f"{prefix}{each.name}/")
+        elif each.name.rpartition(".")[2] in TYPES:
+            yield prefix + each.name, each.read_bytes()
+
+
+def asset_of(name: str, content: bytes) -> Asset:
+    etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+    return Asset(content, TYPES[name.rpartition(".")[2]], etag)
 
 
 async def static_file(request: Request) -> Response:
@@ -66,7 +76,7 @@ async def page(request: Request) -> Response:
     modules = modules_of(request.url.path)
     response = asset_response(request, PAGE)
     if modules:
-        links = [f"</static/{EARLY}>; rel=preload; as=script"]
+        links = [f"</static/{BEFORE}>; rel=preload; as=script"]
         links += [f"</static/{each}>; rel=modulepreload" for each in modules]
         response.headers["link"] = ", ".join(links)
     return response
