@@ -72,6 +72,11 @@ TEXT_ERRORS = "kafka"  # a handler of errors, as "replace" is
 codecs.register_error(TEXT_ERRORS, _replace_rest)
 
 
+# Makes a NamedTuple of all its fields: `new(TopicPartition, (topic, partition))`. Its own constructor is a function in
+# Python, and takes three times as long.
+new = tuple.__new__
+
+
 class TopicPartition(NamedTuple):
     """The name of a partition."""
 

@@ -19,7 +19,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.down_conversion import magic_to_convert_to
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.apis.throttling import Charge, fetched_bytes
+from minibroker.broker.apis.throttling import NOT_THROTTLED, Charge, fetched_bytes
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
@@ -32,7 +32,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import NEWEST_MAGIC
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchResponse
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 from minibroker.storage.files.converted_slice import ConvertedSlice
@@ -81,14 +81,17 @@ class FetchApis:
         version, body = request.api_version, request.body
         check_isolation_level(body.isolation_level)
         is_hard_limit = version < FIRST_VERSION_WITH_MAX_BYTES
-        params = FetchParams(
-            body.replica_id,
-            body.max_wait_ms,
-            body.min_bytes,
-            MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
-            is_hard_limit,
-            body.isolation_level,
-            knows_zstd=version >= FIRST_VERSION_WITH_ZSTD,
+        params = new(
+            FetchParams,
+            (
+                body.replica_id,
+                body.max_wait_ms,
+                body.min_bytes,
+                MAX_BYTES_UNLIMITED if is_hard_limit else body.max_bytes,
+                is_hard_limit,
+                body.isolation_level,
+                version >= FIRST_VERSION_WITH_ZSTD,
+            ),
         )
         context = self._fetch_manager.new_context(
             body.session_id,
@@ -209,10 +212,9 @@ def requested_rows(topics: Sequence[Any]) -> dict[TopicPartition, FetchRow]:
     rows = {}
     for name, partitions in topics:
         for partition, leader_epoch, fetch_offset, last_epoch, log_start_offset, max_bytes in partitions:
-            topic_partition = TopicPartition(name, partition)
-            rows[topic_partition] = FetchRow(
-                topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch
-            )
+            topic_partition = new(TopicPartition, (name, partition))
+            row = (topic_partition, fetch_offset, log_start_offset, max_bytes, leader_epoch, last_epoch)
+            rows[topic_partition] = new(FetchRow, row)
     return rows
 
 
@@ -257,7 +259,7 @@ def fetch_response(version: int, answer: FetchAnswer) -> Body:
         if code is not ErrorCode.NONE:
             code = known_code(ApiKey.FETCH, version, code)
         rows.append(response_row(result, code))
-    return FETCH_RESPONSE(error_code=answer.error, session_id=answer.session_id, topics=topics)
+    return new(FETCH_RESPONSE, (NOT_THROTTLED, answer.error, answer.session_id, topics))
 
 
 def response_row(result: FetchedPartition, code: ErrorCode) -> tuple[Any, ...]:

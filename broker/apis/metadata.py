@@ -25,7 +25,7 @@ from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.metadata import ApiVersionsResponse, MetadataResponse
-from minibroker.protocol.primitives import ZERO_UUID
+from minibroker.protocol.primitives import ZERO_UUID, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
@@ -124,8 +124,8 @@ class MetadataApis:
         """Make the rows of the requested topics. Raises KafkaError(INVALID_REQUEST)."""
         asked, version = request.body.topics, request.api_version
         if asked is None or (version < FIRST_VERSION_WITH_NULL_TOPICS and not asked):
-            known = self._metadata_cache.topics.values()
-            return [self._known(topic) for topic in known if self._may(client, Operation.DESCRIBE, topic.name)]
+            every = self._metadata_cache.topics.values()
+            return [self._known(topic) for topic in every if self._may(client, Operation.DESCRIBE, topic.name)]
         topic_ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
         if topic_ids:
             if version < FIRST_VERSION_WITH_TOPICS_BY_ID:
@@ -138,10 +138,9 @@ class MetadataApis:
         denied = [] if self._authorizer is None else self._denied(client, names, may_create=may_create)
         for name in denied:
             del names[name]
-        missing = [name for name in names if name not in self._metadata_cache.topics]
-        created = self._controller.create_missing_topics(
-            [name for name in missing if may_create or name in INTERNAL_TOPICS]
-        )
+        known = self._metadata_cache.topics
+        missing = [name for name in names if name not in known and (may_create or name in INTERNAL_TOPICS)]
+        created = self._controller.create_missing_topics(missing) if missing else {}
         rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
         return [*rows, *(denied_row(name) for name in denied)]
 
@@ -188,18 +187,21 @@ class MetadataApis:
         return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
 
     def _known(self, topic: TopicState) -> Body:
-        make_row = MetadataResponse.row("topics.partitions")
+        partition_row = MetadataResponse.row("topics.partitions")
         me = self._config.broker_id
         only_me = [me]
         partitions = [
-            make_row(
-                ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
-                number,
-                state.leader,
-                state.leader_epoch,
-                state.replicas,
-                state.in_sync_replicas,
-                () if state.replicas == only_me else [replica for replica in state.replicas if replica != me],
+            new(
+                partition_row,
+                (
+                    ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
+                    number,
+                    state.leader,
+                    state.leader_epoch,
+                    state.replicas,
+                    state.in_sync_replicas,
+                    () if state.replicas == only_me else [replica for replica in state.replicas if replica != me],
+                ),
             )
             for number, state in topic.partitions.items()
         ]

@@ -27,7 +27,7 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
@@ -72,7 +72,7 @@ class OffsetApis:
         for name, rows in body.topics:
             topic = self._metadata_cache.topics.get(name)
             for row in rows:
-                topic_partition = TopicPartition(name, row.partition)
+                topic_partition = new(TopicPartition, (name, row.partition))
                 if topic is not None and (self._takes_any_partition or row.partition in topic.partitions):
                     commits[topic_partition] = self._record(row, body.retention_time_ms, now_ms)
                 else:
@@ -81,7 +81,7 @@ class OffsetApis:
             return committed(errors)
         if request.api_version == 0:
             return committed(errors | self._commit_v0(body.group_id, commits))
-        identity = MemberIdentity(body.member_id, body.group_instance_id, body.generation_id)
+        identity = new(MemberIdentity, (body.member_id, body.group_instance_id, body.generation_id))
         outcome = self._offsets.commit(body.group_id, identity, commits)
         return then(outcome, lambda outcomes: committed(errors | outcomes))
 
@@ -112,9 +112,8 @@ class OffsetApis:
             expire_ms = min(now_ms + retention_time_ms, MAX_TIMESTAMP_MS)
         elif row.commit_timestamp != NOT_GIVEN:
             expire_ms = min(row.commit_timestamp + self._offsets.retention_ms, MAX_TIMESTAMP_MS)
-        return OffsetRecord(
-            row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms, expire_ms
-        )
+        metadata = row.committed_metadata or ""
+        return new(OffsetRecord, (row.committed_offset, row.committed_leader_epoch, metadata, now_ms, expire_ms))
 
     # -- OffsetFetch ------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 from minibroker.broker.apis.client import Client, CloseConnectionError
 from minibroker.broker.apis.known_errors import known_code
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.apis.throttling import NOT_THROTTLED
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.append import ACKS_ALL, ACKS_NONE, NO_OFFSET, AppendResults, failed_append
@@ -25,10 +26,11 @@ from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.batches import is_one_batch_of_magic_2, is_zstd_batch, kinds_of_producers
 from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.messages.produce import ProduceResponse
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.resources import CLUSTER_NAME, ResourceType
 from minibroker.protocol.rights import Operation
 
+PRODUCE_RESPONSE = ProduceResponse.type
 VALID_ACKS = (ACKS_ALL, ACKS_NONE, 1)
 FIRST_VERSION_WITH_RECORD_BATCHES = 3
 FIRST_VERSION_WITH_ZSTD = 7
@@ -76,7 +78,7 @@ class ProduceApis:
         for topic, partitions in request.body.topics:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
-                topic_partition = TopicPartition(topic, partition)
+                topic_partition = new(TopicPartition, (topic, partition))
                 if records is None:
                     raise KafkaProtocolError(f"Produce to {topic}-{partition} has null records")
                 if request.api_version >= FIRST_VERSION_WITH_RECORD_BATCHES and not is_one_batch_of_magic_2(records):
@@ -165,4 +167,4 @@ def answer(request: Request, refused: AppendResults, results: AppendResults) -> 
                     code = ErrorCode.INVALID_RECORD  # as kafka 2.4: a retry would not help
                 appended = (NO_OFFSET, NO_OFFSET) if info is None else (info.first_offset, info.log_append_time_ms)
                 rows.append((partition, code, *appended, log_start_offset, record_errors, message))
-    return ProduceResponse(topics=list(topics.items()))
+    return new(PRODUCE_RESPONSE, (list(topics.items()), NOT_THROTTLED))

@@ -34,6 +34,7 @@ from minibroker.protocol.schema import Array, Field
 logger = logging.getLogger(__name__)
 
 THROTTLE_TIME = "throttle_time_ms"
+NOT_THROTTLED = 0  # a response is made with it
 # Requests between brokers. Consumers send OffsetForLeaderEpoch too, in the versions with a throttle time.
 EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 PERCENT_PER_NS = 100.0 / 1_000_000_000

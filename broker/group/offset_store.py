@@ -27,7 +27,7 @@ from minibroker.protocol.group_records import (
     offset_key,
     offset_value,
 )
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.protocol.record import NO_SEQUENCE, Headers, Record
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -248,7 +248,7 @@ class OffsetStore:
 
 def records_of(contents: Iterable[Contents], now_ms: int) -> list[Record]:
     """The records; a format without headers drops theirs."""
-    return [Record(number, now_ms, *each) for number, each in enumerate(contents)]
+    return [new(Record, (number, now_ms, *each, NO_SEQUENCE)) for number, each in enumerate(contents)]
 
 
 def split(contents: Iterable[Contents]) -> Iterator[list[Contents]]:

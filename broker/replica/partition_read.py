@@ -18,7 +18,7 @@ from minibroker.broker.replica.partition import (
     Partition,
 )
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 
 FUTURE_REPLICA_ID = -3
 
@@ -105,15 +105,19 @@ def read_partition(
     records, aborted_transactions = data.records, data.aborted_transactions
     if data.first_entry_incomplete and not params.is_hard_limit:
         records, aborted_transactions = NO_RECORDS, None
-    return FetchedPartition(
-        topic_partition,
-        ErrorCode.NONE,
-        high_watermark,
-        last_stable_offset,
-        log.log_start_offset,
-        aborted_transactions,
-        records,
-        data.offset_metadata,
+    return new(
+        FetchedPartition,
+        (
+            topic_partition,
+            ErrorCode.NONE,
+            high_watermark,
+            last_stable_offset,
+            log.log_start_offset,
+            aborted_transactions,
+            records,
+            data.offset_metadata,
+            None,
+        ),
     )
 
 

@@ -32,7 +32,7 @@ from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.primitives import TopicPartition, new
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.purgatory.timing_wheel import Timer
@@ -162,7 +162,7 @@ class ReplicaManager:
             except KafkaError as error:
                 results[topic_partition] = self._refused_append(topic_partition, error, len(records))
                 continue
-            results[topic_partition] = AppendResult(ErrorCode.NONE, info, info.log_start_offset)
+            results[topic_partition] = new(AppendResult, (ErrorCode.NONE, info, info.log_start_offset, None, ()))
             if info.needs_flush:
                 unflushed.append(partition)
             else:

@@ -124,14 +124,18 @@ class RecordsFile:
 
 
 class FileSlice:
-    """A range of a `.log` to be sent; it stays readable after the file is deleted."""
+    """A range of a `.log` to be sent; it stays readable after the file is deleted.
 
-    __slots__ = ("file", "position", "size_bytes")
+    `read_already` has the bytes of a small one that the search for it has read.
+    """
 
-    def __init__(self, file: RecordsFile, position: int, size_bytes: int) -> None:
+    __slots__ = ("file", "position", "read_already", "size_bytes")
+
+    def __init__(self, file: RecordsFile, position: int, size_bytes: int, read_already: bytes | None = None) -> None:
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
+        self.read_already = read_already
 
     @property
     def fd(self) -> int:
@@ -139,6 +143,8 @@ class FileSlice:
 
     def read(self) -> bytes:
         """Return all bytes of the slice. Raises EOFError if the file has been truncated within it."""
+        if self.read_already is not None:
+            return self.read_already
         data = os.pread(self.file.fd, self.size_bytes, self.position)
         if len(data) != self.size_bytes:
             raise EOFError(f"{self.file.path}: read {len(data)} of {self.size_bytes} bytes at {self.position}")

@@ -27,6 +27,7 @@ from minibroker.protocol.batches import (
 )
 from minibroker.protocol.compression import corrupt
 from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import new
 from minibroker.protocol.record import NO_TIMESTAMP
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.file_names import (
@@ -218,14 +219,15 @@ class LogSegment:
     def translate_offset(self, offset: int, starting_position: int = 0) -> OffsetPosition | None:
         """Return the first batch that ends at the offset or beyond; None past the end of the segment."""
         found = self._find(offset, starting_position)
-        return None if found is None else OffsetPosition(*found)
+        return None if found is None else OffsetPosition(*found[:3])
 
-    def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
+    def _find(self, offset: int, starting_position: int = 0) -> tuple[int, int, int, bytes, int] | None:
+        """Return base offset, position and size of the batch; and what was read to find it, with its position."""
         # Small batches: one read of the bytes between two index entries is cheaper than a page fault, and keeps
         # their pages out of this process's memory. Large batches: the headers are far apart, and read in the map.
         last = self._last_batch
         if last is not None and last[0] <= offset <= last[1] and starting_position <= last[2]:
-            return last[0], last[2], last[3]
+            return last[0], last[2], last[3], b"", 0
         records = self.records
         size = records.size_bytes
         start = self.offset_index.position_before(offset)
@@ -236,12 +238,15 @@ class LogSegment:
             end = size
         if start >= end:
             return None
-        found = find_offset(os.pread(records.fd, end - start, start), 0, end - start, offset)
-        origin = start
-        if found is None and end < size:
-            buffer, origin = records.scan_buffer(start, size)
-            found = find_offset(buffer, start - origin, size - origin, offset)
-        return None if found is None else (found[0], found[1] + origin, found[2])
+        read = os.pread(records.fd, end - start, start)
+        found = find_offset(read, 0, end - start, offset)
+        if found is not None:
+            return found[0], found[1] + start, found[2], read, start
+        if end == size:
+            return None
+        buffer, origin = records.scan_buffer(start, size)
+        found = find_offset(buffer, start - origin, size - origin, offset)
+        return None if found is None else (found[0], found[1] + origin, found[2], b"", 0)
 
     def read(
         self,
@@ -262,8 +267,8 @@ class LogSegment:
         found = self._find(start_offset)
         if found is None:
             return None
-        _, start, batch_size = found
-        metadata = LogOffsetMetadata(start_offset, self.base_offset, start)
+        _, start, batch_size, read, read_from = found
+        metadata = new(LogOffsetMetadata, (start_offset, self.base_offset, start))
         if min_one_message and max_size < batch_size:
             max_size = batch_size
         if max_size == 0:
@@ -279,9 +284,10 @@ class LogSegment:
         if max_position is not None and max_position < end:
             end = max_position
         size = min(max(end - start, 0), max_size)
-        return FetchDataInfo(
-            metadata, FileSlice(self.records, start, size), first_entry_incomplete=max_size < batch_size
-        )
+        first = start - read_from
+        read_already = read[first : first + size] if first + size <= len(read) else None
+        records = FileSlice(self.records, start, size, read_already)
+        return FetchDataInfo(metadata, records, first_entry_incomplete=max_size < batch_size)
 
     def fetch_upper_bound_offset(self, start_position: int, fetch_size_bytes: int) -> int | None:
         """Return an offset at or past the end of such a fetch; None if the index has none."""
