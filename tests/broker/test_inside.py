@@ -386,6 +386,7 @@ async def test_a_fetch_whose_time_is_over_has_no_cause(watched: Traced) -> None:
 
 
 async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None:
+    watched.stop_clock()
     await watched.broker.park(watched.broker.fetch, ("orders", 1, 0), max_wait_ms=5000)
     assert watched.pull()["waiting"] == []
     watched.skipped_ns += 60_000_000

@@ -20,15 +20,21 @@ class Traced:
         self.clients = [broker.client]
         self.connections: set[Connection] = set()
         self.skipped_ns = 0
+        self.machine_ns = time.perf_counter_ns
         self.tracer = Tracer(
             broker.registry.dispatch,
             broker.parts,
             self.connections,
-            lambda: time.perf_counter_ns() + self.skipped_ns,
+            lambda: self.machine_ns() + self.skipped_ns,
             draw=lambda mean: mean,
         )
         self.calls = InsideCalls(self.tracer, broker.parts, broker.clock, self.connections)
         broker.registry = self.tracer  # type: ignore[assignment]
+
+    def stop_clock(self) -> None:
+        """From now on the tracer's clock moves by `skipped_ns` only, however busy the machine is."""
+        now_ns = self.machine_ns()
+        self.machine_ns = lambda: now_ns
 
     def keep_each(self, number: int) -> None:
         """From now on each `number`-th plain request is kept."""
