@@ -399,7 +399,16 @@ class Connection(TimerTask):
             self._out.append(chunk)
 
     def _send_at_once(self) -> bool:
-        """Send without waiting. Return False if something is left for the task."""
+        """Send without waiting, or let the poller do it soon. Return False if something is left for the task."""
+        if self._out and self._poller.sends(self._send_soon):
+            return True
+        return self._send_now()
+
+    def _send_soon(self) -> None:
+        if self._sleeper is not None and self._out:  # else the task sends
+            self._attempt(self._send_now)
+
+    def _send_now(self) -> bool:
         if not self._out:
             return True
         if self._must_send_slices:
@@ -426,7 +435,7 @@ class Connection(TimerTask):
             self.witness(True)
         return True
 
-    # What TLS replaces, besides `_receive` and `_send_at_once`
+    # What TLS replaces, besides `_receive` and `_send_now`
 
     def _has_unsent(self) -> bool:
         return bool(self._out)

@@ -133,7 +133,7 @@ class TlsConnection(Connection):
 
     # -- Sending
 
-    def _send_at_once(self) -> bool:
+    def _send_now(self) -> bool:
         """Send some pieces without waiting. Return False if something is left for the task."""
         if self._out:
             self._take_responses()

@@ -35,13 +35,14 @@ class Peer:
         timers: TimerLoop | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         max_idle_ms: int = 0,
+        poller: Poller | None = None,
         make: Callable[..., Any] = Connection,
     ) -> None:
         ours, self.sock = socket.socketpair()
         ours.setblocking(False)
         self.sock.setblocking(False)
         self.timers = timers or TimerLoop(Clock())
-        self.poller = Poller()
+        self.poller = poller or Poller()
         self.connection = make(
             ours,
             client or Client("peer", "127.0.0.1", 9092),

@@ -16,7 +16,9 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
+from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.connection import Dispatch
+from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import ThrottledResponse
 from minibroker.broker.pending import Pending
 from minibroker.protocol.errors import KafkaProtocolError
@@ -79,6 +81,75 @@ async def test_requests_before_a_client_closed_its_side_are_answered(connect: Co
     nursery.start_soon(peer.run)
 
     assert await peer.receive(9) == framed(b"last")
+
+
+class Pair:
+    """Two peers of one poller, whose requests arrive in the same pass."""
+
+    def __init__(self, connect: Connect, nursery: trio.Nursery, dispatch: Callable[[bytearray, Client], Any]) -> None:
+        poller = Poller()
+        nursery.start_soon(poller.run)
+        self.peers = [connect(dispatch, poller=poller, runs=False) for _ in range(2)]
+        for peer in self.peers:
+            nursery.start_soon(peer.connection.run)
+
+    async def ask(self, payload: bytes) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        for peer in self.peers:
+            peer.sock.send(framed(payload))
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every response is made so late that the clients' core sleeps: those of one pass are sent together."""
+    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 0.0)
+
+
+@pytest.mark.pure
+@pytest.mark.usefixtures("asleep")
+async def test_answers_of_two_connections_are_sent_after_both_were_made(
+    connect: Connect, nursery: trio.Nursery
+) -> None:
+    seen: list[int] = []
+
+    def dispatch(frame: bytearray, client: Client) -> list[bytes]:
+        seen.append(sum(readable_bytes(peer.sock) for peer in pair.peers))
+        return echo(frame, client)
+
+    pair = Pair(connect, nursery, dispatch)
+    await pair.ask(b"both")
+
+    assert seen == [0, 0]
+    assert [await peer.receive(8) for peer in pair.peers] == [framed(b"both")] * 2
+
+
+@pytest.mark.usefixtures("asleep")
+async def test_the_rest_of_an_answer_that_was_sent_with_others_follows(connect: Connect, nursery: trio.Nursery) -> None:
+    large = framed(bytes(1 << 20))  # more than the socket holds
+    pair = Pair(connect, nursery, lambda frame, client: [large])
+    await pair.ask(b"large")
+
+    assert [await peer.receive(len(large)) == large for peer in pair.peers] == [True, True]
+
+
+@pytest.mark.usefixtures("asleep")
+async def test_a_client_that_has_gone_takes_no_other_with_it(connect: Connect, nursery: trio.Nursery) -> None:
+    def dispatch(frame: bytearray, client: Client) -> list[bytes]:
+        pair.peers[0].sock.close()
+        return echo(frame, client)
+
+    pair = Pair(connect, nursery, dispatch)
+    await pair.ask(b"both")
+
+    assert await pair.peers[1].receive(8) == framed(b"both")
+
+
+def readable_bytes(sock: socket.socket) -> int:
+    try:
+        return len(sock.recv(1 << 16, socket.MSG_PEEK))
+    except BlockingIOError:
+        return 0
 
 
 async def test_more_than_one_turn_of_requests_is_answered_to_the_last(connect: Connect, nursery: trio.Nursery) -> None:

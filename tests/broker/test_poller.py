@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 
 import pytest
 import trio
@@ -116,6 +118,85 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
     monkeypatch.setattr(os, "sched_yield", yield_to_others)
 
     assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
+
+
+class Answering:
+    """Connections that answer each byte; `done` is the order of answers and sends."""
+
+    def __init__(self, count: int) -> None:
+        self.done: list[str] = []
+        self.poller = Poller()
+        self.pairs = [socket.socketpair() for _ in range(count)]
+        for number, (ours, _) in enumerate(self.pairs):
+            ours.setblocking(False)
+            self.poller.register(ours, partial(self._answer, number))
+
+    def _answer(self, number: int, is_end: bool) -> None:
+        self.done.append(f"answered {number}")
+        if not self.poller.sends(partial(self.done.append, f"sent {number}")):
+            self.done.append(f"sent {number} at once")
+
+    def ask(self, count: int) -> list[str]:
+        """Have so many ask, let the poller call, and return what was done."""
+        self.done.clear()
+        for _, theirs in self.pairs[:count]:
+            theirs.send(b"x")
+        self.poller.give_way()
+        return list(self.done)
+
+    def close(self) -> None:
+        for pair in self.pairs:
+            for sock in pair:
+                sock.close()
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int], Answering]]:
+    with ExitStack() as at_end:
+
+        def make(count: int) -> Answering:
+            return at_end.enter_context(closing(Answering(count)))
+
+        yield make
+
+
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every response is made so late that the clients' core sleeps."""
+    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 0.0)
+
+
+@pytest.mark.pure
+@pytest.mark.usefixtures("asleep")
+def test_answers_of_one_pass_are_sent_together(answering: Callable[[int], Answering]) -> None:
+    done = answering(3).ask(3)
+
+    assert done == ["answered 0", "answered 1", "answered 2", "sent 0", "sent 1", "sent 2"]
+
+
+@pytest.mark.pure
+@pytest.mark.usefixtures("asleep")
+def test_so_many_answers_wait_for_each_other_and_no_more(answering: Callable[[int], Answering]) -> None:
+    done = answering(poller_module.SENT_TOGETHER + 2).ask(poller_module.SENT_TOGETHER + 2)
+
+    assert done.index("sent 0") == poller_module.SENT_TOGETHER
+    assert done.index(f"answered {poller_module.SENT_TOGETHER}") > done.index("sent 5")
+    assert sorted(each for each in done if each.startswith("sent")) == [f"sent {number}" for number in range(8)]
+
+
+@pytest.mark.pure
+@pytest.mark.usefixtures("asleep")
+def test_an_answer_that_is_the_only_one_is_sent_at_once(answering: Callable[[int], Answering]) -> None:
+    assert answering(2).ask(1) == ["answered 0", "sent 0 at once"]
+
+
+@pytest.mark.pure
+def test_an_answer_is_sent_at_once_to_a_core_that_is_awake(
+    answering: Callable[[int], Answering], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 60.0)
+
+    assert answering(2).ask(2) == ["answered 0", "sent 0 at once", "answered 1", "sent 1 at once"]
 
 
 async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
