@@ -201,6 +201,7 @@ class Tracer:
         self._passed = 0  # before the last tally, and not traced since
         self._requests = 0
         self._cost_ns = 0
+        self._dearest_ns = 0  # the largest part of it: other processes may have had the core meanwhile
         self._cost_each_ns = 0.0  # of a traced request, when it was last known
         self._skipped: Counter[tuple[int, int]] = Counter()
         self._tallied_ns = now_ns()
@@ -226,7 +227,7 @@ class Tracer:
             for purgatory in self._purgatories:
                 purgatory.on_park = self._parked
             self._tallied_ns = now_ns
-            self._requests = self._cost_ns = self._plain = self._passed = self._traced = 0
+            self._requests = self._cost_ns = self._dearest_ns = self._plain = self._passed = self._traced = 0
             self._skipped.clear()
 
     def release(self) -> None:
@@ -288,7 +289,7 @@ class Tracer:
             return answer
         handled_ns = self.now_ns()
         answer = self._handled(exchange, answer, handled_ns)
-        self._cost_ns += self.now_ns() - handled_ns
+        self._spent(self.now_ns() - handled_ns)
         return answer
 
     def _trace(self, inner: Dispatch, frame: bytearray, client: Client) -> Encoded | Pending[Encoded]:
@@ -314,8 +315,13 @@ class Tracer:
                 registry.answer = self._inner_answer
         handled_ns = now_ns()
         answer = self._handled(exchange, answer, handled_ns)
-        self._cost_ns += now_ns() - handled_ns + began_ns - arrived_ns
+        self._spent(now_ns() - handled_ns + began_ns - arrived_ns)
         return answer
+
+    def _spent(self, ns: int) -> None:
+        self._cost_ns += ns
+        if ns > self._dearest_ns:
+            self._dearest_ns = ns
 
     def _draw_next(self, exchange: Exchange) -> None:
         """Choose the next request that is traced; note for how many this one stands."""
@@ -485,7 +491,7 @@ class Tracer:
             exchange.answered_ns = self.now_ns()
             self._note_end_of_wait(exchange, exchange.answered_ns)
             self._answered(exchange, encoded)
-            self._cost_ns += self.now_ns() - exchange.answered_ns
+            self._spent(self.now_ns() - exchange.answered_ns)
         return encoded
 
     def _failed_later(self, exchange: Exchange, error: Exception) -> Encoded:
@@ -543,7 +549,7 @@ class Tracer:
         for exchange in self._unsent.pop(connection.client.number, ()):
             exchange.sent_ns, exchange.is_sent_in_the_call = sent_ns, is_in_the_call
             self._finish(exchange)
-        self._cost_ns += self.now_ns() - sent_ns
+        self._spent(self.now_ns() - sent_ns)
         if witness is not None:
             witness(is_in_the_call)
 
@@ -659,7 +665,7 @@ class Tracer:
         self._passed = passed
         plain_a_pull = gone_by * 1e9 / PULLS_A_SECOND / interval_ns
         self._sample(plain_a_pull, budget, is_new=not self._traced and interval_ns < FIRST_PULL_NS)
-        self._requests = self._cost_ns = self._plain = 0
+        self._requests = self._cost_ns = self._dearest_ns = self._plain = 0
         self._skipped.clear()
         self._tallied_ns = now_ns
         return tally
@@ -668,7 +674,7 @@ class Tracer:
         """Choose how many plain exchanges are kept: `budget` in a pull, fewer if they take more than their share."""
         affordable = budget
         if self._traced >= ENOUGH_TO_JUDGE and self._cost_ns:
-            self._cost_each_ns = self._cost_ns / self._traced
+            self._cost_each_ns = (self._cost_ns - self._dearest_ns) / self._traced
         if self._cost_each_ns:
             affordable = max(1, min(budget, int(SHARE * 1e9 / PULLS_A_SECOND / self._cost_each_ns)))
         if not is_new:

@@ -12,6 +12,7 @@ import trio
 
 from minibroker.broker.inside.counters import Counters
 from minibroker.broker.inside.errors import first_error
+from minibroker.broker.inside.exchange import Exchange
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
 from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
@@ -220,6 +221,26 @@ async def test_a_sample_of_which_none_came_between_two_pulls_stays_thin(watched:
         assert (pulled["exchanges"], pulled["kept_every"]) == ([], 5)
         watched.tracer._countdown += 1000
         watched.tracer._distance += 1000
+
+
+async def test_a_pause_of_the_process_while_it_traces_does_not_make_the_sample_thin(
+    watched: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = watched.tracer.facts
+    take = facts.take
+
+    def taken_out_of_turn(exchange: Exchange) -> Any:
+        if watched.tracer._traced == 12:
+            watched.skipped_ns += 60_000_000  # other processes had the core
+        return take(exchange)
+
+    monkeypatch.setattr(facts, "take", taken_out_of_turn)
+    watched.stop_clock()
+    for _ in range(20):
+        watched.skipped_ns += 1_000_000
+        await watched.broker.fetch(("orders", 0, 0))
+
+    assert watched.pull()["kept_every"] == 1
 
 
 async def test_a_page_that_comes_back_after_its_lease_begins_a_new_sample(watched: Traced) -> None:
