@@ -36,6 +36,7 @@ FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_ABSENT_REPLICAS = 1
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 NO_BROKER = -1
+PARTITION_ROW = MetadataResponse.row("topics.partitions")
 
 Body = Any
 
@@ -187,12 +188,11 @@ class MetadataApis:
         return topic_row(name, ErrorCode.LEADER_NOT_AVAILABLE)
 
     def _known(self, topic: TopicState) -> Body:
-        partition_row = MetadataResponse.row("topics.partitions")
         me = self._config.broker_id
         only_me = [me]
         partitions = [
             new(
-                partition_row,
+                PARTITION_ROW,
                 (
                     ErrorCode.NONE if state.leader == me else ErrorCode.LEADER_NOT_AVAILABLE,
                     number,
