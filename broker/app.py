@@ -260,6 +260,10 @@ class BrokerApp:
     def close(self, parts: BrokerParts) -> None:
         """Flush, write the checkpoints and the clean marker, unlock. An offline directory stays as it is."""
         if not self._log_manager.is_offline:
+            try:
+                self._store.close()
+            except OSError as error:  # what was stored is still there, in two files
+                logger.warning("cannot write the topics and settings into one file: %s", error)
             self._log_manager.write_high_watermarks(parts.replica_manager.high_watermarks())
         self._log_manager.close()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from minibroker.broker.cluster.assignment import added_partitions, assign_replicas, assignment_of_topic
 from minibroker.broker.cluster.internal_topics import internal_topics
@@ -27,7 +28,7 @@ from minibroker.broker.cluster.metadata_cache import (
 )
 from minibroker.broker.cluster.open_files import check_open_files
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
-from minibroker.broker.cluster.topic_store import TopicStore
+from minibroker.broker.cluster.topic_store import Changed, TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.replica.replica_manager import ReplicaManager
@@ -169,7 +170,7 @@ class Controller:
         if deleted:
             self._store.being_deleted -= deleted.keys()
             # Stored at once: before the next start, Apache Kafka may create directories of the same names.
-            attempt(self._store.save_or_undo, "the end of a deletion", lambda: None)
+            attempt(self._store.save_or_undo, "the end of a deletion", lambda: None, Changed())
         return outcomes
 
     # -- settings ---------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class Controller:
         if validate_only:
             return
         before, topic.configs = topic.configs, dict(configs)
-        self._store.save_or_undo("the configs", lambda: setattr(topic, "configs", before))
+        self._store.save_or_undo("the configs", lambda: setattr(topic, "configs", before), Changed([name]))
         self._replica_manager.log_manager.set_topic_overrides(name, topic.configs)
         self._show(topic)
         logger.info("topic %s has the configs %s now", name, topic.configs)
@@ -221,7 +222,8 @@ class Controller:
             return producer_id
         first = self._store.next_producer_id
         self._store.next_producer_id = first + PRODUCER_ID_BLOCK
-        self._store.save_or_undo("a block of producer ids", lambda: setattr(self._store, "next_producer_id", first))
+        undo = partial(setattr, self._store, "next_producer_id", first)
+        self._store.save_or_undo("a block of producer ids", undo, Changed())
         self._producer_ids = iter(range(first, first + PRODUCER_ID_BLOCK))
         return next(self._producer_ids)
 
@@ -231,7 +233,7 @@ class Controller:
         self, topics: Mapping[str, TopicState], what: str, undo: Callable[[], object], act: Callable[[TopicState], None]
     ) -> dict[str, TopicState | KafkaError]:
         """Store the changes of these topics once, then apply each; undo all and return the error if storing fails."""
-        saved = attempt(self._store.save_or_undo, what, undo) if topics else None
+        saved = attempt(self._store.save_or_undo, what, undo, Changed(topics)) if topics else None
         if saved is not None:
             return dict.fromkeys(topics, saved)
         failures = {name: attempt(act, topic) for name, topic in topics.items()}

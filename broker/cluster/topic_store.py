@@ -3,9 +3,10 @@
 One JSON object: the cluster id, the next block of producer ids, changed broker settings (by broker id, those for all
 brokers under ""), the quotas of clients, the id, configs and partitions of each topic, the offsets of OffsetCommit v0,
 the ACLs, the SCRAM credentials of users, and the topics of which directories may be left because the broker ended
-during their deletion. It is written whole, to a temporary file that is fsynced and renamed, before a change is
-answered. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory), topics are read off the
-partition directories. A topic of an older file, which has no ids, gets one at load.
+during their deletion. It is written whole, to a temporary file that is fsynced and renamed; a change of few topics
+among many is written to `change_journal.py`'s file first. Both happen before the change is answered, and a broker that
+has stopped in order leaves one file. Apache Kafka ignores it; if it is missing (Apache Kafka wrote the data directory),
+topics are read off the partition directories. A topic of an older file, which has no ids, gets one at load.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
@@ -29,11 +31,19 @@ from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
 FORMAT_VERSION = 1
+JOURNAL_BYTES = 64 * 1024  # up to this size, and to that of the file, changes are not written into the file
 
 USER, CLIENT_ID = NOUNS = "user", "client-id"
 
 ScramCredentials = dict[str, dict[str, ScramCredential]]  # by user and mechanism
 OldOffsets = dict[str, dict[TopicPartition, int]]  # of OffsetCommit v0: by group and partition
+
+
+class Changed(NamedTuple):
+    """What of the store has changed, besides its counters: topics, new, altered or gone; groups of OffsetCommit v0."""
+
+    topics: Collection[str] = ()
+    groups: Collection[str] = ()
 
 
 class TopicStoreError(Exception):
@@ -55,10 +65,13 @@ def parse_kafka_id(text: str) -> uuid.UUID:
 
 
 class TopicStore:
-    """Reads and writes the file. `load` fills `topics`; `save` writes the file whole."""
+    """Reads and writes the file. `load` fills `topics`; `save` stores what has changed."""
 
     def __init__(self, log_dir: Path, broker_id: int) -> None:
         self._path = log_dir / FILE_NAME
+        self._journal = ChangeJournal(log_dir)
+        self._written = ""  # names the file as it was last written
+        self._written_bytes = 0
         self._broker_id = broker_id
         self.cluster_id = new_cluster_id()
         self.next_producer_id = 0
@@ -85,22 +98,62 @@ class TopicStore:
         return left
 
     def read(self) -> None:
-        """Read the file as it is, if there is one. Raises TopicStoreError."""
+        """Read the file as it is, if there is one, and the changes since. Raises TopicStoreError."""
         if self._path.exists():
+            path = self._path
             try:
-                self._parse(json.loads(self._path.read_text(encoding="utf-8")))
+                text = path.read_text(encoding="utf-8")
+                self._parse(json.loads(text))
+                self._written_bytes = len(text)
+                path = self._journal.path
+                for change in self._journal.read(self._written) if self._written else ():
+                    self._apply(change)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise TopicStoreError(
-                    f"cannot read {self._path} ({error!r}); move it away, and topics are read off the directories"
+                    f"cannot read {path} ({error!r}); move it away, and topics are read off the directories"
                 ) from error
 
     def new_partition(self) -> PartitionState:
         return PartitionState(self._broker_id, 0, [self._broker_id], [self._broker_id])
 
-    def save(self) -> None:
-        """Write the file. Raises OSError, and leaves the old file whole."""
+    def save(self, changed: Changed | None = None) -> None:
+        """Store what has changed, with None everything. Raises OSError, and leaves what was stored as it was."""
+        most_bytes = max(JOURNAL_BYTES, self._written_bytes)
+        if changed is None or not self._written or self._journal.size_bytes > most_bytes:
+            self._write()
+        else:
+            self._journal.append(self._written, self._change_document(changed))
+
+    def close(self) -> None:
+        """Leave one file, which an older minibroker reads, too. Raises OSError; what was stored is as it was."""
+        if self._journal.size_bytes:
+            self._write()
+
+    def _change_document(self, changed: Changed) -> dict[str, Any]:
+        found = {name: self.topics.get(name) for name in changed.topics}
+        return {
+            "topics": {name: None if topic is None else topic_document(topic) for name, topic in found.items()},
+            "old_offsets": {each: rows_by_topic(self.old_offsets[each]) for each in changed.groups},
+            "next_producer_id": self.next_producer_id,
+            "being_deleted": sorted(self.being_deleted),
+        }
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        for name, topic in change["topics"].items():
+            if topic is None:
+                self.topics.pop(name, None)
+            else:
+                self.topics[name] = parse_topic(name, topic)
+        self.old_offsets |= parse_old_offsets(change["old_offsets"])
+        self.next_producer_id = int(change["next_producer_id"])
+        self.being_deleted = {str(name) for name in change["being_deleted"]}
+
+    def _write(self) -> None:
+        """Write the file whole."""
+        written = uuid.uuid4().hex
         document = {
             "version": FORMAT_VERSION,
+            "written": written,
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "broker_configs": self.broker_configs,
@@ -117,12 +170,15 @@ class TopicStore:
                 for user, credentials in self.scram_credentials.items()
             }
             document["scram_salt_key"] = base64_text(self.scram_salt_key)
-        write_atomically(self._path, lines_of(document).encode(), is_private=is_private)
+        content = lines_of(document).encode()
+        write_atomically(self._path, content, is_private=is_private)
+        self._written, self._written_bytes = written, len(content)
+        self._journal.remove()
 
-    def save_or_undo(self, what: str, undo: Callable[[], object]) -> None:
+    def save_or_undo(self, what: str, undo: Callable[[], object], changed: Changed | None = None) -> None:
         """Save; if that fails, undo the change and raise KafkaError(KAFKA_STORAGE_ERROR), which names `what`."""
         try:
-            self.save()
+            self.save(changed)
         except OSError as error:
             undo()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {error}") from error
@@ -142,7 +198,7 @@ class TopicStore:
             for each, state in states.items():
                 state.in_sync_replicas = before[each]
 
-        self.save_or_undo("the in-sync replicas", restore)
+        self.save_or_undo("the in-sync replicas", restore, Changed({each.topic for each in changes}))
 
     def set_scram_credentials(self, credentials: ScramCredentials) -> None:
         """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""
@@ -160,6 +216,7 @@ class TopicStore:
     def _parse(self, document: dict[str, Any]) -> None:
         if document["version"] != FORMAT_VERSION:
             raise ValueError(f"format version {document['version']}, expected {FORMAT_VERSION}")
+        self._written = str(document.get("written", ""))  # not in a file of an older minibroker
         self.cluster_id = str(document["cluster_id"])
         self.next_producer_id = int(document["next_producer_id"])
         self.broker_configs = {
@@ -168,14 +225,7 @@ class TopicStore:
         self.client_quotas = dict(map(parse_quotas, document.get("client_quotas", ())))
         self.topics = {name: parse_topic(name, topic) for name, topic in document["topics"].items()}
         self.being_deleted = {str(name) for name in document.get("being_deleted", ())}
-        self.old_offsets = {
-            str(group_id): {
-                TopicPartition(str(topic), int(number)): int(offset)
-                for topic, rows in topics.items()
-                for number, offset in rows.items()
-            }
-            for group_id, topics in document.get("old_offsets", {}).items()
-        }
+        self.old_offsets = parse_old_offsets(document.get("old_offsets", {}))
         self.acls = [text_pairs(rule) for rule in document.get("acls", ())]
         self.scram_credentials = {
             str(user): {str(mechanism): parse_credential(each) for mechanism, each in credentials.items()}
@@ -254,6 +304,17 @@ def rows_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, 
     for (topic, number), offset in offsets.items():
         topics.setdefault(topic, {})[str(number)] = offset
     return topics
+
+
+def parse_old_offsets(document: dict[str, Any]) -> OldOffsets:
+    return {
+        str(group_id): {
+            TopicPartition(str(topic), int(number)): int(offset)
+            for topic, rows in topics.items()
+            for number, offset in rows.items()
+        }
+        for group_id, topics in document.items()
+    }
 
 
 def parse_topic(name: str, document: dict[str, Any]) -> TopicState:

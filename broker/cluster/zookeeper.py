@@ -7,7 +7,7 @@ ZooKeeper's, the store is bounded.
 
 from __future__ import annotations
 
-from minibroker.broker.cluster.topic_store import OldOffsets, TopicStore
+from minibroker.broker.cluster.topic_store import Changed, OldOffsets, TopicStore
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 
@@ -76,13 +76,14 @@ class ZooKeeperOffsets:
             check_group_path(group_id, topic_partition)
         before = self._store.old_offsets
         after = before | {group_id: before.get(group_id, {}) | offsets}
+        changed: Changed | None = Changed(groups=[group_id])
         if size_of(after) > MAX_NAMES_BYTES:
-            after = self._without_deleted_topics(after)
+            after, changed = self._without_deleted_topics(after), None
         if size_of(after) > MAX_NAMES_BYTES:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         self._store.old_offsets = after
         try:
-            self._store.save_or_undo("the offsets", lambda: setattr(self._store, "old_offsets", before))
+            self._store.save_or_undo("the offsets", lambda: setattr(self._store, "old_offsets", before), changed)
         except KafkaError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
 

@@ -314,7 +314,7 @@ def test_a_rule_that_cannot_be_stored_is_not_in_force(tmp_path: Path, monkeypatc
     store = AclStore(topic_store, authorizer)
     store.add([rule("kept")])
 
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(topic_store, "save", fail)

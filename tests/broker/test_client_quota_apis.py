@@ -206,7 +206,7 @@ async def test_quotas_outlive_the_broker(make_broker: MakeBroker, tmp_path: Path
 async def test_a_quota_that_cannot_be_stored_does_not_hold(
     broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(broker.app._store, "save", fail)

@@ -88,7 +88,7 @@ async def test_unknown_resources_are_refused(
 async def test_a_failing_disk_alters_nothing(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
 
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(broker.app._store, "save", fail)

@@ -40,7 +40,7 @@ def parts(make_broker: MakeBroker) -> Parts:
     return controller, cache, store, deleted
 
 
-def fail() -> None:
+def fail(*_: object) -> None:
     raise OSError("no space left")
 
 
@@ -103,7 +103,7 @@ async def test_topics_that_cannot_be_stored_may_be_made_again(parts: Parts, monk
 async def test_topics_are_stored_once_before_any_is_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, _ = parts
     seen_at_save: list[list[str]] = []
-    monkeypatch.setattr(store, "save", lambda: seen_at_save.append(list(cache.topics)))
+    monkeypatch.setattr(store, "save", lambda _: seen_at_save.append(list(cache.topics)))
 
     make_two_topics(controller)
     controller.create_partitions([NewPartitions("t", 3, None), NewPartitions("u", 2, None)])

@@ -84,7 +84,7 @@ async def test_a_name_that_zookeeper_refuses_fails_the_request_and_adds_nothing(
 async def test_a_full_disk_adds_no_partitions(broker: InMemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     await broker.create_topic("t")
 
-    def fail() -> None:
+    def fail(*_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(broker.app._store, "save", fail)

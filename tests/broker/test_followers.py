@@ -143,7 +143,7 @@ def fetch(follower: Replica, offset: int, *, leader_end: int, now_ms: int) -> No
     follower.note_fetch(end, log_start_offset=0, leader_end_offset=leader_end, now_ms=now_ms)
 
 
-def no_space() -> None:
+def no_space(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 

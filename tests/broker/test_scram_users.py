@@ -164,7 +164,7 @@ async def test_a_change_that_cannot_be_stored_changes_nothing(
 ) -> None:
     await alter(broker, upsertion("a"))
 
-    def full() -> None:
+    def full(*_: object) -> None:
         raise OSError("no space")
 
     monkeypatch.setattr(broker.app._store, "save", full)
