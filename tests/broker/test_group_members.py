@@ -222,6 +222,15 @@ async def test_members_are_there_after_a_restart_and_their_sessions_begin_anew(m
     assert (await client.describe()).group_state == "Empty"
 
 
+async def test_a_member_that_is_not_heard_of_after_a_restart_has_failed(make_broker: MakeBroker) -> None:
+    client, _ = await restarted(make_broker)
+
+    await trio.sleep(9.9)
+    assert (await client.describe()).group_state == "Stable"
+    await trio.sleep(0.2)
+    assert (await client.describe()).group_state == "Empty"
+
+
 async def test_a_member_is_one_entry_in_the_timer_however_often_it_is_heard_of(client: GroupClient) -> None:
     joined = await client.stable()
     timer = client.broker.timers.timer
