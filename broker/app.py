@@ -232,7 +232,7 @@ class BrokerApp:
         from minibroker.broker.inside.metrics import Metrics, Observed
 
         observed = Observed(parts, server, connections, compaction, self._clock, address)
-        metrics = Metrics(observed, encrypted=self._tls, on_failed=None if tracer is None else tracer.failed)
+        metrics = Metrics(observed, encrypted=self._tls, watcher=tracer)
         if endpoint is not None or self._options.counts:
             metrics.count()
         calls = Calls()

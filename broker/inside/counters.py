@@ -4,8 +4,9 @@
     counters.start()        nothing of it runs before, or after `stop`
 
 While it counts it stands before `registry.encoded`, which has every request and its final answer, also one of a fault.
-Nothing is done per record, and of a partition only if its answer has records. What is appended is not counted here:
-each `Log` knows.
+There it only notes them. Small ones are counted `COUNTED_TOGETHER` at a time, or before somebody reads: the processor
+then has in its caches what counting needs, which takes more time than counting. Nothing is done per record, and of a
+partition only if its answer has records. What is appended is not counted here: each `Log` knows.
 
 Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`, by a handler in place of its own, which
 then steps aside until the window is over. As in Kafka, percentiles are those of the last 1,028 samples.
@@ -18,11 +19,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.known_errors import Places, places_of_answer
-from minibroker.broker.apis.registry import ApiRegistry
+from minibroker.broker.apis.registry import ApiRegistry, Encode
 from minibroker.broker.apis.routes import Handler
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.response import READ_INSTEAD_BYTES
@@ -38,12 +39,21 @@ from minibroker.storage.files.records_file import FileSlice
 
 SAMPLES = 1028  # as the reservoir of Kafka's histograms
 WINDOW_NS = 100_000_000
-TIMED_PER_WINDOW = 20  # of each API
+TIMED_PER_WINDOW = 5  # of each API: the samples of a busy one are of the last 20 seconds
 REARM_MASK = 63  # after so many requests of an API that is not timed, look at the time
+COUNTED_TOGETHER = 64
+NOTED_BYTES = 4096  # a longer request is counted at once, so that its frame is not kept
 LOOK_SHARE = 300  # of the time between two looks for new connections, one part is spent on the first
 NS_PER_MS = 1_000_000
 
 FETCH = ApiKey.FETCH
+# Their answers name only what the requests do, so that a note of a short request is short.
+NOTED_APIS = frozenset(
+    {
+        *(ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.FIND_COORDINATOR, ApiKey.HEARTBEAT),
+        *(ApiKey.API_VERSIONS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT),
+    }
+)
 NO_EPOCH = 0  # a Fetch that names its partitions: of no session, or the first of one
 # Fields are read by their places: half the time of reading them by name.
 REPLICA_ID, SESSION_EPOCH = map(FetchRequest()._fields.index, ("replica_id", "session_epoch"))
@@ -62,7 +72,23 @@ EXPECTED_MISSES = frozenset(
 )
 
 Body = Any
-OnFailed = Callable[[Request, Client, Body], None]
+
+
+class Watcher(Protocol):
+    """Is told of each answer that has an error code, while it watches: before the answer is encoded."""
+
+    is_watching: bool
+
+    def failed(self, request: Request, client: Client, body: Body) -> None: ...
+
+
+class Nobody:
+    """Watches nothing."""
+
+    is_watching = False
+
+    def failed(self, request: Request, client: Client, body: Body) -> None:
+        pass
 
 
 class Timing(NamedTuple):
@@ -190,6 +216,7 @@ class Counters:
         *,
         connections: Collection[Connection] = (),
         encrypted: Iterable[str] = (),
+        watcher: Watcher | None = None,
     ) -> None:
         """`existing` are the topics, `connections` the open ones, of which it times the sends, `encrypted` the
         listeners from which nothing leaves by sendfile."""
@@ -198,7 +225,8 @@ class Counters:
         self.requests: dict[int, RequestCount] = {}  # see `key_of`
         self.sendfile_bytes = 0
         self.is_counting = False
-        self.on_failed: OnFailed | None = None  # called with each answer that has an error code
+        self._watcher = watcher or Nobody()
+        self._noted: list[tuple[Request, Client, Body, int]] = []
         self._of_apis: dict[tuple[int, bool], OfApi] = {}
         self._registry = registry
         self._replica_manager = replica_manager
@@ -210,7 +238,7 @@ class Counters:
             key: partial(self._time, Window(), each) for key, each in registry.handlers.items()
         }
         self._mixed_handlers: dict[int, Handler] = {}  # of each API that which times, or its own
-        self._timed: Timed | None = None  # the request whose answer is about to be encoded
+        self._timed: list[Timed] = []  # the request whose answer is about to be encoded
         self._connections = connections
         self._by_number: dict[int, Connection] = {}
         self._looks_again_at_ns = 0
@@ -219,7 +247,7 @@ class Counters:
         if not self.is_counting:
             self.is_counting = True
             self._inner_encoded = self._registry.encoded
-            self._registry.encoded = self.encoded
+            self._registry.encoded = self._noter()
             self._registry.handlers = self._mixed_handlers
             self._replica_manager.on_refused = self.refused
         self.time_all()
@@ -229,6 +257,7 @@ class Counters:
         self._mixed_handlers.update(self._timed_handlers)
 
     def stop(self) -> None:
+        self.count_noted()
         if self.is_counting:
             self.is_counting = False
             self._registry.encoded = self._inner_encoded
@@ -238,47 +267,71 @@ class Counters:
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def encoded(self, request: Request, client: Client, body: Body) -> Any:
-        """Count a request and its answer; encode the answer. Raises as `registry.encoded`."""
-        key = request.api_key
-        has_failed = False
-        try:
-            count = self.requests[key << 8 | request.api_version]
-        except KeyError:
-            count = self._new_count(key, request.api_version)
-        if key == 1:  # Fetch
-            asked = request.body
-            if asked[REPLICA_ID] >= 0:
-                count = self._of_followers(count, request.api_version)
-            if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
-                has_failed = self._count_fetch(asked, body, client, count)
-        elif body is not None:
-            if count.place >= 0 and body[count.place]:
-                count.of_api.errors[body[count.place]] += 1
-                has_failed = True
-            if count.of_partitions is not None:
-                outer, inner, place = count.of_partitions
-                for topic in body[outer]:
-                    rows = topic[inner]
-                    count.codes += len(rows)
-                    for row in rows:
-                        if row[place]:
-                            count.of_api.errors[row[place]] += 1
-                            has_failed = True
-            elif count.inner_places:
-                codes, failed = count_codes(body, count.inner_places, count.of_api.errors)
-                count.codes += codes
-                has_failed = has_failed or failed > 0
-        if has_failed and self.on_failed is not None:
-            self.on_failed(request, client, body)
-        requests = count.requests = count.requests + 1
-        if not requests & REARM_MASK:
-            self._mixed_handlers[key] = self._timed_handlers[key]
-        if client.muted_until_ms and body is not None:
-            count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
-        if self._timed is not None:
-            return self._encoded_timed(request, client, body)
-        return self._inner_encoded(request, client, body)
+    def _noter(self) -> Encode:
+        """A function that notes a request and its answer, and encodes the answer; it raises as `registry.encoded`.
+
+        It has all that it needs at hand: an attribute of this object would be one more look into cold memory.
+        """
+        noted, timed, watcher, inner = self._noted, self._timed, self._watcher, self._inner_encoded
+        note, together, longest, short = noted.append, COUNTED_TOGETHER, NOTED_BYTES, NOTED_APIS
+
+        def encoded(request: Request, client: Client, body: Body) -> Any:
+            note((request, client, body, client.muted_until_ms))
+            key = request.api_key
+            if (
+                len(noted) >= together
+                or request.size_bytes > longest
+                or watcher.is_watching
+                or (key not in short and (key != 1 or body[FETCH_TOPICS]))  # of a Fetch those that have rows
+            ):
+                self.count_noted()
+            if timed:
+                return self._encoded_timed(request, client, body)
+            return inner(request, client, body)
+
+        return encoded
+
+    def count_noted(self) -> None:
+        """Count what was noted; who reads the counts calls it before."""
+        notes = self._noted[:]
+        self._noted.clear()
+        counts = self.requests
+        for request, client, body, muted_until_ms in notes:
+            key = request.api_key
+            count = counts.get(key << 8 | request.api_version)
+            if count is None:
+                count = self._new_count(key, request.api_version)
+            has_failed = False
+            if key == 1:  # Fetch
+                asked = request.body
+                if asked[REPLICA_ID] >= 0:
+                    count = self._of_followers(count, request.api_version)
+                if body[FETCH_TOPICS] or asked[SESSION_EPOCH] <= 0 or body[FETCH_ERROR]:
+                    has_failed = self._count_fetch(asked, body, client, count)
+            elif body is not None:
+                if count.place >= 0 and body[count.place]:
+                    count.of_api.errors[body[count.place]] += 1
+                    has_failed = True
+                if count.of_partitions is not None:
+                    outer, inner, place = count.of_partitions
+                    for topic in body[outer]:
+                        rows = topic[inner]
+                        count.codes += len(rows)
+                        for row in rows:
+                            if row[place]:
+                                count.of_api.errors[row[place]] += 1
+                                has_failed = True
+                elif count.inner_places:
+                    codes, failed = count_codes(body, count.inner_places, count.of_api.errors)
+                    count.codes += codes
+                    has_failed = has_failed or failed > 0
+            if muted_until_ms and body is not None:
+                count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
+            if has_failed:
+                self._watcher.failed(request, client, body)
+            requests = count.requests = count.requests + 1
+            if not requests & REARM_MASK:
+                self._mixed_handlers[key] = self._timed_handlers[key]
 
     def _new_count(self, api_key: int, api_version: int, is_from_follower: bool = False) -> RequestCount:
         count = RequestCount(api_key, self.of_api(api_key, is_from_follower))
@@ -377,23 +430,23 @@ class Counters:
         try:
             body = handler(request, client)
         except Exception:
-            self._timed = timed
+            self._timed[:] = (timed,)
             raise
         if type(body) is Pending:
             timed.park()
             return body.then(partial(self._note_answer, timed))
-        self._timed = timed
+        self._timed[:] = (timed,)
         return body
 
     def _note_answer(self, timed: Timed, body: Body) -> Body:
         """Note that the answer of a request that waited is encoded next."""
-        self._timed = timed
+        self._timed[:] = (timed,)
         return body
 
     def _encoded_timed(self, request: Request, client: Client, body: Body) -> Any:
-        timed, self._timed = self._timed, None
+        timed = self._timed.pop()
         encoded = self._inner_encoded(request, client, body)
-        if timed is None or timed.request is not request:  # that one has failed, and closed its connection
+        if timed.request is not request:  # that one has failed, and closed its connection
             return encoded
         timed.encoded()
         connection = self._connection_of(client.number)

@@ -24,7 +24,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker.broker.group.group import GroupState
-from minibroker.broker.inside.counters import SAMPLES, Counters, OnFailed, RequestCount, Timing, TopicCount, api_of
+from minibroker.broker.inside.counters import SAMPLES, Counters, RequestCount, Timing, TopicCount, Watcher, api_of
 from minibroker.broker.inside.process_figures import process_figures
 from minibroker.broker.network.connection import Connection
 from minibroker.broker.network.socket_bytes import NOTHING, SocketBytes, Transferred
@@ -153,11 +153,11 @@ class Metrics:
         observed: Observed,
         *,
         encrypted: Iterable[str] = (),
-        on_failed: OnFailed | None = None,
+        watcher: Watcher | None = None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`encrypted` are the listeners with TLS, by which nothing leaves by sendfile. While it counts it calls
-        `on_failed` with each answer that has an error code."""
+        """`encrypted` are the listeners with TLS, by which nothing leaves by sendfile. While it counts it tells
+        `watcher` of each answer that has an error code."""
         parts = observed.parts
         self._observed = observed
         self._counters = Counters(
@@ -166,8 +166,8 @@ class Metrics:
             parts.metadata_cache.topics,
             connections=observed.connections,
             encrypted=encrypted,
+            watcher=watcher,
         )
-        self._counters.on_failed = on_failed
         self._now = now
         self._run = Random().randrange(1, RUNS)
         self._scans: OrderedDict[int, Scan] = OrderedDict()
@@ -241,6 +241,7 @@ class Metrics:
 
     def _found(self) -> Iterator[Found]:
         observed, parts = self._observed, self._observed.parts
+        self._counters.count_noted()
         yield from broker_metrics(observed)
         yield from self._topics.metrics()
         yield from request_metrics(self._counters)

@@ -158,8 +158,7 @@ async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_brok
     broker = watched.broker
     parts = broker.parts
     plain = parts.registry.encoded
-    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics)
-    counters.on_failed = watched.tracer.failed
+    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics, watcher=watched.tracer)
 
     async def ask() -> None:
         watched.keep_each(1_000_000)
