@@ -28,6 +28,7 @@ PORT_ATTEMPTS = 100
 LOG_CHARACTERS_SHOWN = 2000
 BYTES_PER_MB = 1_000_000
 WHOLE_PROCESS_CLOCK = 2  # of clockid_t: the scheduler's count of a process, as clock_getcpuclockid(3) makes it
+SYSTEM_TIME = 12  # its place in /proc/PID/stat, after the name, which may have spaces
 
 
 class ProcessError(RuntimeError):
@@ -78,6 +79,12 @@ class ServerProcess:
         """User and system time of all its threads since it started. Raises ProcessError when it has ended."""
         self._check_running()
         return time.clock_gettime((~self.pid << 3) | WHOLE_PROCESS_CLOCK)
+
+    def kernel_seconds(self) -> float:
+        """System time of all its threads since it started, to 10 ms. Raises ProcessError when it has ended."""
+        self._check_running()
+        after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return int(after_name[SYSTEM_TIME]) / os.sysconf("SC_CLK_TCK")
 
     def resident_bytes(self) -> int:
         """Resident memory now. Raises ProcessError when it has ended."""
@@ -199,6 +206,10 @@ class BrokerServer:
     def cpu_seconds(self) -> float:
         """CPU time of the broker alone since its start."""
         return self.broker.cpu_seconds()
+
+    def kernel_seconds(self) -> float:
+        """The part of it in the kernel."""
+        return self.broker.kernel_seconds()
 
     def kill(self) -> None:
         """End it at once, as a crash would; nothing happens when it has ended."""

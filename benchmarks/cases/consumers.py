@@ -80,18 +80,20 @@ def _rates(metric: str, text: str, samples: Samples) -> list[Measurement]:
         Measurement(CASE, f"{metric}_per_s", text, "1/s", samples["per_s"]),
         Measurement(CASE, f"{metric}_p99_us", f"{text}, p99", "us", samples["p99_us"]),
         Measurement(CASE, f"{metric}_cpu_us", f"{text}, server CPU", "us", samples["cpu_us"]),
+        Measurement(CASE, f"{metric}_kernel_us", f"{text}, of it in the kernel", "us", samples["kernel_us"]),
     ]
 
 
 def _measured(server: Broker | ServerProcess, load: Callable[[], dict[str, float]]) -> dict[str, float]:
-    before = server.cpu_seconds()
+    before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
     measured = load()
-    cpu_seconds = server.cpu_seconds() - before
+    cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before
     return {
         "per_s": measured["requests"] / measured["seconds"],
         "p50_us": measured["p50_us"],
         "p99_us": measured["p99_us"],
         "cpu_us": cpu_seconds / measured["requests"] * 1e6,
+        "kernel_us": kernel_seconds / measured["requests"] * 1e6,
     }
 
 

@@ -31,6 +31,7 @@ def measure(lab: Lab) -> list[Measurement]:
         Measurement(CASE, "commits_per_s", "OffsetCommit, one partition, ten connections", "1/s", samples["per_s"]),
         Measurement(CASE, "commit_p99_us", "OffsetCommit, p99", "us", samples["p99_us"]),
         Measurement(CASE, "commit_cpu_us", "OffsetCommit, server CPU", "us", samples["cpu_us"]),
+        Measurement(CASE, "commit_kernel_us", "OffsetCommit, of it in the kernel", "us", samples["kernel_us"]),
     ]
     with ExitStack() as stack:
         heartbeats = {broker.name: _heartbeats(lab, broker, stack) for broker in lab.brokers()}
@@ -48,6 +49,7 @@ def measure(lab: Lab) -> list[Measurement]:
     measurements += [
         Measurement(CASE, "transactions_per_s", "transactions of one message", "1/s", samples["transactions_per_s"]),
         Measurement(CASE, "transaction_p99_ms", "a transaction, p99", "ms", samples["p99_ms"]),
+        Measurement(CASE, "transaction_cpu_us", "a transaction, server CPU", "us", samples["cpu_us"]),
     ]
     return measurements
 
@@ -93,4 +95,11 @@ def _transaction_run(lab: Lab, broker: Broker) -> Run:
     topic = create_topic(broker, CASE)
     command = module_command("benchmarks.load.groups", "transact", broker.bootstrap)
     command += ["--topic", topic, "--count", str(lab.plan.amount(TRANSACTIONS))]
-    return lambda: run_json(command, seconds=LOAD_SECONDS)
+
+    def run() -> dict[str, float]:
+        before = broker.cpu_seconds()
+        measured = run_json(command, seconds=LOAD_SECONDS)
+        cpu_seconds = broker.cpu_seconds() - before
+        return {**measured, "cpu_us": cpu_seconds / lab.plan.amount(TRANSACTIONS) * 1e6}
+
+    return run

@@ -56,6 +56,9 @@ def measure(lab: Lab) -> list[Measurement]:
             Measurement(CASE, f"{kind.metric}_per_s", kind.text, "1/s", samples["per_s"]),
             Measurement(CASE, f"{kind.metric}_p99_us", f"{kind.text}, p99", "us", samples["p99_us"]),
             Measurement(CASE, f"{kind.metric}_cpu_us", f"{kind.text}, server CPU", "us", samples["cpu_us"]),
+            Measurement(
+                CASE, f"{kind.metric}_kernel_us", f"{kind.text}, of it in the kernel", "us", samples["kernel_us"]
+            ),
         ]
     return measurements
 
@@ -73,13 +76,14 @@ def small_requests(lab: Lab, server: Broker | ServerProcess, *requests: Frame, c
     seconds = SECONDS * min(1.0, lab.plan.volume * 2)
 
     def run() -> dict[str, float]:
-        before = server.cpu_seconds()
+        before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
         measured = lab.request_loop(server.host, server.port, requests, connections=connections, seconds=seconds)
-        cpu_seconds = server.cpu_seconds() - before
+        cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before
         return {
             "per_s": measured["requests"] / measured["seconds"],
             "p99_us": measured["p99_us"],
             "cpu_us": cpu_seconds / measured["requests"] * 1e6,
+            "kernel_us": kernel_seconds / measured["requests"] * 1e6,
         }
 
     return run
