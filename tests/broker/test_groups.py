@@ -138,6 +138,17 @@ async def test_a_sync_of_v5_has_the_protocol(client: GroupClient, body: dict[str
     assert (synced.error_code, synced.protocol_type, synced.protocol_name) == (error, *protocol)
 
 
+async def test_a_heartbeat_is_of_the_generation_that_there_is(client: GroupClient) -> None:
+    first = await client.stable()
+    joined = await client.join(first.member_id)
+    await client.sync(joined, [(joined.member_id, b"all")])
+    assert (first.generation_id, joined.generation_id) == (1, 2)
+
+    for generation_id in (1, 3):
+        assert await client.heartbeat(joined, generation_id=generation_id) == ErrorCode.ILLEGAL_GENERATION
+    assert await client.heartbeat(joined) == ErrorCode.NONE
+
+
 async def test_heartbeats_keep_a_member(client: GroupClient) -> None:
     joined = await client.stable()
 
