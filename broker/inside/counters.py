@@ -327,7 +327,7 @@ class Counters:
                     has_failed = has_failed or failed > 0
             if muted_until_ms and body is not None:
                 count.of_api.throttled_ms.append(float(getattr(body, "throttle_time_ms", 0)))
-            if has_failed:
+            if has_failed and request is notes[-1][0]:  # earlier ones are of before it began to watch
                 self._watcher.failed(request, client, body)
             requests = count.requests = count.requests + 1
             if not requests & REARM_MASK:

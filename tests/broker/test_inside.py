@@ -186,6 +186,21 @@ async def test_a_request_outside_of_the_sample_that_fails_is_kept_while_the_brok
     assert parts.registry.encoded == plain
 
 
+async def test_what_failed_before_somebody_watches_is_not_the_request_in_hand(watched: Traced) -> None:
+    parts = watched.broker.parts
+    counters = Counters(parts.registry, parts.replica_manager, parts.metadata_cache.topics, watcher=watched.tracer)
+    counters.start()
+    watched.tracer.release()
+    await watched.broker.produce("missing", [b"one"])
+
+    watched.pull()
+    watched.keep_each(1_000_000)
+    await watched.broker.produce("orders", [b"one"])
+    counters.stop()
+
+    assert watched.exchanges() == []
+
+
 async def test_of_those_outside_of_the_sample_so_many_are_kept_for_each_pull(watched: Traced) -> None:
     watched.pull(budget=2)
     watched.keep_each(1_000_000)
