@@ -227,6 +227,7 @@ async def test_a_burst_between_two_pulls_makes_the_sample_thinner_and_is_counted
 
 
 async def test_a_sample_of_which_none_came_between_two_pulls_stays_thin(watched: Traced) -> None:
+    watched.stop_clock()
     watched.keep_each(1000)
     for _ in range(2):
         watched.skipped_ns += 100_000_000
