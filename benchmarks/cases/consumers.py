@@ -15,9 +15,10 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import frames
+from benchmarks.cases.requests import rates, under_load
 from benchmarks.frames import Frame
 from benchmarks.lab import Lab
-from benchmarks.measurements import RAW, Measurement, Run, Samples
+from benchmarks.measurements import RAW, Measurement, Run
 from benchmarks.processes import ServerProcess
 from benchmarks.topics import Broker, create_topic
 
@@ -45,12 +46,12 @@ def _session(lab: Lab) -> list[Measurement]:
     with lab.raw_server("echo", response_bytes=SESSION_ANSWER_BYTES) as raw:
         runs[RAW] = _requests(lab, raw, [frames.fetch("", [])], _seconds(lab))
         samples = lab.interleave(f"{CASE}, sessions", runs, warm_ups=WARM_UPS)
-    return _rates("session", "Fetch in a session of ten partitions, nothing new", samples)
+    return rates(CASE, "session", "Fetch in a session of ten partitions, nothing new", samples)
 
 
 def _appended(lab: Lab) -> list[Measurement]:
     samples = lab.interleave(f"{CASE}, sessions and appends", _runs(lab, "appended"), warm_ups=WARM_UPS)
-    return _rates("appended", "the same, an append every ten", samples)
+    return rates(CASE, "appended", "the same, an append every ten", samples)
 
 
 def _woken(lab: Lab) -> list[Measurement]:
@@ -72,29 +73,7 @@ def _moving(lab: Lab) -> list[Measurement]:
     with lab.raw_server("echo", response_bytes=response_bytes) as raw:
         runs[RAW] = _requests(lab, raw, requests, _seconds(lab))
         samples = lab.interleave(f"{CASE}, full fetches", runs, warm_ups=WARM_UPS)
-    return _rates("moving", "full Fetch of ten partitions, a batch of each", samples)
-
-
-def _rates(metric: str, text: str, samples: Samples) -> list[Measurement]:
-    return [
-        Measurement(CASE, f"{metric}_per_s", text, "1/s", samples["per_s"]),
-        Measurement(CASE, f"{metric}_p99_us", f"{text}, p99", "us", samples["p99_us"]),
-        Measurement(CASE, f"{metric}_cpu_us", f"{text}, server CPU", "us", samples["cpu_us"]),
-        Measurement(CASE, f"{metric}_kernel_us", f"{text}, of it in the kernel", "us", samples["kernel_us"]),
-    ]
-
-
-def _measured(server: Broker | ServerProcess, load: Callable[[], dict[str, float]]) -> dict[str, float]:
-    before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
-    measured = load()
-    cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before
-    return {
-        "per_s": measured["requests"] / measured["seconds"],
-        "p50_us": measured["p50_us"],
-        "p99_us": measured["p99_us"],
-        "cpu_us": cpu_seconds / measured["requests"] * 1e6,
-        "kernel_us": kernel_seconds / measured["requests"] * 1e6,
-    }
+    return rates(CASE, "moving", "full Fetch of ten partitions, a batch of each", samples)
 
 
 def _seconds(lab: Lab) -> float:
@@ -107,7 +86,7 @@ def _runs(lab: Lab, load: str) -> dict[str, Run]:
 
 def _sessions(lab: Lab, broker: Broker, seconds: float, **options: float) -> Run:
     load = session_load(lab, broker, **options)
-    return lambda: _measured(broker, lambda: load(seconds))
+    return lambda: under_load(broker, lambda: load(seconds))
 
 
 def session_load(lab: Lab, broker: Broker, **options: float) -> Callable[[float], dict[str, float]]:
@@ -142,7 +121,7 @@ def moving_fetches(topic: str) -> list[Frame]:
 
 
 def _requests(lab: Lab, server: Broker | ServerProcess, requests: list[Frame], seconds: float) -> Run:
-    return lambda: _measured(
+    return lambda: under_load(
         server,
         lambda: lab.request_loop(server.host, server.port, requests, connections=CONSUMERS, seconds=seconds),
     )

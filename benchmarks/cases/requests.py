@@ -3,13 +3,14 @@ loop that answers as many bytes and does nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NamedTuple
 
 from benchmarks import frames
 from benchmarks.frames import Frame
 from benchmarks.lab import Lab
-from benchmarks.measurements import MINIBROKER, RAW, Measurement, Run
+from benchmarks.measurements import MINIBROKER, RAW, Measurement, Run, Samples
 from benchmarks.processes import ServerProcess
 from benchmarks.topics import Broker, create_topic
 
@@ -52,15 +53,18 @@ def measure(lab: Lab) -> list[Measurement]:
             server = stack.enter_context(lab.raw_server("echo", response_bytes=response_bytes))
             runs[RAW] = small_requests(lab, server, request)
             samples = lab.interleave(f"{CASE}, {kind.text}", runs, warm_ups=WARM_UPS)
-        measurements += [
-            Measurement(CASE, f"{kind.metric}_per_s", kind.text, "1/s", samples["per_s"]),
-            Measurement(CASE, f"{kind.metric}_p99_us", f"{kind.text}, p99", "us", samples["p99_us"]),
-            Measurement(CASE, f"{kind.metric}_cpu_us", f"{kind.text}, server CPU", "us", samples["cpu_us"]),
-            Measurement(
-                CASE, f"{kind.metric}_kernel_us", f"{kind.text}, of it in the kernel", "us", samples["kernel_us"]
-            ),
-        ]
+        measurements += rates(CASE, kind.metric, kind.text, samples)
     return measurements
+
+
+def rates(case: str, metric: str, text: str, samples: Samples) -> list[Measurement]:
+    """The rows of a request that was asked over and over."""
+    return [
+        Measurement(case, f"{metric}_per_s", text, "1/s", samples["per_s"]),
+        Measurement(case, f"{metric}_p99_us", f"{text}, p99", "us", samples["p99_us"]),
+        Measurement(case, f"{metric}_cpu_us", f"{text}, server CPU", "us", samples["cpu_us"]),
+        Measurement(case, f"{metric}_kernel_us", f"{text}, of it in the kernel", "us", samples["kernel_us"]),
+    ]
 
 
 def _frame(kind: Kind, topic: str) -> Frame:
@@ -75,15 +79,21 @@ def small_requests(lab: Lab, server: Broker | ServerProcess, *requests: Frame, c
     """The same requests in turn, over and over, for a second."""
     seconds = SECONDS * min(1.0, lab.plan.volume * 2)
 
-    def run() -> dict[str, float]:
-        before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
-        measured = lab.request_loop(server.host, server.port, requests, connections=connections, seconds=seconds)
-        cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before
-        return {
-            "per_s": measured["requests"] / measured["seconds"],
-            "p99_us": measured["p99_us"],
-            "cpu_us": cpu_seconds / measured["requests"] * 1e6,
-            "kernel_us": kernel_seconds / measured["requests"] * 1e6,
-        }
+    def load() -> dict[str, float]:
+        return lab.request_loop(server.host, server.port, requests, connections=connections, seconds=seconds)
 
-    return run
+    return lambda: under_load(server, load)
+
+
+def under_load(server: Broker | ServerProcess, load: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What the load has measured, and the CPU time that the server took for each of its requests."""
+    before, kernel_before = server.cpu_seconds(), server.kernel_seconds()
+    measured = load()
+    cpu_seconds, kernel_seconds = server.cpu_seconds() - before, server.kernel_seconds() - kernel_before
+    return {
+        "per_s": measured["requests"] / measured["seconds"],
+        "p50_us": measured["p50_us"],
+        "p99_us": measured["p99_us"],
+        "cpu_us": cpu_seconds / measured["requests"] * 1e6,
+        "kernel_us": kernel_seconds / measured["requests"] * 1e6,
+    }
