@@ -15,9 +15,9 @@ SPEED ?= 3
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Tests make and remove 30,000 files, for which ext4 may take more time than the tests do for all else: they are in memory
 # where there is enough of it, and nobody has said where they are to be.
-IN_MEMORY := $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { exit $$2 < 12000000 }' /proc/meminfo \
+IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { exit $$2 < 12000000 }' /proc/meminfo \
 	&& df -Pk /dev/shm | awk 'NR == 2 && $$4 > 8000000 { print "TMPDIR=/dev/shm" }'))
-PYTEST := $(IN_MEMORY) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
+PYTEST = $(IN_MEMORY) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
 SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py compiled_form.py
