@@ -83,7 +83,7 @@ def skip_tagged_fields(buffer: Any, position: int, end: int) -> int:
 
 def records_size(records: Any) -> int:
     """Bytes of a payload: bytes-like, or anything with `size_bytes`."""
-    if isinstance(records, bytes | memoryview):  # asked for an attribute that it lacks, it would make an error first
+    if isinstance(records, bytes | memoryview):  # getattr would make an AttributeError first
         return len(records)
     size = getattr(records, "size_bytes", None)
     return len(records) if size is None else size

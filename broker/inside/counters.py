@@ -4,9 +4,9 @@
     counters.start()        nothing of it runs before, or after `stop`
 
 While it counts it stands before `registry.encoded`, which has every request and its final answer, also one of a fault.
-There it only notes them. Small ones are counted `COUNTED_TOGETHER` at a time, or before somebody reads: the processor
-then has in its caches what counting needs, which takes more time than counting. Nothing is done per record, and of a
-partition only if its answer has records. What is appended is not counted here: each `Log` knows.
+There it only notes a small one. It counts `COUNTED_TOGETHER` of them in one go, or all before somebody reads: to bring
+what counting needs into the processor's caches takes longer than counting. It does nothing per record, and of a
+partition only if its answer has records. It does not count what is appended: each `Log` knows.
 
 Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`, by a handler in place of its own, which
 then steps aside until the window is over. As in Kafka, percentiles are those of the last 1,028 samples.
@@ -219,7 +219,7 @@ class Counters:
         watcher: Watcher | None = None,
     ) -> None:
         """`existing` are the topics, `connections` the open ones, of which it times the sends, `encrypted` the
-        listeners from which nothing leaves by sendfile."""
+        listeners from which nothing leaves by sendfile. It tells `watcher` of each answer that has an error code."""
         self.topics: dict[str, TopicCount] = {}
         self.retired = TopicCount()  # of topics that do not exist
         self.requests: dict[int, RequestCount] = {}  # see `key_of`
