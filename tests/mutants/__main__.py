@@ -1,7 +1,8 @@
 """`python -m tests.mutants`: plants each mutant in a copy of the tree, and runs the fast tests until one fails.
 
-The test that killed the mutant last time runs first, as `out/mutants.json` has it, then the test files that resemble
-the mutant most, the rest of its package's, and all others. The working tree stays as it is.
+The test that killed the mutant last time runs first, as `killers.json` has it, then the test files that resemble the
+mutant most, the rest of its package's, and all others. Only `killers.json` changes, where another test was the first
+to notice: commit it with the mutants and the tests.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ OF_THE_TREE = (
     "tests/mutants/",
     "tests/integration/",
 )
-LAST_TIME = ROOT / "out" / "mutants.json"  # which test killed which mutant
+KILLERS = Path(__file__).with_name("killers.json")  # which test killed which mutant last time
 ALSO_OF = {"fetch_path": "broker"}
 MOST_LIKELY = 3  # test files
 WEIGHT_OF_TEST_NAMES = 3
@@ -157,14 +158,16 @@ def run_all(chosen: list[Mutant], copies: list[Copy], *, is_near: bool) -> Itera
 
 
 def killers_last_time() -> dict[str, str]:
-    killers: dict[str, str] = json.loads(LAST_TIME.read_text(encoding="utf-8")) if LAST_TIME.is_file() else {}
+    killers: dict[str, str] = json.loads(KILLERS.read_text(encoding="utf-8"))
     return killers
 
 
 def remember(outcome: Outcome) -> None:
+    """Write down what killed the mutant, and forget mutants that are gone."""
+    names = {str(mutant) for mutant in mutants()}
     killers = killers_last_time() | {str(outcome.mutant): str(outcome.killer)}
-    LAST_TIME.parent.mkdir(exist_ok=True)
-    LAST_TIME.write_text(json.dumps(killers, indent=1), encoding="utf-8")
+    kept = {name: killer for name, killer in killers.items() if name in names}
+    KILLERS.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager
