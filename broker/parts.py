@@ -6,6 +6,7 @@ replicas -> controller (leads every partition) -> groups -> transactions, whose 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 import trio
@@ -237,16 +238,11 @@ def coordinator_log(
     timeout_ms: int,
 ) -> CoordinatorLog:
     """Build the log of a coordinator on its internal topic, which the controller creates at its first use."""
-
-    def partition_count() -> int | None:
-        known = metadata_cache.topics.get(topic)
-        return None if known is None else len(known.partitions)
-
     return CoordinatorLog(
         topic,
         replica_manager=replica_manager,
         create_topic=lambda: len(controller.ensure_internal_topic(topic).partitions),
-        partition_count=partition_count,
+        partition_count=partial(metadata_cache.partition_count, topic),
         required_acks=required_acks,
         timeout_ms=timeout_ms,
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
+from minibroker.broker.apis.throttling import NOT_THROTTLED
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -31,6 +32,7 @@ from minibroker.protocol.primitives import TopicPartition, new
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
+COMMITTED = OffsetCommitResponse.type
 GROUP_ERROR = OffsetFetchResponse.field("error_code")
 NOT_THERE_IN_V0 = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -164,8 +166,10 @@ def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
 
 
 def committed(errors: Errors) -> Body:
-    rows = {each: (each.partition, error) for each, error in errors.items()}
-    return OffsetCommitResponse(topics=by_topic(rows))
+    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+    for (topic, partition), error in errors.items():
+        topics.setdefault(topic, []).append((partition, error))
+    return new(COMMITTED, (NOT_THROTTLED, list(topics.items())))
 
 
 def by_topic(rows: Mapping[TopicPartition, tuple[Any, ...]]) -> list[tuple[str, list[tuple[Any, ...]]]]:

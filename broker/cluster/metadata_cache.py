@@ -64,6 +64,11 @@ class MetadataCache:
         """Whether a broker is up: this broker is the whole cluster, others in an assignment are not up."""
         return broker_id == self.broker_id
 
+    def partition_count(self, topic: str) -> int | None:
+        """The number of the topic's partitions that have leaders; None if there is no such topic."""
+        known = self.topics.get(topic)
+        return None if known is None else len(known.partitions)
+
     def partitions_of(self, topic: TopicState) -> Iterator[TopicPartition]:
         for partition in topic.partitions:
             yield TopicPartition(topic.name, partition)

@@ -22,6 +22,7 @@ from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +87,15 @@ class OffsetManager:
         refusal = refuse_transactional_commit(group, identity)
         if refusal is not ErrorCode.NONE:
             return dict.fromkeys(commits, refusal)
-        return self._commit(group, commits, producer_id=producer_id, producer_epoch=producer_epoch)
+        return self._commit(group, commits, producer_id, producer_epoch)
 
-    def _commit(self, group: Group, commits: Commits, **producer: int) -> Errors | Pending[Errors]:
+    def _commit(
+        self,
+        group: Group,
+        commits: Commits,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> Errors | Pending[Errors]:
         largest = self._config.offset_metadata_max_bytes
         errors: Errors = {
             topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -100,7 +107,9 @@ class OffsetManager:
             stored = {each: record for each, record in commits.items() if each not in errors}
         if not stored:
             return errors
-        outcome = self._store.commit(group.group_id, group.offsets, stored, **producer)
+        outcome = self._store.commit(
+            group.group_id, group.offsets, stored, producer_id=producer_id, producer_epoch=producer_epoch
+        )
         return then(outcome, lambda error: errors | dict.fromkeys(stored, error))
 
     def on_transaction_completed(self, producer_id: int, offsets_partitions: Iterable[int], *, is_commit: bool) -> None:

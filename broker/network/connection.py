@@ -78,7 +78,6 @@ class Serving(NamedTuple):
     receive_buffer: Any  # a memoryview, which mypyc 2.4 cannot name here
     max_request_bytes: int
     max_idle_ms: int
-    now_ms: Callable[[], int]
     timer: Any
 
 
@@ -93,7 +92,6 @@ class Connection(TimerTask):
         "_may_have_more",
         "_must_read_to_end",
         "_must_send_slices",
-        "_now_ms",
         "_out",
         "_out_bytes",
         "_pending",
@@ -124,9 +122,8 @@ class Connection(TimerTask):
         self._out: list[Chunk] = []
         self._out_bytes = 0
         self._max_idle_ms = serving.max_idle_ms
-        self._now_ms = serving.now_ms
         self._timer = serving.timer
-        self.last_active_ms = serving.now_ms()
+        self.last_active_ms = self._poller.now_ms()
         self.cancel_scope = trio.CancelScope()
         self._must_read_to_end = False
         self._must_send_slices = False
@@ -206,7 +203,7 @@ class Connection(TimerTask):
         self._decoder.first_allocation_bytes = first_allocation_bytes
 
     def on_timeout(self) -> None:
-        idle_ms = self._now_ms() - self.last_active_ms
+        idle_ms = self._poller.now_ms() - self.last_active_ms
         if idle_ms < self._max_idle_ms:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
             return
@@ -236,6 +233,7 @@ class Connection(TimerTask):
             if is_end and self._is_muted and self._sleeper is not None:
                 self._attempt(self._stays_for_requests)
         elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
+            self.last_active_ms = self._poller.pass_ms
             self._attempt(self._serve_without_waiting)
 
     def on_pending_known(self) -> None:
@@ -260,8 +258,10 @@ class Connection(TimerTask):
         while not (self.has_ended or self.is_stopping):
             await self._sleep()
             await self._finish()
+            self.last_active_ms = self._poller.now_ms()
             while not (self.has_ended or self.is_stopping or self._serve_without_waiting()):
                 await self._finish()
+                self.last_active_ms = self._poller.now_ms()
 
     async def _sleep(self) -> None:
         """Sleep until `_attempt` wakes the task. Raises the error that ended the connection."""
@@ -300,7 +300,6 @@ class Connection(TimerTask):
                 return False
             if self._pending is not None or not may_be_more:
                 self._may_have_more = may_be_more
-                self.last_active_ms = self._now_ms()
                 return self._send_at_once() and (self._pending is not None or not self.has_ended)
         return False
 
@@ -343,7 +342,7 @@ class Connection(TimerTask):
     def _answer_pending(self) -> bool:
         """Send the response of the request that waited. Leave later requests to the task, so that calls do not nest."""
         self._take_pending()
-        self.last_active_ms = self._now_ms()
+        self.last_active_ms = self._poller.now_ms()
         if self._is_muted:
             return self._throttled is None and not self.is_stopping and self._send_at_once()
         is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)

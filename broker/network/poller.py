@@ -21,6 +21,8 @@ from collections.abc import Callable
 
 import trio
 
+from minibroker.broker.time.clock import Clock
+
 END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass, before the loop runs its tasks.
 MAX_CALLS_PER_PASS = 64
@@ -44,7 +46,9 @@ class Poller(trio.abc.Instrument):
     sleeping core takes longer than answering a small request (benchmarks/, latency).
     """
 
-    def __init__(self, busy_poll_seconds: float = 0.0) -> None:
+    def __init__(self, busy_poll_seconds: float = 0.0, now_ms: Callable[[], int] | None = None) -> None:
+        self.now_ms = Clock().monotonic_ms if now_ms is None else now_ms
+        self.pass_ms = 0  # when the last pass with new bytes began
         self._epoll = select.epoll()
         self._busy_poll_seconds = busy_poll_seconds
         self._last_bytes_at = 0.0
@@ -126,6 +130,9 @@ class Poller(trio.abc.Instrument):
 
     def _call_ready(self, most: int) -> int:
         ready = self._epoll.poll(0, most)
+        if not ready:
+            return 0
+        self.pass_ms = self.now_ms()
         self._has_several = len(ready) > 1
         if self._has_several:
             self._last_response_at = time.perf_counter()
@@ -136,6 +143,6 @@ class Poller(trio.abc.Instrument):
         self._has_several = False
         if self._unsent:
             self._send_together()
-        if ready and self._busy_poll_seconds:
+        if self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()
         return len(ready)

@@ -76,14 +76,13 @@ class Server:
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
         self.socket_bytes: SocketBytes | None = None  # if given before `run`, gets those of each socket that is closed
-        self._poller = Poller(busy_poll_ms / 1000)
+        self._poller = Poller(busy_poll_ms / 1000, timers.clock.monotonic_ms)
         self._serving = Serving(
             dispatch=dispatch,
             poller=self._poller,
             receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
             max_request_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,
-            now_ms=timers.clock.monotonic_ms,
             timer=timers.timer,
         )
         self._per_host: Counter[str] = Counter()

@@ -42,7 +42,7 @@ class Peer:
         ours.setblocking(False)
         self.sock.setblocking(False)
         self.timers = timers or TimerLoop(Clock())
-        self.poller = poller or Poller()
+        self.poller = poller or Poller(now_ms=self.timers.clock.monotonic_ms)
         self.connection = make(
             ours,
             client or Client("peer", "127.0.0.1", 9092),
@@ -52,7 +52,6 @@ class Peer:
                 receive_buffer=memoryview(bytearray(4096)),
                 max_request_bytes=max_request_bytes,
                 max_idle_ms=max_idle_ms,
-                now_ms=self.timers.clock.monotonic_ms,
                 timer=self.timers.timer,
             ),
         )
