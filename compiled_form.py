@@ -6,6 +6,7 @@ sources are compiled as they stand, but for what only mypyc needs, done to a cop
     __slots__         left out, as the layout of a native class is fixed anyway; mypyc asks which attributes are deleted
     constants         Final, which spares a look-up of the name at each use
     NamedTuples       made by tuple.__new__, as their own __new__ does it, without the call of a Python function
+    members           of imported enums, each looked up once: a class of an enum looks for them by a Python function
     __loader__        empty, so that tracebacks show lines of the sources
     classes           a decorator for those that classes in Python inherit from, and for those that must stay Python
     codecs            written out as modules by protocol/codegen_module.py, from the declarations of the messages
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ IMPORT_OF_DECORATOR = "\n\nMYPY = False\nif MYPY:\n    from mypy_extensions impo
 SOURCE_ON_PATH = "\n__loader__: object = ()  # not None, which importlib would replace\n"
 LITERAL = re.compile(r"None|True|False|-?\d+|''|\(\)")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+|_?[a-z][a-z0-9_]+")
+CONSTANT_TYPE = re.compile(r"Callable\[|dict\[")  # mypyc 2.4 loses the None of a Final[int | None]
 MYPY_OPTIONS = (
     "--python-version=3.11",
     "--config-file=",
@@ -48,8 +50,8 @@ MYPY_OPTIONS = (
 )
 
 
-NamedFields = list[str | None]
-Insertion = tuple[int, int, str]  # line, column in bytes, text
+NamedFields = dict[str, str | None]  # the texts of defaults
+Edit = tuple[int, int, str, int]  # line, column in bytes, what to insert there, bytes to leave out after it
 
 
 class Compiled(NamedTuple):
@@ -87,17 +89,15 @@ def prepared(
     open_classes: Sequence[str] = (),
     python_classes: Sequence[str] = (),
     named_tuples: Mapping[str, NamedFields] | None = None,
+    enums: Mapping[str, Collection[str]] | None = None,
 ) -> str:
     """The source of a module as mypyc reads it; each statement stays on its line.
 
-    `named_tuples` has the fields of NamedTuples by class, each with the text of its default.
+    `named_tuples` has the fields of NamedTuples by class, `enums` the members of enums.
     """
     tree = ast.parse(text)
-    lines = inserted(text, sorted(made_directly(tree, text, named_tuples or {}), reverse=True)).splitlines()
-    for constant in constants(tree):
-        line = lines[constant.lineno - 1]
-        end = constant.targets[0].end_col_offset
-        lines[constant.lineno - 1] = f"{line[:end]}: Final{line[end:]}"
+    edits = [*made_final(tree), *made_directly(tree, text, named_tuples or {}), *looked_up_once(tree, enums or {})]
+    lines = edited(text, sorted(edits, reverse=True)).splitlines()
     deleted = {
         target.attr
         for node in ast.walk(tree)
@@ -126,19 +126,31 @@ def prepared(
     return "\n".join(lines) + "\n" + (IMPORT_OF_DECORATOR if open_classes else "")
 
 
-def constants(tree: ast.Module) -> list[ast.Assign]:
-    """The constants of a module: names in capitals, and functions bound there, that are assigned once."""
-    assigned = [each for each in tree.body if isinstance(each, ast.Assign) and len(each.targets) == 1]
-    names = Counter(each.targets[0].id for each in assigned if isinstance(each.targets[0], ast.Name))
+def made_final(tree: ast.Module) -> Iterator[Edit]:
+    """The edits that make a constant of each name in capitals, and of each function bound, that is assigned once."""
+    assigned: dict[str, list[ast.Assign | ast.AnnAssign]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and (name := name_of(statement)):
+            assigned.setdefault(name, []).append(statement)
     changed = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
-    return [
-        each
-        for each in assigned
-        if isinstance(each.targets[0], ast.Name)
-        and CONSTANT.fullmatch(each.targets[0].id)
-        and names[each.targets[0].id] == 1
-        and each.targets[0].id not in changed
-    ]
+    for name, statements in assigned.items():
+        if len(statements) > 1 or name in changed or not CONSTANT.fullmatch(name):
+            continue
+        (statement,) = statements
+        if isinstance(statement, ast.Assign):
+            yield statement.lineno, statement.col_offset + len(name), ": Final", 0
+        elif statement.value is not None and CONSTANT_TYPE.match(ast.unparse(statement.annotation)):
+            annotation = statement.annotation
+            assert annotation.end_lineno is not None and annotation.end_col_offset is not None
+            yield annotation.lineno, annotation.col_offset, "Final[", 0
+            yield annotation.end_lineno, annotation.end_col_offset, "]", 0
+
+
+def name_of(statement: ast.Assign | ast.AnnAssign) -> str:
+    """The one name that the statement sets; empty if it sets something else."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+    is_one = isinstance(statement, ast.AnnAssign) or len(statement.targets) == 1
+    return target.id if is_one and isinstance(target, ast.Name) else ""
 
 
 def named_tuples_of(trees: Iterable[ast.Module]) -> dict[str, NamedFields]:
@@ -151,18 +163,18 @@ def named_tuples_of(trees: Iterable[ast.Module]) -> dict[str, NamedFields]:
                 continue
             names[node.name] += 1
             if [ast.unparse(base) for base in node.bases] == ["NamedTuple"]:
-                found[node.name] = [
-                    None if field.value is None else ast.unparse(field.value)
+                found[node.name] = {
+                    field.target.id: None if field.value is None else ast.unparse(field.value)
                     for field in node.body
-                    if isinstance(field, ast.AnnAssign)
-                ]
+                    if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                }
     return {name: fields for name, fields in found.items() if names[name] == 1}
 
 
-def made_directly(tree: ast.Module, text: str, named_tuples: Mapping[str, NamedFields]) -> Iterator[Insertion]:
-    """The insertions, by line and column, that make each `Row(a, b)` a `tuple.__new__(Row, (a, b))`.
+def made_directly(tree: ast.Module, text: str, named_tuples: Mapping[str, NamedFields]) -> Iterator[Edit]:
+    """The edits that make each `Row(a, y=b)` a `tuple.__new__(Row, (a, b))`.
 
-    Calls with keywords stay, and those that leave out a default which is not a literal.
+    Calls stay that name fields in another order, or leave out a default which is not a literal.
     """
     lines = text.encode().splitlines()
     known = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
@@ -171,29 +183,83 @@ def made_directly(tree: ast.Module, text: str, named_tuples: Mapping[str, NamedF
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known):
             continue
         fields = named_tuples.get(node.func.id)
-        if fields is None or not node.args or node.keywords or any(isinstance(each, ast.Starred) for each in node.args):
+        given = [*node.args, *(each.value for each in node.keywords)]
+        if fields is None or not given or any(isinstance(each, ast.Starred) for each in node.args):
             continue
-        left_out = fields[len(node.args) :]
+        if [each.arg for each in node.keywords] != list(fields)[len(node.args) : len(given)]:
+            continue
+        left_out = list(fields.values())[len(given) :]
         if not all(default is not None and LITERAL.fullmatch(default) for default in left_out):
             continue
         assert node.end_lineno is not None and node.end_col_offset is not None and node.func.end_col_offset is not None
-        last = node.args[-1]
+        last = given[-1]
         assert last.end_lineno is not None
         ending = [*lines[last.end_lineno - 1 : node.end_lineno - 1], lines[node.end_lineno - 1][: node.end_col_offset]]
         after = b"".join(ending)[last.end_col_offset :]
         comma = "" if after.lstrip(b" )").startswith(b",") else ", "
-        yield node.lineno, node.func.col_offset, "tuple.__new__("
-        yield node.lineno, node.func.end_col_offset, ", "
-        yield node.end_lineno, node.end_col_offset - 1, "".join((comma, *(f"{default}, " for default in left_out)))
-        yield node.end_lineno, node.end_col_offset, ")"
+        yield node.lineno, node.func.col_offset, "tuple.__new__(", 0
+        yield node.lineno, node.func.end_col_offset, ", ", 0
+        for keyword in node.keywords:
+            name = f"{keyword.arg}=".encode()
+            assert lines[keyword.lineno - 1].startswith(name, keyword.col_offset), ast.unparse(node)
+            yield keyword.lineno, keyword.col_offset, "", len(name)
+        yield node.end_lineno, node.end_col_offset - 1, "".join((comma, *(f"{default}, " for default in left_out))), 0
+        yield node.end_lineno, node.end_col_offset, ")", 0
 
 
-def inserted(text: str, insertions: Iterable[Insertion]) -> str:
-    """The text with insertions, the last of it first."""
+def enums_of(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
+    """The members of all enums, by the names of the classes."""
+    return {
+        node.name: {
+            target.id
+            for statement in node.body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Enum") for base in node.bases)
+    }
+
+
+def looked_up_once(tree: ast.Module, enums: Mapping[str, Collection[str]]) -> Iterator[Edit]:
+    """The edits that make each `ErrorCode.NONE` a constant of the module, set after its last import."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names} & enums.keys()
+    used = set()
+    for node in evaluated(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported):
+            continue
+        if node.attr in enums[node.value.id]:
+            used.add((node.value.id, node.attr))
+            assert node.end_col_offset is not None and node.lineno == node.end_lineno
+            name = f"_{node.value.id}_{node.attr}"
+            yield node.lineno, node.col_offset, name, node.end_col_offset - node.col_offset
+    if used:
+        last = imports[-1]
+        assert last.end_lineno is not None and last.end_col_offset is not None
+        constants = "".join(f"; _{name}_{member}: Final = {name}.{member}" for name, member in sorted(used))
+        yield last.end_lineno, last.end_col_offset, constants, 0
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of which the value counts: not those of annotations, types and patterns."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "pattern") or (isinstance(node, ast.Subscript) and name == "slice"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child
+                yield from evaluated(child)
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text after edits, the last of it first."""
     lines = text.splitlines()
-    for number, column, new in insertions:
+    for number, column, new, left_out in edits:
         line = lines[number - 1].encode()
-        lines[number - 1] = (line[:column] + new.encode() + line[column:]).decode()
+        lines[number - 1] = (line[:column] + new.encode() + line[column + left_out :]).decode()
     return "\n".join(lines) + "\n"
 
 
@@ -212,7 +278,8 @@ def names_in(statement: ast.stmt) -> set[str]:
 def prepare(tree: Path, compiled: Compiled) -> None:
     """Write the package to `tree` as mypyc reads it. Files that are as they were keep their times."""
     kept = set()
-    named_tuples = named_tuples_of(ast.parse(path.read_text(encoding="utf-8")) for path in package_files())
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package_files()]
+    named_tuples, enums = named_tuples_of(trees), enums_of(trees)
     for source in package_files():
         module = source.relative_to(SOURCE)
         below = str(module.relative_to(PACKAGE))
@@ -221,6 +288,7 @@ def prepare(tree: Path, compiled: Compiled) -> None:
             compiled.open_classes.get(below, ()),
             compiled.python_classes.get(below, ()),
             named_tuples,
+            enums,
         )
         write_if_changed(tree / module, text + SOURCE_ON_PATH)
         kept.add(tree / module)
@@ -262,8 +330,11 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def optimisation() -> str:
-    """The level of gcc's -O: 3, or less in MINIBROKER_COMPILE_OPT, for tests of what takes long to compile."""
-    return os.environ.get("MINIBROKER_COMPILE_OPT", "3")
+    """The level of gcc's -O: 2, or less in MINIBROKER_COMPILE_OPT, for tests of what takes long to compile.
+
+    3 makes nothing faster, and takes twice as long; s takes half as much time again for each request.
+    """
+    return os.environ.get("MINIBROKER_COMPILE_OPT", "2")
 
 
 def extensions(build: Path) -> list[Any]:

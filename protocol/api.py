@@ -7,7 +7,7 @@ Request and response of an API have the same versions, checked at import. A brok
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -184,6 +184,7 @@ for _api in API_TABLE.values():
     assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
 
 HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
+_unpack_header: Callable[..., tuple[int, int, int, int]] = HEADER.unpack_from
 SIZE_AND_CORRELATION = struct.Struct(">ii")
 CORRELATION_BYTES = 4
 
@@ -216,7 +217,7 @@ class Request:
 def decode_request(frame: bytearray | bytes, apis: Mapping[int, Api] = API_TABLE) -> Request:
     """Decode a request of one of `apis`; ignore trailing bytes, as kafka 2.0.1 does. Raises KafkaProtocolError."""
     try:
-        key, version, correlation_id, size = HEADER.unpack_from(frame)
+        key, version, correlation_id, size = _unpack_header(frame)
     except struct.error:
         raise KafkaProtocolError(f"a request of {len(frame)} bytes has no header") from None
     position = HEADER.size

@@ -45,7 +45,7 @@ from minibroker.protocol.record_batch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from _typeshed import ReadableBuffer
 
@@ -55,7 +55,7 @@ NEWEST_MAGIC = 2
 BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
 _unpack_kind = struct.Struct(partial_format(BATCH_HEADER, "attributes", "producer_id")).unpack_from
-_unpack_offsets = OFFSETS.unpack_from
+_unpack_offsets: Callable[..., tuple[int, int, int, int]] = OFFSETS.unpack_from
 
 
 class BatchView(NamedTuple):

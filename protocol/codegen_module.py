@@ -1,7 +1,8 @@
 """Writes the generated codecs out as modules, which mypyc compiles (compiled_form.py).
 
 A module has the codecs of one family of messages, those that a broker needs: decoders of requests, encoders of
-responses. Their lines are those that run in the pure form, with the types of what must not be boxed.
+responses, both of the records in internal topics. Their lines are those that run in the pure form, with the types of
+what must not be boxed.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NamedTuple
 
-from minibroker.protocol import codegen
-from minibroker.protocol.api import API_TABLE, Api
+from minibroker.protocol import codegen, group_records, messages, transaction_records
+from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.codegen import Source
 from minibroker.protocol.codegen_decoder import decoder_source
 from minibroker.protocol.codegen_encoder import encoder_source
@@ -27,60 +29,78 @@ COMPREHENSION = re.compile(r" for .* in ")
 TAKEN_APART = re.compile(r"(?P<before> *)(?P<names>(?:\w+, )+)= (?P<value>.*?)(?P<after>; pos \+= \d+)?")
 
 
-def modules(homes_written: Sequence[str]) -> dict[str, str]:
-    """The source of each module, by its name: that of the module with the declarations; and `index`."""
+class Family(NamedTuple):
+    """The messages that one module declares: those to decode, and those to encode."""
+
+    module: str
+    decoded: list[Message]
+    encoded: list[Message]
+
+
+def modules(chosen: Sequence[str]) -> dict[str, str]:
+    """The source of each module of these families, by its name; and of `index`."""
     written = {}
     homes: dict[str, str] = {}
-    for home, apis in families().items():
-        if home not in homes_written:
+    for name, family in families().items():
+        if name not in chosen:
             continue
-        written[home] = "\n".join(module(home, apis)) + "\n"
-        homes |= {message.name: home for api in apis for message in (api.request, api.response)}
+        written[name] = "\n".join(lines_of(family)) + "\n"
+        homes |= {message.name: name for message in (*family.decoded, *family.encoded)}
     written["index"] = f'"""The module of each message."""\n\nMODULES = {homes!r}\n'
     return written
 
 
-def families() -> dict[str, list[Api]]:
-    """The APIs of each module of declarations."""
-    found: dict[str, list[Api]] = {}
+def families() -> dict[str, Family]:
+    """All families, by the names of the modules that declare them."""
+    found: dict[str, Family] = {}
     for api in API_TABLE.values():
-        found.setdefault(home_of(api.request), []).append(api)
+        module = home_of(api.request)
+        family = found.setdefault(last_name(module), Family(module, [], []))
+        family.decoded.append(api.request)
+        family.encoded.append(api.response)
+    for records in (group_records, transaction_records):
+        declared = [each for each in vars(records).values() if isinstance(each, Message)]
+        found[last_name(records.__name__)] = Family(records.__name__, declared, declared)
     return found
 
 
 def home_of(message: Message) -> str:
-    from minibroker.protocol import messages
-
     (home,) = (
-        name
-        for name, value in vars(messages).items()
-        if isinstance(value, ModuleType) and getattr(value, message.name, None) is message
+        module.__name__
+        for module in vars(messages).values()
+        if isinstance(module, ModuleType) and getattr(module, message.name, None) is message
     )
     return home
 
 
-def module(home: str, apis: list[Api]) -> list[str]:
+def last_name(module: str) -> str:
+    return module.rpartition(".")[2]
+
+
+def lines_of(family: Family) -> list[str]:
     """The lines of one module: constants, functions, and two tables of them by message and version."""
-    names = sorted({message.name for api in apis for message in (api.request, api.response)})
+    names = sorted({message.name for message in (*family.decoded, *family.encoded)})
     writer = ModuleWriter()
     decoders: list[str] = []
     encoders: list[str] = []
-    for api in apis:
-        request, response = api.request, api.response
-        for version in range(request.first_version, request.last_version + 1):
-            decode, encode = f"decode_{request.name}_v{version}", f"encode_{response.name}_v{version}"
-            decode = writer.function(request.name, decode, DECODE, decoder_source(request, version))
-            encode = writer.function(response.name, encode, ENCODE, encoder_source(response, version))
-            decoders.append(f"    ({request.name!r}, {version}): {decode},")
-            encoders.append(f"    ({response.name!r}, {version}): {encode},")
+    for message in family.decoded:
+        for version in range(message.first_version, message.last_version + 1):
+            name = f"decode_{message.name}_v{version}"
+            name = writer.function(message.name, name, DECODE, decoder_source(message, version))
+            decoders.append(f"    ({message.name!r}, {version}): {name},")
+    for message in family.encoded:
+        for version in range(message.first_version, message.last_version + 1):
+            name = f"encode_{message.name}_v{version}"
+            name = writer.function(message.name, name, ENCODE, encoder_source(message, version))
+            encoders.append(f"    ({message.name!r}, {version}): {name},")
     return [
-        f'"""Codecs of messages/{home}.py, written by codegen_module.py."""',
+        f'"""Codecs of {family.module}, written by codegen_module.py."""',
         "",
         "import struct",
         "from typing import Any, Final, cast",
         "",
         f"from minibroker.protocol.codegen import LAST_BYTE, malformed, {', '.join(HELPERS)}",
-        f"from minibroker.protocol.messages.{home} import {', '.join(names)}",
+        f"from {family.module} import {', '.join(names)}",
         "",
         "new: Final[Any] = tuple.__new__",
         "one_byte: Final = LAST_BYTE",

@@ -9,12 +9,14 @@ own, because an append stamps offsets into it. A frame that arrives in pieces is
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, Literal
 
 from minibroker.protocol.errors import KafkaProtocolError
 
 LENGTH = struct.Struct(">i")
+_unpack_length: Callable[..., tuple[int]] = LENGTH.unpack_from
 LENGTH_BYTES = 4
 # What a length alone may allocate; a frame beyond it doubles its buffer whenever that is full. A produce request
 # of default size fits, and is never copied.
@@ -100,7 +102,7 @@ class FrameDecoder:
         available = len(buffer) - start - LENGTH_BYTES
         if available < 0:
             return NEED_DATA
-        (length,) = LENGTH.unpack_from(buffer, start)
+        (length,) = _unpack_length(buffer, start)
         if not 0 < length <= self.max_frame_bytes:
             self._is_dead = True
             raise KafkaProtocolError(f"frame length {length} is not between 1 and {self.max_frame_bytes}")

@@ -34,7 +34,7 @@ from minibroker.protocol.record import (
 from minibroker.protocol.record import Record as Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
@@ -104,9 +104,10 @@ SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 
 # Parts of a header; called without a wrapper, for they run for each batch.
 BATCH_HEADER_FORMAT = struct_format(BATCH_HEADER)
-unpack_header = struct.Struct(BATCH_HEADER_FORMAT).unpack_from  # the fields of BATCH_HEADER, as a plain tuple
-PlainHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-unpack_prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic")).unpack_from
+PlainHeader = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]  # the fields of BATCH_HEADER
+unpack_header: Callable[..., PlainHeader] = struct.Struct(BATCH_HEADER_FORMAT).unpack_from
+_prefix = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic"))
+unpack_prefix: Callable[..., tuple[int, int, int]] = _prefix.unpack_from
 OFFSETS = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length", "magic", "last_offset_delta"))
 OFFSET_AND_LENGTH = struct.Struct(partial_format(BATCH_HEADER, "base_offset", "batch_length"))
 pack_place = struct.Struct(

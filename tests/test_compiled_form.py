@@ -35,6 +35,11 @@ def test_slots_and_constants_are_prepared_on_their_lines() -> None:
 
 LIMIT = 5
 _pack = struct.Struct(">i").pack
+TABLE: dict[str, int] = {
+    "a": 1,
+}
+_unpack: Callable[..., tuple[int]] = struct.Struct(">i").unpack
+OPTION: int | None = 1
 Alias = dict[str, int]
 count = 0
 
@@ -60,14 +65,19 @@ def grow() -> None:
 
     assert len(lines) == len(text.splitlines())
     assert lines[0] == "from __future__ import annotations; from typing import Final"
-    assert lines[2:6] == [
+    assert lines[2:11] == [
         "LIMIT: Final = 5",
         '_pack: Final = struct.Struct(">i").pack',
+        "TABLE: Final[dict[str, int]] = {",
+        '    "a": 1,',
+        "}",
+        '_unpack: Final[Callable[..., tuple[int]]] = struct.Struct(">i").unpack',
+        "OPTION: int | None = 1",
         "Alias = dict[str, int]",
         "count = 0",
     ]
-    assert lines[11:15] == ["    __deletable__ = ['_next']", "", "", ""]
-    assert lines[16:] == text.splitlines()[16:]
+    assert lines[16:20] == ["    __deletable__ = ['_next']", "", "", ""]
+    assert lines[21:] == text.splitlines()[21:]
 
 
 def test_classes_are_decorated_in_the_blank_line_before_them() -> None:
@@ -80,7 +90,10 @@ def test_classes_are_decorated_in_the_blank_line_before_them() -> None:
     assert (lines[3], lines[7]) == ("class Open:", "class Plain(list):")
 
 
-FIELDS: dict[str, list[str | None]] = {"Row": [None, None, "-1"], "Derived": [None, "NO_OFFSET"]}
+FIELDS: dict[str, dict[str, str | None]] = {
+    "Row": {"a": None, "b": None, "c": "-1"},
+    "Derived": {"a": None, "b": "NO_OFFSET"},
+}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +104,14 @@ FIELDS: dict[str, list[str | None]] = {"Row": [None, None, "-1"], "Derived": [No
         ("Row((1), 'é',)", "tuple.__new__(Row, ((1), 'é',-1, ))"),
         ("Row(\n    1,\n    [2],\n)", "tuple.__new__(Row, (\n    1,\n    [2],\n-1, ))"),
         ("store(Row(1, 2), 3)", "store(tuple.__new__(Row, (1, 2, -1, )), 3)"),
-        ("Row(1, b=2)", None),
+        ("Row(1, b=2)", "tuple.__new__(Row, (1, 2, -1, ))"),
+        (
+            "Row(\n    a=Row(1, b='é'),\n    b=(2),\n)",
+            "tuple.__new__(Row, (\n    tuple.__new__(Row, (1, 'é', -1, )),\n    (2),\n-1, ))",
+        ),
+        ("Row(b=1, a=2)", None),
+        ("Row(1, c=2)", None),
+        ("Row(1, **values)", None),
         ("Row(*values)", None),
         ("Row(1)", None),
         ("Derived(1)", None),
@@ -107,15 +127,53 @@ def test_named_tuples_are_made_directly(made: str, direct: str | None) -> None:
     assert "\n".join(lines[1:]).partition(" = ")[2] == (made if direct is None else direct)
 
 
-def test_every_prepared_module_is_python() -> None:
-    fields = FORM["named_tuples_of"](ast.parse(path.read_text(encoding="utf-8")) for path in FORM["package_files"]())
+def test_a_member_of_an_imported_enum_is_looked_up_once() -> None:
+    text = """from __future__ import annotations
+from codes import (
+    Code,
+)
+from others import Other  # not an enum
 
-    assert fields["LogAppendInfo"] == [None] * 9
+
+class Own(Enum):
+    A = 1
+
+
+def check(code: Literal[Code.BAD], others: list[Code]) -> bool:
+    match code:
+        case Code.BAD:
+            return False
+    return code is Code.NONE or (code, Code.NONE) == (Code.BAD, Own.A) or Code.of(code) is Other.NONE
+"""
+
+    lines = prepared(text, enums={"Code": {"BAD", "NONE"}, "Own": {"A"}})
+
+    changed = {number: line for number, line in enumerate(lines) if line != text.splitlines()[number]}
+    assert changed == {
+        0: "from __future__ import annotations; from typing import Final",
+        4: "from others import Other; _Code_BAD: Final = Code.BAD; _Code_NONE: Final = Code.NONE  # not an enum",
+        15: "    return code is _Code_NONE or (code, _Code_NONE) == (_Code_BAD, Own.A) or Code.of(code) is Other.NONE",
+    }
+
+
+def test_every_prepared_module_is_python() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FORM["package_files"]()]
+    fields, enums = FORM["named_tuples_of"](trees), FORM["enums_of"](trees)
+
+    assert list(fields["LogAppendInfo"].values()) == [None] * 9
+    assert {"NONE", "CORRUPT_MESSAGE"} < enums["ErrorCode"]
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
-        ready = FORM["prepared"](text, named_tuples=fields)
+        ready = FORM["prepared"](text, named_tuples=fields, enums=enums)
         before, after = ast.parse(text), ast.parse(ready)
-        assert {node.lineno for node in before.body} == {node.lineno for node in after.body}, path
+        assert {node.lineno for node in before.body} == {node.lineno for node in after.body if not is_new(node)}, path
+
+
+def is_new(statement: ast.stmt) -> bool:
+    """Whether it sets the constant of a member of an enum."""
+    if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.value, ast.Attribute):
+        return False
+    return ast.unparse(statement.target) == "_" + ast.unparse(statement.value).replace(".", "_")
 
 
 @pytest.mark.parametrize("kind", ["open_classes", "python_classes"])

@@ -18,6 +18,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -255,7 +256,7 @@ class OffsetIndex(MappedIndex):
     def position_before(self, target_offset: int) -> int:
         """Return the position from which to search for the offset."""
         slot = self._slot(target_offset - self.base_offset)
-        return 0 if slot < 0 else int(_FIELD(self._buffer, slot * 8 + 4)[0])
+        return 0 if slot < 0 else _FIELD(self._buffer, slot * 8 + 4)[0]
 
     def slot_before(self, target_offset: int) -> int:
         """Return the place of the entry that `lookup` returns; -1 if there is none."""
@@ -395,5 +396,5 @@ class TimeIndex(MappedIndex):
         self._check_size()
 
 
-_ENTRY = OffsetIndex.ENTRY.unpack_from
-_FIELD = struct.Struct(">i").unpack_from
+_ENTRY: Callable[..., tuple[int, int]] = OffsetIndex.ENTRY.unpack_from
+_FIELD: Callable[..., tuple[int]] = struct.Struct(">i").unpack_from
