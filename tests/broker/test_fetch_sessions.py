@@ -217,6 +217,19 @@ def test_row_48_another_size_is_noted_with_the_old_time() -> None:
     assert fetcher.lives(grown, other, follower) == [True, False, True]
 
 
+def test_row_46_a_session_is_stale_after_two_minutes_not_at_two_minutes() -> None:
+    fetcher = Fetcher(max_sessions=1)
+    large = fetcher.begin(A0, A1)
+
+    fetcher.now_ms += STALE_AFTER_MS
+    too_early = fetcher.begin(A0)
+    fetcher.now_ms += 1
+    in_time = fetcher.begin(A0)
+
+    assert (too_early, in_time != NO_SESSION_ID) == (NO_SESSION_ID, True)
+    assert fetcher.lives(large, in_time) == [False, True]
+
+
 def test_statistics_count_sessions_partitions_and_evictions() -> None:
     fetcher = Fetcher(max_sessions=2)
 

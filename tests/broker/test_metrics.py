@@ -142,6 +142,14 @@ async def test_topics_that_clients_make_up_have_no_counts_of_their_own(
     assert found[f"{TOPIC},name=TotalProduceRequestsPerSec"] == 20
 
 
+async def test_between_two_scrapes_topics_that_clients_make_up_share_one_count(broker: InMemoryBroker) -> None:
+    parts = broker.parts
+    counting = counters.Counters(parts.registry, parts.replica_manager, {"orders"})
+
+    assert counting.topic("nothing-1") is counting.topic("nothing-2") is not counting.topic("orders")
+    assert list(counting.topics) == ["orders"]
+
+
 async def test_each_fetch_of_a_session_counts_the_partitions_that_it_reads(
     broker: InMemoryBroker, metrics: Metrics
 ) -> None:

@@ -256,9 +256,13 @@ def words_of_tests(source: str) -> Counter[str]:
 
 
 def package_of(file: str) -> str:
-    """The folder of tests of a module: the name of its package, `minibroker` for the toolkit."""
+    """The folder of tests of a module: the name of its package, `minibroker` for most of the toolkit."""
     parts = Path(file).parts
-    return "spark_jobs" if "demo" in parts else parts[1] if parts[0] == "src" else parts[0]
+    if parts[0] != "src":
+        return parts[0]
+    if "demo" in parts:
+        return "spark_jobs"
+    return parts[2] if (ROOT / "tests" / parts[2]).is_dir() else parts[1]
 
 
 def folder_of(test_file: str) -> str:
