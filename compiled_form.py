@@ -41,7 +41,7 @@ IMPORT_OF_DECORATOR = "\n\nMYPY = False\nif MYPY:\n    from mypy_extensions impo
 SOURCE_ON_PATH = "\n__loader__: object = ()  # not None, which importlib would replace\n"
 LITERAL = re.compile(r"None|True|False|-?\d+|''|\(\)")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+|_?[a-z][a-z0-9_]+")
-CONSTANT_TYPE = re.compile(r"Callable\[|dict\[")  # mypyc 2.4 loses the None of a Final[int | None]
+CONSTANT_TYPE = re.compile(r"Callable\[|dict\[|int$")  # mypyc 2.4 loses the None of a Final[int | None]
 MYPY_OPTIONS = (
     "--python-version=3.11",
     "--config-file=",

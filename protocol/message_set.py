@@ -53,8 +53,8 @@ MESSAGE_HEADER_V0 = Struct(
 MESSAGE_HEADER_V1 = Struct(*MESSAGE_HEADER_V0.subcons, "timestamp" / Int64sb)
 
 # With two sizes of -1, for null key and value; without the offset and size in front.
-MESSAGE_OVERHEAD_V0 = MESSAGE_HEADER_V0.sizeof() - LOG_OVERHEAD + 8
-MESSAGE_OVERHEAD_V1 = MESSAGE_HEADER_V1.sizeof() - LOG_OVERHEAD + 8
+MESSAGE_OVERHEAD_V0: int = MESSAGE_HEADER_V0.sizeof() - LOG_OVERHEAD + 8
+MESSAGE_OVERHEAD_V1: int = MESSAGE_HEADER_V1.sizeof() - LOG_OVERHEAD + 8
 
 _SIZE_AT = field_offset(MESSAGE_HEADER_V0, "size")
 _CRC_AT = field_offset(MESSAGE_HEADER_V0, "crc")

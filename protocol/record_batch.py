@@ -99,7 +99,7 @@ MAGIC_AT = field_offset(BATCH_HEADER, "magic")
 HEADER_SIZE_UP_TO_MAGIC = MAGIC_AT + 1
 CRC_COVERS_FROM = field_offset(BATCH_HEADER, "attributes")
 CODEC_AT = CRC_COVERS_FROM + 1  # the low byte of the attributes
-RECORD_BATCH_OVERHEAD = BATCH_HEADER.sizeof()
+RECORD_BATCH_OVERHEAD: int = BATCH_HEADER.sizeof()
 SMALLEST_BATCH_LENGTH = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
 
 # Parts of a header; called without a wrapper, for they run for each batch.

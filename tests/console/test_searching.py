@@ -92,6 +92,24 @@ def test_a_search_reads_on_until_it_has_a_page(logs: Logs) -> None:
     assert [page.state for page in pages] == ["full", "full", "end"]
 
 
+@pytest.mark.parametrize(
+    ("search", "is_found"),
+    [
+        (Search("header", "is", "one", header="trace"), True),
+        (Search("header", "is", "one", header="shop"), False),
+        (Search("header", "is", "two"), True),
+        (Search("header", "is", "shop"), True),  # the name of one
+        (Search("header", "is", "shop", header="shop"), False),
+        (Search("any", "is", "two"), True),
+        (Search("any", "is", "two", header="trace"), False),
+    ],
+)
+def test_a_search_for_a_headers_value_may_name_the_header(search: Search, is_found: bool) -> None:
+    record = Record(0, 1, b"k", b"v", (("trace", b"one"), ("shop", b"two")))
+
+    assert search.matcher()(record) is is_found
+
+
 def test_a_search_stops_when_its_budget_is_spent_and_goes_on_from_there(logs: Logs) -> None:
     search = Search("value", "is", "15")
     starts = dict.fromkeys(logs.spans, 0)
