@@ -83,7 +83,8 @@ def skip_tagged_fields(buffer: Any, position: int, end: int) -> int:
 
 def records_size(records: Any) -> int:
     """Bytes of a payload: bytes-like, or anything with `size_bytes`."""
-    if isinstance(records, bytes | memoryview):  # getattr would make an AttributeError first
+    # `getattr` would make an AttributeError first, and `bytes | memoryview` an object each time.
+    if isinstance(records, (bytes, memoryview)):
         return len(records)
     size = getattr(records, "size_bytes", None)
     return len(records) if size is None else size
