@@ -133,10 +133,13 @@ async def test_a_page_that_connects_again_goes_on_where_it_was(
     assert (seqs(first), seqs(again)) == ([1, 2, 3], [4, 5])
 
 
-@pytest.mark.parametrize("last_number", [0, 1, 2**62])
-async def test_a_number_of_another_console_begins_anew(
-    watch: InsideWatch, broker: PulledBroker, last_number: int, autojump_clock: trio.testing.MockClock
+@pytest.mark.parametrize("last_number", [None, 0, 1, 2**62])
+async def test_a_new_page_and_one_of_another_console_begin_with_what_is_kept(
+    watch: InsideWatch, broker: PulledBroker, last_number: int | None, autojump_clock: trio.testing.MockClock
 ) -> None:
+    broker.ended = 2
+    async with aclosing(watch.events(None)) as events:
+        await next_of(events)
     broker.ended = 3
     async with aclosing(watch.events(last_number)) as events:
         event = await next_of(events)
