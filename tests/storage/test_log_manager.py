@@ -282,6 +282,17 @@ class TestUpkeep:
         manager.flush_dirty_logs(NOW_MS)
         assert log.recovery_point == 2
 
+    def test_each_flush_of_each_log_counts_with_its_time(self, tmp_path: Path) -> None:
+        manager = opened(tmp_path, replace(CONFIG, flush_ms=0))
+        for key in (ORDERS, OTHERS):
+            append(log_in(manager, key), "a")
+            manager.flush_dirty_logs(NOW_MS)
+        manager.flush_dirty_logs(NOW_MS)  # has nothing to do
+
+        times = manager.flush_times
+        assert (times.count, len(times.newest_seconds)) == (2, 2)
+        assert times.total_seconds == sum(times.newest_seconds) > 0
+
     def test_snapshots_no_recovery_needs_go_with_the_checkpoint(self, manager: LogManager) -> None:
         log = log_in(manager)
         for _ in range(5):
