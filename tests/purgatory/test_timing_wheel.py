@@ -67,6 +67,21 @@ def test_a_cancelled_task_never_fires_and_is_freed_at_once(timer: Timer, fired: 
     assert timer.next_deadline_ms() is None
 
 
+def test_lit_slots_of_a_level_have_all_its_tasks_in_the_order_of_their_deadlines(
+    timer: Timer, fired: list[int]
+) -> None:
+    deadlines_ms = [2000, 1007, 1324, 1005, 1007]
+    for name, deadline_ms in enumerate(deadlines_ms):
+        timer.add(Alarm(name, fired), deadline_ms)
+
+    def lit(level: int) -> list[tuple[int, list[int]]]:
+        return [(slot, [task.deadline_ms for task in tasks]) for slot, tasks in timer.lit_slots(level)]
+
+    assert lit(0) == [(1005 & 255, [1005]), (1007 & 255, [1007, 1007])]
+    assert lit(1) == [(1324 >> 8, [1324]), (2000 >> 8, [2000])]
+    assert lit(2) == []
+
+
 def test_adding_a_pending_task_again_moves_it(timer: Timer, fired: list[int]) -> None:
     alarm = Alarm(1, fired)
     timer.add(alarm, START_MS + 5)
