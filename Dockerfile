@@ -10,7 +10,7 @@ WORKDIR /source
 COPY pyproject.toml docker/requirements.py ./
 RUN python requirements.py compile > requirements.txt && pip install --no-cache-dir -r requirements.txt
 COPY . .
-# Optimised as gcc's -O2; 0 is built in half of the time.
+# Optimised as gcc's -O2; 0 is built sooner.
 ARG MINIBROKER_COMPILE_OPT=2
 RUN pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
 

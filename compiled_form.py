@@ -149,9 +149,8 @@ def made_final(tree: ast.Module) -> Iterator[Edit]:
 
 def name_of(statement: ast.Assign | ast.AnnAssign) -> str:
     """The one name that the statement sets; empty if it sets something else."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-    is_one = isinstance(statement, ast.AnnAssign) or len(statement.targets) == 1
-    return target.id if is_one and isinstance(target, ast.Name) else ""
+    target, *others = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return target.id if isinstance(target, ast.Name) and not others else ""
 
 
 def named_tuples_of(trees: Iterable[ast.Module]) -> dict[str, NamedFields]:

@@ -54,7 +54,9 @@ NEWEST_MAGIC = 2
 
 BatchPosition = tuple[int, int, int, int]  # base offset, last offset, position, size
 
-_unpack_kind = struct.Struct(partial_format(BATCH_HEADER, "attributes", "producer_id")).unpack_from
+_unpack_kind: Callable[..., tuple[int, int]] = struct.Struct(
+    partial_format(BATCH_HEADER, "attributes", "producer_id")
+).unpack_from
 _unpack_offsets: Callable[..., tuple[int, int, int, int]] = OFFSETS.unpack_from
 
 

@@ -8,7 +8,7 @@ what must not be boxed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -81,18 +81,8 @@ def lines_of(family: Family) -> list[str]:
     """The lines of one module: constants, functions, and two tables of them by message and version."""
     names = sorted({message.name for message in (*family.decoded, *family.encoded)})
     writer = ModuleWriter()
-    decoders: list[str] = []
-    encoders: list[str] = []
-    for message in family.decoded:
-        for version in range(message.first_version, message.last_version + 1):
-            name = f"decode_{message.name}_v{version}"
-            name = writer.function(message.name, name, DECODE, decoder_source(message, version))
-            decoders.append(f"    ({message.name!r}, {version}): {name},")
-    for message in family.encoded:
-        for version in range(message.first_version, message.last_version + 1):
-            name = f"encode_{message.name}_v{version}"
-            name = writer.function(message.name, name, ENCODE, encoder_source(message, version))
-            encoders.append(f"    ({message.name!r}, {version}): {name},")
+    decoders = list(writer.rows(family.decoded, "decode", DECODE, decoder_source))
+    encoders = list(writer.rows(family.encoded, "encode", ENCODE, encoder_source))
     return [
         f'"""Codecs of {family.module}, written by codegen_module.py."""',
         "",
@@ -118,6 +108,16 @@ class ModuleWriter:
         self.lines: list[str] = []
         self.constants: dict[str, str] = {}  # their names, by their text
         self._functions: dict[tuple[str, ...], str] = {}
+
+    def rows(
+        self, messages: Iterable[Message], verb: str, signature: str, source_of: Callable[[Message, int], Source]
+    ) -> Iterator[str]:
+        """Write a function for each version of the messages; yield its row of the table."""
+        for message in messages:
+            for version in range(message.first_version, message.last_version + 1):
+                name = f"{verb}_{message.name}_v{version}"
+                name = self.function(message.name, name, signature, source_of(message, version))
+                yield f"    ({message.name!r}, {version}): {name},"
 
     def function(self, message: str, name: str, signature: str, source: Source) -> str:
         """Write a function, if the message has none like it; return its name."""

@@ -166,10 +166,8 @@ def partitions_of(topics: Iterable[Body]) -> list[TopicPartition]:
 
 
 def committed(errors: Errors) -> Body:
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for (topic, partition), error in errors.items():
-        topics.setdefault(topic, []).append((partition, error))
-    return new(COMMITTED, (NOT_THROTTLED, list(topics.items())))
+    rows = {each: (each.partition, error) for each, error in errors.items()}
+    return new(COMMITTED, (NOT_THROTTLED, by_topic(rows)))
 
 
 def by_topic(rows: Mapping[TopicPartition, tuple[Any, ...]]) -> list[tuple[str, list[tuple[Any, ...]]]]:

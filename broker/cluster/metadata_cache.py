@@ -65,7 +65,7 @@ class MetadataCache:
         return broker_id == self.broker_id
 
     def partition_count(self, topic: str) -> int | None:
-        """The number of the topic's partitions that have leaders; None if there is no such topic."""
+        """Count the topic's partitions that have leaders; return None if the topic does not exist."""
         known = self.topics.get(topic)
         return None if known is None else len(known.partitions)
 

@@ -258,10 +258,8 @@ class Connection(TimerTask):
         while not (self.has_ended or self.is_stopping):
             await self._sleep()
             await self._finish()
-            self.last_active_ms = self._poller.now_ms()
             while not (self.has_ended or self.is_stopping or self._serve_without_waiting()):
                 await self._finish()
-                self.last_active_ms = self._poller.now_ms()
 
     async def _sleep(self) -> None:
         """Sleep until `_attempt` wakes the task. Raises the error that ended the connection."""
@@ -284,6 +282,7 @@ class Connection(TimerTask):
             await send_slowly(self._send_bytes, throttled)
         if self.witness is not None and (self._pending is None or not self._pending.is_known):
             self.witness(False)
+        self.last_active_ms = self._poller.now_ms()
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
