@@ -42,7 +42,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 </dependencies></project>
 """
 DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
-# What kafka-run-class.sh of 2.0.1 starts a broker with.
+# What kafka-run-class.sh of 2.0.1 starts a broker with, unless JVM_VARIABLE says otherwise.
 BROKER_JVM_OPTIONS = (
     "-server",
     "-XX:+UseG1GC",
@@ -51,7 +51,8 @@ BROKER_JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-ZOOKEEPER_JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM_VARIABLE = "KAFKA_JVM_PERFORMANCE_OPTS"
+ZOOKEEPER_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # Besides warnings, the log has the configs of topics as they are applied: after their request is answered.
 LOG4J = """log4j.rootLogger=WARN, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
@@ -66,11 +67,16 @@ class KafkaUnavailable(RuntimeError):
     """Apache Kafka is not available on this machine; the message is the reason, in one line."""
 
 
+def kafka_folder(release: str = RELEASE) -> Path:
+    """The folder of a release's jars; it may not exist yet."""
+    return Path(os.environ.get(DEPENDENCIES_VARIABLE) or ROOT / ".deps") / f"kafka-{release}"
+
+
 def kafka_jars(folder: Path | None = None, *, release: str = RELEASE, coordinates: Sequence[str] = COORDINATES) -> Path:
     """Return the folder of Apache Kafka's jars, fetching them if it is missing. Raises KafkaUnavailable."""
     if shutil.which("java") is None:
         raise KafkaUnavailable("no `java` here (Debian: apt install default-jre-headless)")
-    jars = folder or Path(os.environ.get(DEPENDENCIES_VARIABLE) or ROOT / ".deps") / f"kafka-{release}"
+    jars = folder or kafka_folder(release)
     if not jars.is_dir():
         jars.parent.mkdir(parents=True, exist_ok=True)
         with (jars.parent / f"kafka-{release}.lock").open("w") as held:
@@ -98,6 +104,12 @@ def _fetch(jars: Path, coordinates: Sequence[str]) -> None:
         errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
         raise KafkaUnavailable(f"Maven could not fetch it: {errors[0] if errors else done.returncode}")
     arriving.rename(jars)
+
+
+def jvm_options(default: Sequence[str]) -> Sequence[str]:
+    """The options of a JVM, as `JVM_VARIABLE` says if it is set."""
+    given = os.environ.get(JVM_VARIABLE)
+    return default if given is None else given.split()
 
 
 def class_path(jars: Path) -> str:
@@ -158,7 +170,7 @@ class ApacheKafka(BrokerServer):
             "group.initial.rebalance.delay.ms": 0,
             **self._settings,
         }
-        options = [f"-Xmx{self._heap}", *BROKER_JVM_OPTIONS]
+        options = [f"-Xmx{self._heap}", *jvm_options(BROKER_JVM_OPTIONS)]
         self._broker = self._java("kafka", options, "kafka.Kafka", settings, port=self.port)
         return self._broker
 
@@ -174,7 +186,8 @@ class ApacheKafka(BrokerServer):
             "admin.enableServer": "false",
         }
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        self._zookeeper = self._java("zookeeper", list(ZOOKEEPER_JVM_OPTIONS), main, settings, port=port)
+        options = ["-Xmx128m", *jvm_options(ZOOKEEPER_JVM_OPTIONS)]
+        self._zookeeper = self._java("zookeeper", options, main, settings, port=port)
         self._zookeeper.wait_for_port(START_SECONDS).close()
 
     @property

@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 from xdist.scheduler import LoadFileScheduling
 
-from tests.jvm import QUICK_JVM, SPARK_VARIABLE
+from tests.jvm import CLASSES
 
 GOLDEN = Path(__file__).parent / "golden"
 NIGHTLY = "nightly"
@@ -35,7 +35,8 @@ def pytest_configure() -> None:
     for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(ignored) is signal.SIG_IGN:
             signal.signal(ignored, handler)
-    os.environ.setdefault(SPARK_VARIABLE, " ".join(QUICK_JVM))
+    for classes in CLASSES.values():
+        os.environ.setdefault(classes.variable, classes.options)
 
 
 class Sharing(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

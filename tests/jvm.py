@@ -1,6 +1,115 @@
-"""Options of a JVM that lives for a minute: half the CPU time, most of which would go into compiling."""
+"""JVMs that live for a minute, in half of the CPU time: options, and archives of classes.
+
+Most of that time goes into compiling, and into reading and verifying classes. `python tests/setup_clients.py` has the
+classes archived that Spark and Apache Kafka 2.0.1 load; the JVMs that tests start map them into memory. A JVM without
+an archive, or with one that no longer fits, loads the classes itself.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.apache_kafka import JVM_VARIABLE, kafka_folder
+from benchmarks.processes import ROOT
+
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-SPARK_VARIABLE = "SPARK_SUBMIT_OPTS"  # which Spark's own scripts heed
+ARCHIVE_SECONDS = 300.0
+# What jobs use: a stream, windows of event time with their state, JSON, Parquet.
+SPARK_JOB = """
+import sys
+from pyspark.sql import functions as F
+from minibroker.spark_jobs.session import spark_session
+
+folder = sys.argv[1]
+spark = spark_session("classes")
+at = F.to_json(F.struct(F.timestamp_seconds("id").alias("at")))
+spark.range(1000).select(at.alias("value")).write.text(f"{folder}/in")
+rows = spark.readStream.text(f"{folder}/in").select(F.from_json("value", "at timestamp").alias("row")).select("row.at")
+counts = rows.withWatermark("at", "1 minute").groupBy(F.window("at", "1 minute")).count()
+writer = counts.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+writer.trigger(availableNow=True).start(f"{folder}/out").awaitTermination()
+print(len(spark.read.parquet(f"{folder}/out").collect()), "windows")
+spark.stop()
+"""
+KAFKA_BROKER = """
+import sys
+from pathlib import Path
+from benchmarks.apache_kafka import ApacheKafka, kafka_jars
+
+ApacheKafka(kafka_jars(), Path(sys.argv[1])).start().stop()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes of these jars, which JVMs load that take options from an environment variable."""
+
+    jars: Path
+    variable: str
+    program: str  # starts such a JVM, which loads what tests need
+
+    @property
+    def options(self) -> str:
+        """The options of a JVM that a test starts."""
+        archive = self._archive()
+        if archive is None or not archive.is_file():
+            return " ".join(QUICK_JVM)
+        # Without its log: it says on standard output that an archive does not fit.
+        return " ".join((*QUICK_JVM, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"))
+
+    def prepare(self) -> Path:
+        """Return their archive, which is made if it is missing. Raises RuntimeError."""
+        archive = self._archive()
+        if archive is None:
+            raise RuntimeError("no `java`: install a JDK (Debian: default-jdk-headless)")
+        with archive.with_suffix(".lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if not archive.is_file():
+                self._make(archive)
+        return archive
+
+    def _archive(self) -> Path | None:
+        """The archive's path: beside the jars, since it fits no others, and named after the Java that makes it."""
+        java = shutil.which("java")
+        if java is None or not self.jars.is_dir():
+            return None
+        release = Path(java).resolve().parents[1] / "release"
+        return self.jars / f"classes-{hashlib.sha256(release.read_bytes()).hexdigest()[:12]}.jsa"
+
+    def _make(self, archive: Path) -> None:
+        arriving = archive.with_suffix(".partial")
+        options = " ".join((*QUICK_JVM, f"-XX:ArchiveClassesAtExit={arriving}", "-Xlog:disable"))
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-c", self.program, folder],
+                cwd=ROOT,
+                env=os.environ | {self.variable: options},
+                capture_output=True,
+                text=True,
+                timeout=ARCHIVE_SECONDS,
+                check=False,
+            )
+        if done.returncode or not arriving.is_file():
+            raise RuntimeError(done.stderr.strip().rpartition("\n")[2] or "this Java archives no classes")
+        arriving.rename(archive)
+
+
+def spark_folder() -> Path:
+    pyspark = find_spec("pyspark")
+    assert pyspark is not None and pyspark.origin is not None
+    return Path(pyspark.origin).parent
+
+
+CLASSES = {
+    "Spark's classes": Classes(spark_folder() / "jars", "SPARK_SUBMIT_OPTS", SPARK_JOB),
+    "Apache Kafka's classes": Classes(kafka_folder(), JVM_VARIABLE, KAFKA_BROKER),
+}

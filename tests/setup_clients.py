@@ -11,6 +11,7 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
     .deps/kafka-2.0.1 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
+    archives of the classes that both load, beside their jars: see jvm.py
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ print(*dict.fromkeys(kafka_jars(release=release).name for release in RELEASES.va
 FETCH_CONNECTOR = """
 from minibroker.spark_jobs.session import connector_jars
 print(connector_jars()[0].parent)
+"""
+ARCHIVE_CLASSES = """
+from tests.jvm import CLASSES
+print(CLASSES["{}"].prepare())
 """
 HOW_TO_PREPARE = "run `python tests/setup_clients.py`"
 
@@ -241,7 +246,8 @@ def prepare(parts: Parts) -> None:
         try:
             print(f"{name}: {part()}", flush=True)
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-            print(f"{name}: not available, its tests will be skipped: {error}", flush=True)
+            effect = "tests will take longer" if name.endswith("classes") else "its tests will be skipped"
+            print(f"{name}: not available, {effect}: {error}", flush=True)
 
 
 def main() -> int:
@@ -249,11 +255,15 @@ def main() -> int:
         **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
         "Java drivers": prepare_java_drivers,
         "Apache Kafka": partial(prepare_by, FETCH_APACHE_KAFKA),
+        "Apache Kafka's classes": partial(prepare_by, ARCHIVE_CLASSES.format("Apache Kafka's classes")),
     }
     lines: list[Parts] = [
         through_maven,
         {"kafka-python 2.3": prepare_old_kafka_python},
-        {"Spark's connector": partial(prepare_by, FETCH_CONNECTOR)},
+        {
+            "Spark's connector": partial(prepare_by, FETCH_CONNECTOR),
+            "Spark's classes": partial(prepare_by, ARCHIVE_CLASSES.format("Spark's classes")),
+        },
         {"kafkajs": prepare_kafkajs},
         {"franz-go": prepare_franz_go},
         {"kcat": prepare_kcat},

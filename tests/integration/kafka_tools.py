@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from benchmarks.apache_kafka import class_path
+from benchmarks.apache_kafka import class_path, jvm_options
 from tests.jvm import QUICK_JVM
 
 TOOL_SECONDS = 120.0
@@ -14,7 +14,7 @@ TOOL_SECONDS = 120.0
 def kafka_tool(jars: Path, main: str, *arguments: object, text: str = "", shows_errors: bool = False) -> str:
     """Run one of Kafka's main classes to its end, which must be a good one; what it prints."""
     done = subprocess.run(
-        ["java", *QUICK_JVM, "-Xmx256m", "-cp", class_path(jars), main, *map(str, arguments)],
+        ["java", *jvm_options(QUICK_JVM), "-Xmx256m", "-cp", class_path(jars), main, *map(str, arguments)],
         input=text,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if shows_errors else subprocess.PIPE,
