@@ -99,7 +99,8 @@ def encrypted(connected: socket.socket, host: str, context: ssl.SSLContext) -> s
     except ssl.SSLCertVerificationError as error:
         raise NotTrusted(f"its certificate is not trusted: {error.verify_message.rstrip('.')}") from error
     except ssl.SSLError as error:
-        if error.reason in NOT_TLS:
+        # Python 3.11.2 takes a connection that ends, which is no TLS, for one that TLS has closed.
+        if error.reason in NOT_TLS or isinstance(error, ssl.SSLZeroReturnError):
             raise WrongProtocol("it does not speak TLS") from error
         raise CertificateRefused(f"it ended the TLS handshake: {reason_of(error)}") from error
     except (ConnectionError, EOFError) as error:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -145,6 +146,13 @@ def test_a_refusal_has_its_reason(answers: list[bytes], kind: type[LoginError], 
 
     assert type(raised.value) is kind
     assert connection.fileno() == -1, "it is closed"
+
+
+def test_a_broker_that_ends_the_connection_at_a_tls_handshake_does_not_speak_it() -> None:
+    login = Login(tls=ssl.create_default_context())
+
+    with broker_that_answers(b"") as connection, pytest.raises(WrongProtocol, match="it does not speak TLS"):
+        logged_in(connection, "broker", login)
 
 
 def test_a_login_that_is_taken_leaves_the_connection_open() -> None:

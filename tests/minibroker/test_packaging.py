@@ -13,7 +13,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import minibroker
+from tests.unpacking import unpack
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("broker", "protocol", "purgatory", "spark_jobs", "storage", "transcript")
@@ -102,8 +102,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT, source, symlinks=True, ignore=NOT_FILES)
     run(builder.bin / "python", "-c", BUILD, "build_sdist", folder, cwd=source)
     (sdist,) = folder.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+    unpack(sdist, folder / "unpacked")
     unpacked = unpacked_in(folder)
     run(builder.bin / "python", "-c", BUILD, "build_wheel", folder, cwd=unpacked)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minibroker.process import Broker
+from tests.storage.recorded_logs import unpack_recorded_logs
 
 if TYPE_CHECKING:
     from tests.spark_jobs.conftest import Kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 LOSS = re.compile("some data may have been (missed|lost)", re.IGNORECASE)
 
 
@@ -245,9 +244,7 @@ def test_a_topic_made_anew_fails_the_query_or_is_read_on_if_one_may(
 
 def test_a_committed_read_leaves_out_what_was_aborted(source: Source, tmp_path: Path) -> None:
     """In logs that Apache Kafka 2.0.1 wrote: offsets 2 to 4 are an aborted transaction's, 7 and 11 end one."""
-    with tarfile.open(GOLDEN / "kafka-2.0.1-logs.tar.gz") as logs:
-        logs.extractall(tmp_path / "data", filter="data")
-    with Broker(data_dir=tmp_path / "data", settings={"log.retention.ms": -1}) as broker:
+    with Broker(data_dir=unpack_recorded_logs(tmp_path / "data"), settings={"log.retention.ms": -1}) as broker:
         there = source._replace(bootstrap=broker.bootstrap_servers)
 
         committed = offsets(there.batch(subscribe="fi-g1", **{"kafka.isolation.level": "read_committed"}))

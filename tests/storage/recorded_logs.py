@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 from tests.conftest import GOLDEN
+from tests.unpacking import unpack
 
 STOPPED_AT_MS = 1795246114000  # Sat Nov 21 07:28:34 UTC 2026, as its meta.properties says
 
 
 def unpack_recorded_logs(directory: Path) -> Path:
     """Unpack the recorded directory; return where."""
-    with tarfile.open(GOLDEN / "kafka-2.0.1-logs.tar.gz") as archive:
-        archive.extractall(directory, filter="data")
-    return directory
+    return unpack(GOLDEN / "kafka-2.0.1-logs.tar.gz", directory)
 
 
 def recorded_files(directory: Path, pattern: str) -> list[Path]:
