@@ -49,7 +49,7 @@ EMPTY_PAGES = {
 }
 
 
-@pytest.mark.sample(of=lambda look: look in LOOKS or look == "light-huge")
+@pytest.mark.sample(of=lambda look: look in LOOKS)
 @pytest.mark.parametrize("look", [*LOOKS, *OTHER_LOOKS])
 def test_every_page_looks_as_it_did_and_axe_finds_nothing(new_tab: NewTab, look: str) -> None:
     """All of axe in two looks; in the other two only what they can change."""

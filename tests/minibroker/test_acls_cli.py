@@ -26,7 +26,7 @@ AUTHORIZER = {
 }
 
 
-@pytest.fixture(scope="module", params=["minibroker", "Apache Kafka 2.0.1"])
+@pytest.fixture(scope="module", params=["minibroker", pytest.param("Apache Kafka 2.0.1", marks=pytest.mark.nightly)])
 def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "minibroker":
         with Broker(settings=AUTHORIZER) as broker:

@@ -110,6 +110,7 @@ def test_every_flight_counts_once_in_its_window(
     result.check(result.read(tmp_path / "delays"), january.expected)
 
 
+@pytest.mark.nightly  # the demo's test has a job killed too
 def test_a_job_killed_half_way_and_started_again_gives_the_result_of_one_run(
     job: Job, january: January, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
