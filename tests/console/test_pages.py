@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -12,6 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from minibroker import Broker
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
@@ -100,6 +104,17 @@ def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: 
 
     page.get_by_role("cell", name="second").wait_for()  # nothing is lost in between
     assert page.get_by_role("cell", name="first").count() == 1
+
+
+def test_a_live_page_waits_for_messages_when_it_knows_from_where_on(tab: Tab, topic: str) -> None:
+    asked: list[Route] = []
+    tab.page.route("**/api/stream/topics/**", lambda route: asked.append(route))
+    page = tab.open(f"/topics/{topic}/messages?live=1")
+    page.get_by_text("looking for the end of the topic").wait_for()
+    assert page.get_by_text("Messages appear here").count() == 0
+
+    asked[0].continue_()
+    page.get_by_text("Messages appear here").wait_for()
 
 
 def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Broker, topic: str) -> None:

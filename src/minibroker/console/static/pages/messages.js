@@ -181,9 +181,10 @@ export async function showMessages(view, topic, place) {
 
   async function tail(signal, cursor) {
     if (live.paused || document.hidden) return
-    setText(about, 'live: waiting for messages')
+    setText(about, cursor === '' ? 'live: looking for the end of the topic' : 'live: waiting for messages')
     if (cursor === '') table.clear()
-    fill(body, table.element, h('p', { class: 'empty' }, 'Messages appear here as they come. Space pauses.'))
+    const hint = h('p', { class: 'empty' })
+    fill(body, table.element, hint)
     fill(foot)
     let left = 0
     let seen = 0
@@ -198,11 +199,12 @@ export async function showMessages(view, topic, place) {
             return
           }
           setText(failures, '')
+          setText(hint, 'Messages appear here as they come. Space pauses.') // not before it is known from where on
           last = data.cursor
           seen += data.rows.length + data.left_out
           left += data.left_out
           if (data.rows.length > 0) {
-            if (body.childElementCount > 1) body.lastElementChild?.remove()
+            hint.remove()
             table.add(data.rows, KEPT_WHILE_LIVE)
           }
           setText(about, seen === 0 ? 'live: waiting for messages' : `live: ${counted(seen, 'message')}${left > 0 ? `, ${number(left)} of them counted only` : ''}`)
