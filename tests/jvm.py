@@ -103,13 +103,14 @@ class Classes:
         arriving.rename(archive)
 
 
-def spark_folder() -> Path:
+def spark_jars() -> Path:
+    """The folder of Spark's jars, or where it would be."""
     pyspark = find_spec("pyspark")
-    assert pyspark is not None and pyspark.origin is not None
-    return Path(pyspark.origin).parent
+    folder = Path("pyspark") if pyspark is None or pyspark.origin is None else Path(pyspark.origin).parent
+    return folder / "jars"
 
 
 CLASSES = {
-    "Spark's classes": Classes(spark_folder() / "jars", "SPARK_SUBMIT_OPTS", SPARK_JOB),
+    "Spark's classes": Classes(spark_jars(), "SPARK_SUBMIT_OPTS", SPARK_JOB),
     "Apache Kafka's classes": Classes(kafka_folder(), JVM_VARIABLE, KAFKA_BROKER),
 }
