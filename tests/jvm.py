@@ -70,7 +70,7 @@ class Classes:
         """Return their archive, which is made if it is missing. Raises RuntimeError."""
         archive = self._archive()
         if archive is None:
-            raise RuntimeError("no `java`: install a JDK (Debian: default-jdk-headless)")
+            raise RuntimeError(f"no jars in {self.jars}, no Java with a release file, or a path with a space")
         with archive.with_suffix(".lock").open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             if not archive.is_file():
@@ -78,11 +78,13 @@ class Classes:
         return archive
 
     def _archive(self) -> Path | None:
-        """The archive's path: beside the jars, since it fits no others, and named after the Java that makes it."""
-        java = shutil.which("java")
-        if java is None or not self.jars.is_dir():
+        """The archive's path: beside the jars, since it fits no others, and named after the Java that makes it.
+
+        None without jars or a Java that names its release, and where a space in the path would end an option.
+        """
+        release = Path(shutil.which("java") or "java").resolve().parents[1] / "release"
+        if not (self.jars.is_dir() and release.is_file()) or " " in str(self.jars):
             return None
-        release = Path(java).resolve().parents[1] / "release"
         return self.jars / f"classes-{hashlib.sha256(release.read_bytes()).hexdigest()[:12]}.jsa"
 
     def _make(self, archive: Path) -> None:
