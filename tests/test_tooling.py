@@ -22,7 +22,9 @@ SCRATCH = "out/debugging"
 def recipe_of(target: str) -> list[str]:
     """The commands `make` would run for a target, its environment being made."""
     made = [option for file in (".venv/.dev", ".venv/.demo", ".venv/.serve") for option in ("-o", file)]
-    done = subprocess.run(["make", "-n", *made, target], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-n", *made, target], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return done.stdout.splitlines()
 
 
