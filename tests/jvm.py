@@ -7,7 +7,6 @@ an archive, or with one that no longer fits, loads the classes itself.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.apache_kafka import JVM_VARIABLE, kafka_folder
 from benchmarks.processes import ROOT
+from tests.setup_clients import locked
 
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 ARCHIVE_SECONDS = 300.0
@@ -71,8 +71,7 @@ class Classes:
         archive = self._archive()
         if archive is None:
             raise RuntimeError(f"no jars in {self.jars}, no Java with a release file, or a path with a space")
-        with archive.with_suffix(".lock").open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with locked(archive):
             if not archive.is_file():
                 self._make(archive)
         return archive
@@ -113,6 +112,6 @@ def spark_jars() -> Path:
 
 
 CLASSES = {
-    "Spark's classes": Classes(spark_jars(), "SPARK_SUBMIT_OPTS", SPARK_JOB),
-    "Apache Kafka's classes": Classes(kafka_folder(), JVM_VARIABLE, KAFKA_BROKER),
+    "Spark": Classes(spark_jars(), "SPARK_SUBMIT_OPTS", SPARK_JOB),
+    "Apache Kafka": Classes(kafka_folder(), JVM_VARIABLE, KAFKA_BROKER),
 }

@@ -4,9 +4,9 @@
     counters.start()        nothing of it runs before, or after `stop`
 
 While it counts it stands before `registry.encoded`, which has every request and its final answer, also one of a fault.
-There it only notes each small request. It counts the noted ones when there are `COUNTED_TOGETHER`, and before somebody
-reads: counting takes less time than bringing what it needs into the processor's caches. It does nothing per record, and
-of a partition only if its answer has records. It does not count what is appended: each `Log` knows.
+There it notes each small request. It counts noted requests together, every `COUNTED_TOGETHER` of them and before each
+read, because loading what counting needs into the processor's caches takes longer than counting. It does nothing per
+record, and nothing per partition unless its answer has records. It does not count what is appended: each `Log` knows.
 
 Times are samples: of each API up to `TIMED_PER_WINDOW` requests in `WINDOW_NS`, by a handler in place of its own, which
 then steps aside until the window is over. As in Kafka, percentiles are those of the last 1,028 samples.
