@@ -1,8 +1,8 @@
 """JVMs that live for a minute, in half of the CPU time: options, and archives of classes.
 
 Most of that time goes into compiling, and into reading and verifying classes. `python tests/setup_clients.py` has the
-classes archived that Spark and Apache Kafka 2.0.1 load; the JVMs that tests start map them into memory. A JVM without
-an archive, or with one that no longer fits, loads the classes itself.
+classes archived that Spark, Apache Kafka 2.0.1 and the newest Java client load; the JVMs that tests start map them into
+memory. A JVM without an archive, or with one that no longer fits, loads the classes itself.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from pathlib import Path
 
 from benchmarks.apache_kafka import JVM_VARIABLE, kafka_folder
 from benchmarks.processes import ROOT
-from tests.setup_clients import locked
+from tests.setup_clients import NEWEST_JAVA_CLIENT, java_drivers, locked
 
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JAVA_CLIENT_VARIABLE = "MINIBROKER_TEST_JAVA_CLIENT"
 ARCHIVE_SECONDS = 300.0
 # What jobs use: a stream, windows of event time with their state, JSON, Parquet.
 SPARK_JOB = """
@@ -46,6 +47,21 @@ from pathlib import Path
 from benchmarks.apache_kafka import ApacheKafka, kafka_jars
 
 ApacheKafka(kafka_jars(), Path(sys.argv[1])).start().stop()
+"""
+JAVA_CLIENT = """
+import sys
+from pathlib import Path
+from minibroker import Broker
+from tests.integration.clients import CLIENTS, Client
+from tests.integration.records import numbered
+
+with Broker() as broker, Path(sys.argv[1], "log").open("wb") as log:
+    broker.create_topic("classes")
+    driver = Client(CLIENTS["java-3.9"], broker.bootstrap_servers, log)
+    driver.produce("classes", numbered(5), codec="gzip")
+    driver.consume("classes", 5)
+    driver.watermarks("classes")
+    driver.end()
 """
 
 
@@ -114,4 +130,5 @@ def spark_jars() -> Path:
 CLASSES = {
     "Spark": Classes(spark_jars(), "SPARK_SUBMIT_OPTS", SPARK_JOB),
     "Apache Kafka": Classes(kafka_folder(), JVM_VARIABLE, KAFKA_BROKER),
+    "Java client": Classes(java_drivers(NEWEST_JAVA_CLIENT), JAVA_CLIENT_VARIABLE, JAVA_CLIENT),
 }

@@ -11,7 +11,7 @@ Each part that is there already is left alone; a part that cannot be had is repo
     .deps/java-drivers          the drivers of the Java clients, compiled
     kcat                        the Debian package, when this runs as root
     .deps/kafka-2.0.1 and others, .deps/ivy   Apache Kafka itself, and Spark's connector
-    archives of the classes that both load, beside their jars: see jvm.py
+    archives of the classes that they load, and the Java client of 3.9.0, beside the jars: see jvm.py
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0<
 <groupId>minibroker</groupId><artifactId>test-clients</artifactId><version>1</version>
 <dependencies>{dependencies}</dependencies></project>
 """
-# Each driver is compiled with the clients that it is run with.
+NEWEST_JAVA_CLIENT, *OLD_JAVA_CLIENTS = JAVA_CLIENT_VERSIONS
+# The drivers that are compiled, and run, with a version of the client.
 JAVA_DRIVERS = {
-    "JavaDriver": ("3.9.0",),
-    "JavaGroupMember": ("3.9.0",),
-    "JavaTransformer": ("3.9.0",),
-    "OldJavaDriver": ("0.10.2.2", "0.11.0.3", "1.1.1"),
+    NEWEST_JAVA_CLIENT: ("JavaDriver", "JavaGroupMember", "JavaTransformer"),
+    **dict.fromkeys(OLD_JAVA_CLIENTS, ("OldJavaDriver",)),
 }
 KAFKAJS = DEPS / "kafkajs"
 KAFKAJS_PACKAGE = "kafkajs@2.2.4"
@@ -105,22 +104,32 @@ def prepare_java_client(version: str) -> str:
 
 
 def prepare_java_drivers() -> str:
-    for name, versions in JAVA_DRIVERS.items():
-        for version in versions:
-            compiled_java_driver(name, version)
+    for version in JAVA_DRIVERS:
+        compiled_java_drivers(version)
     return str(DEPS / "java-drivers")
 
 
-def compiled_java_driver(name: str, version: str) -> Path:
-    """The folder of a driver's classes, compiled for one version of the client. Raises RuntimeError."""
-    source = DRIVERS / f"{name}.java"
+def java_drivers(version: str) -> Path:
+    """The folder of the drivers of one version of the client, or where it would be."""
+    return compiled_folder(f"java-drivers/{version}", java_sources(version))
+
+
+def java_sources(version: str) -> list[Path]:
+    return [DRIVERS / f"{name}.java" for name in JAVA_DRIVERS[version]]
+
+
+def compiled_java_drivers(version: str) -> Path:
+    """The jar of the drivers of one version of the client. Raises RuntimeError."""
 
     def compile_into(folder: Path) -> None:
         need("javac", "install a JDK (Debian: default-jdk-headless)")
-        command = ["javac", "-cp", f"{java_client(version)}/*", "-d", str(folder), str(source)]
+        classes = folder / "classes"
+        command = ["javac", "-cp", f"{java_client(version)}/*", "-d", str(classes), *map(str, java_sources(version))]
         compile_by(command, seconds=COMPILE_SECONDS)
+        shutil.make_archive(str(folder / "drivers"), "zip", classes)
+        (folder / "drivers.zip").rename(folder / "drivers.jar")  # of a folder, classes could not be archived
 
-    return compiled_once(f"java-drivers/{name}-{version}", [source], compile_into)
+    return compiled_once(f"java-drivers/{version}", java_sources(version), compile_into) / "drivers.jar"
 
 
 def compiled_for_kafka(name: str, jars: str) -> Path:
@@ -134,10 +143,14 @@ def compiled_for_kafka(name: str, jars: str) -> Path:
     return compiled_once(f"java-drivers/{name}", [source], compile_into)
 
 
+def compiled_folder(name: str, sources: list[Path]) -> Path:
+    content = b"".join(path.name.encode() + path.read_bytes() for path in sources)
+    return DEPS / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+
+
 def compiled_once(name: str, sources: list[Path], compile_into: Callable[[Path], None]) -> Path:
     """A folder of .deps for what these sources are compiled to; made once, by the first of all processes that ask."""
-    content = b"".join(path.name.encode() + path.read_bytes() for path in sources)
-    folder = DEPS / f"{name}-{hashlib.sha256(content).hexdigest()[:12]}"
+    folder = compiled_folder(name, sources)
     if not folder.is_dir():
         with locked(folder):
             if not folder.is_dir():
@@ -260,6 +273,7 @@ def main() -> int:
     through_maven: Parts = {  # one after the other: they share its repository
         **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
         "Java drivers": prepare_java_drivers,
+        "Java client's classes": partial(archive_classes, "Java client"),
         "Apache Kafka": partial(prepare_by, FETCH_APACHE_KAFKA),
         "Apache Kafka's classes": partial(archive_classes, "Apache Kafka"),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -12,3 +14,9 @@ PACKAGES = (*PARTS, TOOLKIT)
 
 def source_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """What a file says, parsed once for all tests of a process."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))

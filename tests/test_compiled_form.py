@@ -13,7 +13,7 @@ import pytest
 
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchRequest
-from tests.sources import ROOT
+from tests.sources import ROOT, tree_of
 
 FORM: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_form.py"))
 LISTED = FORM["listed"]()
@@ -157,7 +157,7 @@ def check(code: Literal[Code.BAD], others: list[Code]) -> bool:
 
 
 def test_every_prepared_module_is_python() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FORM["package_files"]()]
+    trees = [tree_of(path) for path in FORM["package_files"]()]
     fields, enums = FORM["named_tuples_of"](trees), FORM["enums_of"](trees)
 
     assert list(fields["LogAppendInfo"].values()) == [None] * 9
@@ -165,7 +165,7 @@ def test_every_prepared_module_is_python() -> None:
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
         ready = FORM["prepared"](text, named_tuples=fields, enums=enums)
-        before, after = ast.parse(text), ast.parse(ready)
+        before, after = tree_of(path), ast.parse(ready)
         assert {node.lineno for node in before.body} == {node.lineno for node in after.body if not is_new(node)}, path
 
 
@@ -189,7 +189,7 @@ def test_every_module_that_stays_python_is_there() -> None:
 
 def lazy_expressions(path: Path) -> Iterator[str]:
     """Generator expressions that nothing consumes where they stand."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     consumed = {
         id(argument)
         for node in ast.walk(tree)
@@ -220,7 +220,7 @@ PURE_CALLS = {"bisect_left", "floor_slot", "index", "len", "max", "min"}
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src" / "minibroker")))
 def test_bounds_of_slices_may_be_calculated_twice(path: Path) -> None:
     """As mypyc 2.4 does where it does not know the type that is sliced: a call that acts stands before the slice."""
-    slices = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Slice)]
+    slices = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Slice)]
     parts = [part for each in slices for part in ast.walk(each)]
 
     calls = {ast.unparse(part.func).rpartition(".")[2] for part in parts if isinstance(part, ast.Call)}

@@ -12,13 +12,12 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.sources import PACKAGES, PARTS, ROOT, TOOLKIT, source_files
+from tests.sources import PACKAGES, PARTS, ROOT, TOOLKIT, source_files, tree_of
 
 FRONT_DOOR = ROOT / TOOLKIT / "__main__.py"
 
@@ -84,11 +83,6 @@ def files_of(package: str) -> list[Path]:
     """The source files of a package, without those of a package inside it that has rules of its own."""
     inner = {path for each in OURS if each.startswith(f"{package}/") for path in source_files(each)}
     return [path for path in source_files(package) if path not in inner]
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
 def imports_of(path: Path, nodes: Iterator[ast.AST] | None = None) -> Iterator[Import]:
@@ -261,9 +255,9 @@ def test_importing_a_package_runs_next_to_nothing() -> None:
 
 
 def test_no_test_imports_from_another_test() -> None:
-    broken = broken_imports(
-        source_files("tests"), lambda path, module: module.startswith("tests.") and ".test_" in module
-    )
+    suspects = [path for path in source_files("tests") if ".test_" in path.read_text(encoding="utf-8")]
+
+    broken = broken_imports(suspects, lambda path, module: module.startswith("tests.") and ".test_" in module)
 
     fail_if(broken, "move what both need into a module beside them, named after what is in it.")
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PARTS, ROOT, source_files
+from tests.sources import PARTS, ROOT, source_files, tree_of
 
-CALLS = [(path, call) for path in source_files(*PARTS) for call in ast.walk(ast.parse(path.read_text())) if
+# Those that may have such calls: parsing all takes a second of every process that collects tests.
+FILES = [path for path in source_files(*PARTS) if "new(" in path.read_text(encoding="utf-8")]
+CALLS = [(path, call) for path in FILES for call in ast.walk(tree_of(path)) if
          isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "new"]  # fmt: skip
 
 
@@ -26,7 +28,7 @@ def values_of(path: Path, call: ast.Call) -> Iterator[ast.expr]:
     """The values of a call: of the tuple that it has, or that the name it has was last given."""
     values = call.args[1]
     if isinstance(values, ast.Name):
-        given = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Assign)
+        given = [each for each in ast.walk(tree_of(path)) if isinstance(each, ast.Assign)
                  and each.lineno < call.lineno and ast.unparse(each.targets[0]) == values.id]  # fmt: skip
         values = given[-1].value
     assert isinstance(values, ast.Tuple), "write the tuple out, so that its values can be counted"

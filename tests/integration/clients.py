@@ -22,14 +22,15 @@ from tests.integration.records import (
     with_null_header,
     with_null_header_and_nothing,
 )
-from tests.jvm import QUICK_JVM
+from tests.jvm import JAVA_CLIENT_VARIABLE, QUICK_JVM
 from tests.setup_clients import (
     FRANZ_GO,
     HOW_TO_PREPARE,
     KAFKAJS,
+    NEWEST_JAVA_CLIENT,
     OLD_KAFKA_PYTHON,
     ROOT,
-    compiled_java_driver,
+    compiled_java_drivers,
     franz_go_driver,
     java_client,
 )
@@ -38,7 +39,7 @@ DRIVERS = "tests.integration.drivers"
 SOURCES = ROOT.joinpath(*DRIVERS.split("."))
 PATIENCE_SECONDS = 60.0
 HANG_SECONDS = 120.0
-JAVA_OPTIONS = (*QUICK_JVM, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+JAVA_OPTIONS = ("-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 SHORT_WAIT_MS = 50  # of a consumer's fetch: a parked one delays its next assignment
 
 
@@ -79,10 +80,12 @@ def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
     if not jars.is_dir():
         raise UnavailableError(f"no {jars}: {HOW_TO_PREPARE}")
     try:
-        classes = compiled_java_driver(name, version)
+        drivers = compiled_java_drivers(version)
     except RuntimeError as error:
         raise UnavailableError(f"{error}: {HOW_TO_PREPARE}") from None
-    return ["java", *JAVA_OPTIONS, "-cp", f"{classes}:{jars}/*", name]
+    given = os.environ.get(JAVA_CLIENT_VARIABLE) if version == NEWEST_JAVA_CLIENT else None
+    options = QUICK_JVM if given is None else given.split()
+    return ["java", *options, *JAVA_OPTIONS, "-cp", f"{drivers}:{jars}/*", name]
 
 
 def node_program(name: str) -> list[str]:
@@ -230,6 +233,12 @@ class DriverProcess:
         """True once an answer that was started is there."""
         ready, _, _ = select.select([self._stdout], [], [], within_seconds)
         return bool(ready)
+
+    def end(self) -> None:
+        """Let it end by itself."""
+        self._stdin.close()
+        self._process.wait(HANG_SECONDS)
+        self._stdout.close()
 
     def kill(self) -> None:
         """kill -9. One that is dead stays so."""

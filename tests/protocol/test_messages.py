@@ -28,6 +28,14 @@ from tests.protocol.message_values import (
 )
 
 every_version = pytest.mark.parametrize(("message", "version"), VERSIONS, ids=name_of)
+# The first and last versions, and those at which the encoding changes: between them a field comes or goes, and
+# test_codegen_module.py has every version.
+at_the_ends = pytest.mark.sample(
+    of=lambda message, version: (
+        version in (message.first_version, message.last_version)
+        or message.is_flexible(version) != message.is_flexible(version - 1)
+    )
+)
 QUICK = settings(
     max_examples=15,
     deadline=None,
@@ -44,6 +52,7 @@ def generated_encode(message: Message, version: int, value: Any) -> bytes:
     return b"".join(bytes(chunk) for chunk in message.encode(version, value))
 
 
+@at_the_ends
 @every_version
 def test_generated_codec_equals_the_interpreted_one(message: Message, version: int) -> None:
     @QUICK
@@ -59,6 +68,7 @@ def test_generated_codec_equals_the_interpreted_one(message: Message, version: i
     check()
 
 
+@at_the_ends
 @every_version
 def test_message_cut_short_anywhere_is_refused(message: Message, version: int) -> None:
     encoded = generated_encode(message, version, sample(message, version))
