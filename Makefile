@@ -11,8 +11,8 @@ LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
 LISTEN_CONSOLE ?= 127.0.0.1:8080
 SPEED ?= 3
-# Each worker has a broker and clients of its own. Three more than there are cores: they wait for half of their time.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3)
+# Each worker has a broker and clients of its own. Two more than there are cores: they wait for half of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Tests make and remove 30,000 files, for which ext4 may take more time than the tests do for all else: they are in memory
 # where there is enough of it, and nobody has said where they are to be.
 IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { exit $$2 < 12000000 }' /proc/meminfo \

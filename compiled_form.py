@@ -360,4 +360,6 @@ def extensions(build: Path) -> list[Any]:
         )
     finally:
         os.chdir(here)
+    for each in made:  # groups call each other by tables, so calls within one need not be found by name
+        each.extra_compile_args.append("-fvisibility=hidden")
     return made
