@@ -48,13 +48,12 @@ def skip_what_cannot_run(recipe: str) -> None:
 
 
 RUN_HERE = sorted(path.stem for path in RECIPES.glob("*.md") if path.stem not in (*RUN_ELSEWHERE, CI))
+MARKS = {"spark": [pytest.mark.spark, pytest.mark.nightly]}  # the README's first screen has Spark, too
 
 
 @pytest.mark.integration
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "recipe", [pytest.param(name, marks=[pytest.mark.spark] if name == "spark" else []) for name in RUN_HERE]
-)
+@pytest.mark.parametrize("recipe", [pytest.param(name, marks=MARKS.get(name, [])) for name in RUN_HERE])
 def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
     skip_what_cannot_run(recipe)
     address = f"127.0.0.1:{free_port()}"

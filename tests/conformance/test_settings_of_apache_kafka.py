@@ -6,6 +6,8 @@ with --encrypted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable
@@ -23,6 +25,13 @@ RECORDED = {False: recorded(), True: recorded(RECORDED_ENCRYPTED)}  # by whether
 LIVE_FILES = 40
 
 
+def cases() -> Iterator[object]:
+    """Parameters: each verdict; every other one of files that encrypt, whose key stores take 50 ms each to open."""
+    for encrypted, verdicts in RECORDED.items():
+        for number, verdict in enumerate(verdicts):
+            yield pytest.param(verdict, marks=[pytest.mark.nightly] if encrypted and number % 2 else [])
+
+
 @pytest.mark.parametrize("encrypted", RECORDED)
 def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts(encrypted: bool) -> None:
     verdicts = RECORDED[encrypted]
@@ -30,7 +39,7 @@ def test_the_recording_has_as_many_files_as_are_drawn_and_both_verdicts(encrypte
     assert min(sum(each.starts for each in verdicts), sum(not each.starts for each in verdicts)) > FILES // 5
 
 
-@pytest.mark.parametrize("verdict", [each for verdicts in RECORDED.values() for each in verdicts])
+@pytest.mark.parametrize("verdict", list(cases()))
 def test_a_broker_starts_with_the_settings_that_apache_kafka_starts_with(verdict: Verdict) -> None:
     assert not differs(verdict)
 

@@ -150,7 +150,7 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
         pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka"),
         pytest.param(("kafka-python", "java"), 2, id="kafka-python and java"),
         pytest.param(("franz-go", "franz-go"), 2, id="franz-go"),
-        pytest.param(("kafkajs",), 3, id="kafkajs"),
+        pytest.param(("kafkajs",), 3, id="kafkajs", marks=pytest.mark.nightly),
     ],
 )
 def test_each_record_comes_out_once_and_in_order_whoever_is_killed(

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.processes import ROOT
 from tests.leftovers import Leftovers, leftovers
 
-SAMPLE = 3
+SAMPLE = 2
 TRIES = 30
 # Of a demo with so many days; Spark starts twice in it.
 DAYS = 20
