@@ -52,6 +52,7 @@ def test_editors_break_lines_where_ruff_does() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_said_of_debugging_works(tmp_path: Path) -> None:
     """Every command of the section, in the clone; the broker's files are in a folder of the test."""
     address = f"127.0.0.1:{free_port()}"

@@ -262,6 +262,7 @@ def test_the_job_runs_unchanged_on_a_cluster_by_spark_submit(
     result.check(result.read(job.output), january.expected)
 
 
+@pytest.mark.nightly
 def test_a_job_submitted_without_the_connector_says_how_to_give_it(job: Job, submit: Submit) -> None:
     process = job.start(limit=1, command=submit("local[1]"))
     output, _ = process.communicate(timeout=JOB_SECONDS)
