@@ -156,6 +156,7 @@ def check(code: Literal[Code.BAD], others: list[Code]) -> bool:
     }
 
 
+@pytest.mark.pure
 def test_every_prepared_module_is_python() -> None:
     trees = [tree_of(path) for path in FORM["package_files"]()]
     fields, enums = FORM["named_tuples_of"](trees), FORM["enums_of"](trees)
@@ -207,6 +208,7 @@ def lazy_expressions(path: Path) -> Iterator[str]:
             yield f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src" / "minibroker")))
 def test_mypyc_may_make_lists_of_generator_expressions(path: Path) -> None:
     """It does, at once: where one must stay lazy, write a function with `yield`, or keep the module in Python."""
@@ -217,6 +219,7 @@ def test_mypyc_may_make_lists_of_generator_expressions(path: Path) -> None:
 PURE_CALLS = {"bisect_left", "floor_slot", "index", "len", "max", "min"}
 
 
+@pytest.mark.pure
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT / "src" / "minibroker")))
 def test_bounds_of_slices_may_be_calculated_twice(path: Path) -> None:
     """As mypyc 2.4 does where it does not know the type that is sliced: a call that acts stands before the slice."""

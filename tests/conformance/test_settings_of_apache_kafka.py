@@ -21,6 +21,8 @@ from tests.conformance.settings import (
     recorded,
 )
 
+pytestmark = pytest.mark.pure  # settings are read in Python in both forms
+
 RECORDED = {False: recorded(), True: recorded(RECORDED_ENCRYPTED)}  # by whether the files encrypt
 LIVE_FILES = 40
 
