@@ -106,9 +106,9 @@ def _fetch(jars: Path, coordinates: Sequence[str]) -> None:
     arriving.rename(jars)
 
 
-def jvm_options(default: Sequence[str]) -> Sequence[str]:
-    """The options of a JVM, as `JVM_VARIABLE` says if it is set."""
-    given = os.environ.get(JVM_VARIABLE)
+def jvm_options(default: Sequence[str], variable: str = JVM_VARIABLE) -> Sequence[str]:
+    """The options of a JVM, as the environment variable says if it is set."""
+    given = os.environ.get(variable)
     return default if given is None else given.split()
 
 

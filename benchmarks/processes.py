@@ -92,6 +92,10 @@ class ServerProcess:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def rss_mb(self) -> float:
+        """Resident memory now, in 10^6 bytes. Raises ProcessError when it has ended."""
+        return self.resident_bytes() / BYTES_PER_MB
+
     @property
     def log_text(self) -> str:
         """Its whole output."""
@@ -201,7 +205,7 @@ class BrokerServer:
 
     def rss_mb(self) -> float:
         """Resident memory of the broker alone, in 10^6 bytes."""
-        return self.broker.resident_bytes() / BYTES_PER_MB
+        return self.broker.rss_mb()
 
     def cpu_seconds(self) -> float:
         """CPU time of the broker alone since its start."""

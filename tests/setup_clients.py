@@ -22,6 +22,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -123,10 +124,10 @@ def compiled_java_drivers(version: str) -> Path:
 
     def compile_into(folder: Path) -> None:
         need("javac", "install a JDK (Debian: default-jdk-headless)")
-        classes = folder / "classes"
-        command = ["javac", "-cp", f"{java_client(version)}/*", "-d", str(classes), *map(str, java_sources(version))]
-        compile_by(command, seconds=COMPILE_SECONDS)
-        shutil.make_archive(str(folder / "drivers"), "zip", classes)
+        with tempfile.TemporaryDirectory() as classes:
+            sources = map(str, java_sources(version))
+            compile_by(["javac", "-cp", f"{java_client(version)}/*", "-d", classes, *sources], seconds=COMPILE_SECONDS)
+            shutil.make_archive(str(folder / "drivers"), "zip", classes)
         (folder / "drivers.zip").rename(folder / "drivers.jar")  # of a folder, classes could not be archived
 
     return compiled_once(f"java-drivers/{version}", java_sources(version), compile_into) / "drivers.jar"

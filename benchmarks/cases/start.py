@@ -16,7 +16,7 @@ from benchmarks.installed import Minibroker, first_answer_seconds
 from benchmarks.lab import Lab
 from benchmarks.load import trio_server
 from benchmarks.measurements import KAFKA, MINIBROKER, RAW, Measurement, Run
-from benchmarks.processes import BYTES_PER_MB, ServerProcess, free_port
+from benchmarks.processes import ServerProcess, free_port
 from benchmarks.topics import create_topic, fill_topic
 
 CASE = "start"
@@ -26,7 +26,6 @@ FILL_MESSAGES = 64 * 1024
 FETCHED_OFFSETS = range(0, 60 * 1024, 1024)
 ANSWERS = 5000  # of 1 MiB
 READERS = 4
-API_VERSIONS_BYTES = 400  # of an answer
 
 
 def measure(lab: Lab) -> list[Measurement]:
@@ -63,7 +62,7 @@ def _start_kafka(lab: Lab) -> dict[str, float]:
 
 def _start_trio(lab: Lab) -> dict[str, float]:
     port = free_port()
-    command: list[str | Path] = [lab.builds[MINIBROKER], trio_server.__file__, str(port), str(API_VERSIONS_BYTES)]
+    command: list[str | Path] = [lab.builds[MINIBROKER], trio_server.__file__, str(port)]
     server = ServerProcess("a server of trio alone", command, lab.new_folder("trio") / "log", port=port)
     try:
         return _at_first(server)
@@ -74,7 +73,7 @@ def _start_trio(lab: Lab) -> dict[str, float]:
 def _at_first(server: ServerProcess) -> dict[str, float]:
     first_answer_s = first_answer_seconds(server)
     time.sleep(REST_SECONDS)
-    return {"first_answer_s": first_answer_s, "rss_at_rest_mb": server.resident_bytes() / BYTES_PER_MB}
+    return {"first_answer_s": first_answer_s, "rss_at_rest_mb": server.rss_mb()}
 
 
 def _measure(lab: Lab, broker: Minibroker | ApacheKafka) -> dict[str, float]:

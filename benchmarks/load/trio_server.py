@@ -1,6 +1,6 @@
 """What Python and trio alone take: a server that imports nothing else, and answers each read with the same bytes.
 
-`python trio_server.py PORT ANSWER_BYTES`. It listens before it imports trio, as `minibroker serve` does.
+`python trio_server.py PORT`. It listens before it imports trio, as `minibroker serve` does.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from contextlib import suppress
 
 BACKLOG = 4096
 RECEIVE_BYTES = 64 * 1024
+ANSWER = bytes(400)  # as many as ApiVersions has
 
 
-def main(port: int, answer_bytes: int) -> None:
+def main(port: int) -> None:
     listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
-    answer = (answer_bytes - 4).to_bytes(4, "big") + bytes(answer_bytes - 4)
 
     import trio
 
     async def serve(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):  # a client that has seen enough
             while await stream.receive_some(RECEIVE_BYTES):
-                await stream.send_all(answer)
+                await stream.send_all(ANSWER)
 
     async def accept() -> None:
         await trio.serve_listeners(serve, [trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
@@ -31,4 +31,4 @@ def main(port: int, answer_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]))

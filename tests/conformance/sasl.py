@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.apache_kafka import ApacheKafka, class_path, kafka_jars
+from benchmarks.apache_kafka import ApacheKafka, class_path, jvm_options, kafka_jars
 from benchmarks.processes import free_port
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
 from minibroker.protocol.scram import BY_NAME, ScramMechanism, salted_password
@@ -480,7 +480,7 @@ def add_scram_user(kafka: ApacheKafka, jars: Path, user: str, password: str) -> 
     import subprocess
 
     config = ",".join(f"{mechanism}=[iterations=4096,password={password}]" for mechanism in BY_NAME)
-    command = ["java", *QUICK_JVM, "-cp", class_path(jars), "kafka.admin.ConfigCommand"]
+    command = ["java", *jvm_options(QUICK_JVM), "-cp", class_path(jars), "kafka.admin.ConfigCommand"]
     command += ["--zookeeper", f"127.0.0.1:{kafka.zookeeper_port}", "--alter", "--add-config", config]
     done = subprocess.run(
         [*command, "--entity-type", "users", "--entity-name", user], capture_output=True, text=True, check=False

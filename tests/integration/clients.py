@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
+from benchmarks.apache_kafka import jvm_options
 from tests.integration.drivers.kcat import HEADERS_AS_TEXT
 from tests.integration.records import (
     Record,
@@ -83,8 +84,7 @@ def java_driver(version: str, name: str = "JavaDriver") -> list[str]:
         drivers = compiled_java_drivers(version)
     except RuntimeError as error:
         raise UnavailableError(f"{error}: {HOW_TO_PREPARE}") from None
-    given = os.environ.get(JAVA_CLIENT_VARIABLE) if version == NEWEST_JAVA_CLIENT else None
-    options = QUICK_JVM if given is None else given.split()
+    options = jvm_options(QUICK_JVM, JAVA_CLIENT_VARIABLE) if version == NEWEST_JAVA_CLIENT else QUICK_JVM
     return ["java", *options, *JAVA_OPTIONS, "-cp", f"{drivers}:{jars}/*", name]
 
 

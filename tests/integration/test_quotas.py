@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.apache_kafka import KafkaUnavailable, class_path, kafka_jars
+from benchmarks.apache_kafka import KafkaUnavailable, class_path, jvm_options, kafka_jars
 from minibroker import Broker
 from tests.jvm import QUICK_JVM
 
@@ -114,7 +114,7 @@ def command_of(client: str, scripts: dict[str, str], bootstrap: str, java: list[
         script = scripts[client].format(bootstrap=bootstrap, topic=TOPIC, size=RECORD_BYTES, fetch_bytes=FETCH_BYTES)
         return [sys.executable, "-c", script]
     try:
-        return ["java", *QUICK_JVM, "-Xmx256m", "-cp", class_path(kafka_jars()), *java]
+        return ["java", *jvm_options(QUICK_JVM), "-Xmx256m", "-cp", class_path(kafka_jars()), *java]
     except KafkaUnavailable as reason:
         pytest.skip(f"no Java client: {reason}")
 

@@ -358,7 +358,7 @@ def test_the_demo_runs_to_its_end_over_what_an_earlier_run_left(
     for left in ("broker/flights-0/junk", "delays/_spark_metadata/0", "checkpoint/offsets/0", "logs/spark.log"):
         (out / left).parent.mkdir(parents=True)
         (out / left).write_text("of an earlier run")
-    command = [sys.executable, "-m", "minibroker.demo", "--days", "7"]
+    command = [sys.executable, "-m", "minibroker.demo", "--days", "10"]
     is_own_broker = "MINIBROKER_TEST_BOOTSTRAP" not in os.environ
     if not is_own_broker:
         command += ["--bootstrap-servers", bootstrap]
@@ -366,11 +366,11 @@ def test_the_demo_runs_to_its_end_over_what_an_earlier_run_left(
     printed = printed_on_terminal(command, tmp_path)
 
     lines = printed.split("\n")
-    for words in ("Spark killed", "same checkpoint", "Spark is back", "written all 7 days", "Equal to the flights"):
+    for words in ("Spark killed", "same checkpoint", "Spark is back", "written all 10 days", "Equal to the flights"):
         assert words in printed
     assert [line for line in lines if len(line) > COLUMNS and "minibroker serve" not in line] == []
     assert (out / "flight-delays.png").read_bytes().startswith(PNG_SIGNATURE)
-    assert pd.read_parquet(out / "delays")["flights"].sum() == len(flights.load(7))
+    assert pd.read_parquet(out / "delays")["flights"].sum() == len(flights.load(10))
     assert not (out / "work").exists()
     if is_own_broker:
         serves_the_flights(printed.strip().splitlines()[-1], tmp_path)
