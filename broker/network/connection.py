@@ -87,6 +87,7 @@ class Connection(TimerTask):
     __slots__ = (
         "_decoder",
         "_dispatch",
+        "_has_read",
         "_is_muted",
         "_max_idle_ms",
         "_may_have_more",
@@ -130,7 +131,8 @@ class Connection(TimerTask):
         self._pending: Pending[Encoded] | None = None  # the response to the request in hand, if it waits
         self._throttled: ThrottledResponse | None = None  # a response that the task sends slowly
         self._is_muted = False  # `_pending` is not a response, but the end of the time for which a client is throttled
-        self._may_have_more = False  # more bytes may have arrived after the request that waits
+        self._has_read = False  # and has not answered yet
+        self._may_have_more = False  # more bytes may have arrived since it has read
         self._sleeper: trio.lowlevel.Task | None = None  # the connection's task, while it sleeps
         self.has_ended = False  # the client closed its side
         self.ended_by = ""  # the reason, unless the client left or the broker stopped
@@ -234,7 +236,7 @@ class Connection(TimerTask):
                 self._attempt(self._stays_for_requests)
         elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
             self.last_active_ms = self._poller.pass_ms
-            self._attempt(self._serve_without_waiting)
+            self._attempt(self._read_and_serve)
 
     def on_pending_known(self) -> None:
         """Answer the request that waited, in the call that ended the wait; wake the task for the rest."""
@@ -284,6 +286,15 @@ class Connection(TimerTask):
             self.witness(False)
         self.last_active_ms = self._poller.now_ms()
 
+    def _read_and_serve(self) -> bool:
+        """Read, and serve, or let the poller do that soon. Return False if the task must go on."""
+        self._may_have_more, self._has_read = self._receive(), True
+        return self._poller.answers(self._serve_soon) or self._serve_without_waiting()
+
+    def _serve_soon(self) -> None:
+        if self._sleeper is not None:  # else it was ended meanwhile
+            self._attempt(self._serve_without_waiting)
+
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
         if self._pending is not None:
@@ -294,11 +305,12 @@ class Connection(TimerTask):
         if self._throttled is not None:
             return False
         for _ in range(READS_PER_TURN):
-            may_be_more = self._receive()
+            if not self._has_read:
+                self._may_have_more = self._receive()
+            self._has_read = False
             if not self._answer_frames():
                 return False
-            if self._pending is not None or not may_be_more:
-                self._may_have_more = may_be_more
+            if self._pending is not None or not self._may_have_more:
                 return self._send_at_once() and (self._pending is not None or not self.has_ended)
         return False
 

@@ -5,9 +5,10 @@ edge-triggered, and its connection called directly. That halves the cost of a sm
 And the poller runs as soon as the loop has waited, before any task: an idle broker has cold caches, and switching to a
 task then takes as long as the answer (benchmarks/, latency).
 
-Responses of one pass are sent a few at a time. To send to a client that sleeps is to wake its core, which in a virtual
-machine takes as long as to answer a small request. Of several sends in a row only the first one does: the others find
-the core awake, whoever their clients are.
+Of several connections with new bytes, some are read in a row, then answered in a row, then sent to in a row. All but
+the first find the code of a step in the core's caches. And to send to a client that sleeps is to wake its core, which
+in a virtual machine takes as long as to answer a small request: of several sends in a row only the first one does, the
+others find the core awake, whoever their clients are.
 """
 
 from __future__ import annotations
@@ -26,10 +27,8 @@ from minibroker.broker.time.clock import Clock
 END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass, before the loop runs its tasks.
 MAX_CALLS_PER_PASS = 64
-# Responses that are sent in a row: more of them, and their clients have nothing to do while they wait for the first.
-SENT_TOGETHER = 6
-# A response that follows the one before so soon finds the client's core awake: there is nothing to gain by waiting.
-AWAKE_SECONDS = 14e-6
+# Connections that are read, answered and sent to in a row: more, and clients have nothing to do while they wait.
+TOGETHER = 10
 # Yielding the core takes a microsecond if no other process wants it. A process that one message wakes takes it for some
 # 100 us, a process that computes for milliseconds.
 CORE_TAKEN_SECONDS = 20e-6
@@ -54,8 +53,8 @@ class Poller(trio.abc.Instrument):
         self._last_bytes_at = 0.0
         self._callees: dict[int, Callable[[bool], None]] = {}
         self._has_several = False  # connections with new bytes, in this pass
-        self._unsent: list[Callable[[], None]] = []  # sends of responses, soon
-        self._last_response_at = 0.0  # or when the pass began, or when responses were sent together
+        self._unanswered: list[Callable[[], None]] = []  # answers what was read, soon
+        self._unsent: list[Callable[[], None]] = []  # sends a response, soon
 
     def register(self, sock: socket.socket, on_readable: Callable[[bool], None]) -> None:
         self._callees[sock.fileno()] = on_readable
@@ -66,28 +65,36 @@ class Poller(trio.abc.Instrument):
         del self._callees[sock.fileno()]
         self._epoll.unregister(sock)
 
+    def answers(self, answer: Callable[[], None]) -> bool:
+        """Whether the poller calls `answer`, after other connections were read, in this pass; else the caller goes on.
+
+        `answer` must not raise.
+        """
+        if self._has_several:
+            self._unanswered.append(answer)
+        return self._has_several
+
     def sends(self, send: Callable[[], None]) -> bool:
         """Whether the poller calls `send`, with those of other responses, in this pass; else the caller sends at once.
 
         `send` must not raise.
         """
-        if not self._has_several:
-            return False
-        now = time.perf_counter()
-        is_awake = now < self._last_response_at + AWAKE_SECONDS
-        self._last_response_at = now
-        if is_awake and not self._unsent:
-            return False
-        self._unsent.append(send)
-        if len(self._unsent) >= SENT_TOGETHER:
-            self._send_together()
-        return True
+        if self._has_several:
+            self._unsent.append(send)
+            if len(self._unsent) >= TOGETHER:
+                self._send_together()
+        return self._has_several
+
+    def _answer_together(self) -> None:
+        unanswered, self._unanswered = self._unanswered, []
+        for answer in unanswered:
+            answer()
+        self._send_together()
 
     def _send_together(self) -> None:
         unsent, self._unsent = self._unsent, []
         for send in unsent:
             send()
-        self._last_response_at = time.perf_counter()
 
     async def run(self) -> None:
         """Call until cancelled. The epoll closes with this object, as connections may outlive the task by a step."""
@@ -134,15 +141,14 @@ class Poller(trio.abc.Instrument):
             return 0
         self.pass_ms = self.now_ms()
         self._has_several = len(ready) > 1
-        if self._has_several:
-            self._last_response_at = time.perf_counter()
         for fd, events in ready:
             callee = self._callees.get(fd)
             if callee is not None:  # an earlier callee may have unregistered it
                 callee(events & END_EVENTS != 0)
+                if len(self._unanswered) >= TOGETHER:
+                    self._answer_together()
+        self._answer_together()
         self._has_several = False
-        if self._unsent:
-            self._send_together()
         if self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()
         return len(ready)

@@ -16,7 +16,6 @@ import trio
 import trio.testing
 
 from minibroker.broker.apis.client import Client, CloseConnectionError
-from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.connection import Dispatch
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.response import ThrottledResponse
@@ -100,14 +99,6 @@ class Pair:
         await trio.testing.wait_all_tasks_blocked()
 
 
-@pytest.fixture
-def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every response is made so late that the clients' core sleeps: those of one pass are sent together."""
-    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 0.0)
-
-
-@pytest.mark.pure
-@pytest.mark.usefixtures("asleep")
 async def test_answers_of_two_connections_are_sent_after_both_were_made(
     connect: Connect, nursery: trio.Nursery
 ) -> None:
@@ -124,7 +115,6 @@ async def test_answers_of_two_connections_are_sent_after_both_were_made(
     assert [await peer.receive(8) for peer in pair.peers] == [framed(b"both")] * 2
 
 
-@pytest.mark.usefixtures("asleep")
 async def test_the_rest_of_an_answer_that_was_sent_with_others_follows(connect: Connect, nursery: trio.Nursery) -> None:
     large = framed(bytes(1 << 20))  # more than the socket holds
     pair = Pair(connect, nursery, lambda frame, client: [large])
@@ -133,7 +123,6 @@ async def test_the_rest_of_an_answer_that_was_sent_with_others_follows(connect: 
     assert [await peer.receive(len(large)) == large for peer in pair.peers] == [True, True]
 
 
-@pytest.mark.usefixtures("asleep")
 async def test_a_client_that_has_gone_takes_no_other_with_it(connect: Connect, nursery: trio.Nursery) -> None:
     def dispatch(frame: bytearray, client: Client) -> list[bytes]:
         pair.peers[0].sock.close()
@@ -143,6 +132,24 @@ async def test_a_client_that_has_gone_takes_no_other_with_it(connect: Connect, n
     await pair.ask(b"both")
 
     assert await pair.peers[1].receive(8) == framed(b"both")
+
+
+async def test_what_was_read_of_a_connection_that_has_ended_is_not_answered(
+    connect: Connect, nursery: trio.Nursery
+) -> None:
+    asked: list[Client] = []
+
+    def dispatch(frame: bytearray, client: Client) -> list[bytes]:
+        asked.append(client)
+        for peer in pair.peers:
+            if peer.connection.client is not client:
+                peer.connection.end("of the other")
+        return echo(frame, client)
+
+    pair = Pair(connect, nursery, dispatch)
+    await pair.ask(b"both")
+
+    assert len(asked) == 1
 
 
 def readable_bytes(sock: socket.socket) -> int:

@@ -121,7 +121,7 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
 
 
 class Answering:
-    """Connections that answer each byte; `done` is the order of answers and sends."""
+    """Connections that answer each byte; `done` is the order of what they do."""
 
     def __init__(self, count: int) -> None:
         self.done: list[str] = []
@@ -129,10 +129,18 @@ class Answering:
         self.pairs = [socket.socketpair() for _ in range(count)]
         for number, (ours, _) in enumerate(self.pairs):
             ours.setblocking(False)
-            self.poller.register(ours, partial(self._answer, number))
+            self.poller.register(ours, partial(self._read, number))
 
-    def _answer(self, number: int, is_end: bool) -> None:
+    def _read(self, number: int, is_end: bool) -> None:
+        self.done.append(f"read {number}")
+        if not self.poller.answers(partial(self._answer, number)):
+            self._answer(number)
+
+    def _answer(self, number: int) -> None:
         self.done.append(f"answered {number}")
+        self.send(number)
+
+    def send(self, number: int) -> None:
         if not self.poller.sends(partial(self.done.append, f"sent {number}")):
             self.done.append(f"sent {number} at once")
 
@@ -160,43 +168,38 @@ def answering() -> Iterator[Callable[[int], Answering]]:
         yield make
 
 
-@pytest.fixture
-def asleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every response is made so late that the clients' core sleeps."""
-    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 0.0)
+def steps(*numbers: int) -> list[str]:
+    """What is done for these connections, one step after the other."""
+    return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 
-@pytest.mark.pure
-@pytest.mark.usefixtures("asleep")
-def test_answers_of_one_pass_are_sent_together(answering: Callable[[int], Answering]) -> None:
-    done = answering(3).ask(3)
-
-    assert done == ["answered 0", "answered 1", "answered 2", "sent 0", "sent 1", "sent 2"]
+def test_connections_of_one_pass_are_read_then_answered_then_sent_to(answering: Callable[[int], Answering]) -> None:
+    assert answering(3).ask(3) == steps(0, 1, 2)
 
 
-@pytest.mark.pure
-@pytest.mark.usefixtures("asleep")
-def test_so_many_answers_wait_for_each_other_and_no_more(answering: Callable[[int], Answering]) -> None:
-    done = answering(poller_module.SENT_TOGETHER + 2).ask(poller_module.SENT_TOGETHER + 2)
+def test_so_many_connections_wait_for_each_other_and_no_more(answering: Callable[[int], Answering]) -> None:
+    first, others = range(poller_module.TOGETHER), range(poller_module.TOGETHER, poller_module.TOGETHER + 2)
 
-    assert done.index("sent 0") == poller_module.SENT_TOGETHER
-    assert done.index(f"answered {poller_module.SENT_TOGETHER}") > done.index("sent 5")
-    assert sorted(each for each in done if each.startswith("sent")) == [f"sent {number}" for number in range(8)]
+    assert answering(poller_module.TOGETHER + 2).ask(poller_module.TOGETHER + 2) == steps(*first) + steps(*others)
 
 
-@pytest.mark.pure
-@pytest.mark.usefixtures("asleep")
-def test_an_answer_that_is_the_only_one_is_sent_at_once(answering: Callable[[int], Answering]) -> None:
-    assert answering(2).ask(1) == ["answered 0", "sent 0 at once"]
-
-
-@pytest.mark.pure
-def test_an_answer_is_sent_at_once_to_a_core_that_is_awake(
+def test_an_answer_that_ends_many_waits_keeps_no_more_responses_than_others(
     answering: Callable[[int], Answering], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller_module, "AWAKE_SECONDS", 60.0)
+    two = answering(2)
 
-    assert answering(2).ask(2) == ["answered 0", "sent 0 at once", "answered 1", "sent 1 at once"]
+    def append_for_many(number: int) -> None:
+        for waiting in range(poller_module.TOGETHER):
+            two.send(waiting)
+        two.done.append("appended")
+
+    monkeypatch.setattr(two, "_answer", append_for_many)
+
+    assert two.ask(2)[2:] == 2 * [*(f"sent {waiting}" for waiting in range(poller_module.TOGETHER)), "appended"]
+
+
+def test_a_connection_that_is_the_only_one_is_answered_at_once(answering: Callable[[int], Answering]) -> None:
+    assert answering(2).ask(1) == ["read 0", "answered 0", "sent 0 at once"]
 
 
 async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
