@@ -54,7 +54,10 @@ class CompiledDistribution(Distribution):
 
 
 class BuildCompiledForm(build_ext):
-    """Generates C code when it is built, not when pip asks for the package's metadata."""
+    """Generates C code when it is built, not when pip asks for the package's metadata.
+
+    It is compiled twice, the second time by the profile of a load on what the first has made (compiled_form.py).
+    """
 
     def finalize_options(self) -> None:
         if self.inplace or getattr(self, "editable_mode", False):
@@ -63,20 +66,47 @@ class BuildCompiledForm(build_ext):
 
     def run(self) -> None:
         sys.path.insert(0, str(Path(__file__).parent))
-        from compiled_form import extensions, optimisation
+        from compiled_form import Profile, extensions, optimisation
 
         level = f"O{optimisation()}"
-        self.distribution.ext_modules = extensions(Path("build", level).absolute())
-        self.initialize_options()
-        super().finalize_options()
+        build = Path("build", level).absolute()
+        self.distribution.ext_modules = extensions(build)
+        profile = Profile(build)
+        with_profile = profile.is_wanted()
+        is_new = with_profile and not profile.is_of_this_code()
+        if is_new:
+            self.prepare()
+            self.build_lib, self.build_temp = str(profile.lib), str(profile.temp)
+            self.compile(Profile.COUNTING)
+            profile.take()
+        self.prepare()
         self.build_temp = str(Path(self.build_temp, level))
         compiled_at = Path("build", "level")
         if not compiled_at.exists() or compiled_at.read_text() != level:
             for library in Path(self.build_lib).rglob("*.so"):  # setuptools takes one that is newer than its source
                 library.unlink()
             compiled_at.write_text(level)
+        if with_profile:
+            profile.put_beside(Path(self.build_temp))
+        self.force = self.force or is_new
+        self.compile(Profile.USING if with_profile else [])
+        if with_profile:
+            profile.keep()
+
+    def prepare(self) -> None:
+        """Make ready to compile the extension modules that are known now."""
+        self.initialize_options()
+        super().finalize_options()
         self.parallel = self.parallel or True
+
+    def compile(self, flags: list[str]) -> None:
+        """Compile them with these flags more."""
+        before = [(each, each.extra_compile_args, each.extra_link_args or []) for each in self.extensions]
+        for each, compile_args, link_args in before:
+            each.extra_compile_args, each.extra_link_args = [*compile_args, *flags], [*link_args, *flags]
         super().run()
+        for each, compile_args, link_args in before:
+            each.extra_compile_args, each.extra_link_args = compile_args, link_args
 
 
 def compiled() -> dict[str, Any]:
@@ -84,7 +114,7 @@ def compiled() -> dict[str, Any]:
     if os.environ.get("MINIBROKER_COMPILE") != "1":
         return {}
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needed = project["optional-dependencies"]["compile"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["compile"]]  # the profile's broker runs
     return {"distclass": CompiledDistribution, "ext_modules": [], "setup_requires": needed}
 
 

@@ -16,6 +16,7 @@ from minibroker.protocol.messages.fetch import FetchRequest
 from tests.sources import ROOT, tree_of
 
 FORM: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_form.py"))
+LOAD: dict[str, Any] = runpy.run_path(str(ROOT / "compiled_profile.py"))
 LISTED = FORM["listed"]()
 MODULES = [ROOT / "src" / module for modules in LISTED.modules().values() for module in modules]
 # They take all that they are given at once, or save what is complete.
@@ -239,3 +240,71 @@ def test_a_traceback_has_the_lines_of_the_sources_in_both_forms() -> None:
 
     assert "minibroker/protocol/schema.py" in text
     assert 'raise KafkaProtocolError(f"{self.name} has no version {version}")' in text
+
+
+# -- the profile that gcc compiles by
+
+
+@pytest.mark.slow
+@pytest.mark.pure
+def test_all_of_the_profiles_load_is_answered_and_the_broker_ends_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROUNDS", "TRANSACTIONS"):
+        monkeypatch.setitem(LOAD["load"].__globals__, name, 11)
+
+    with LOAD["broker"](ROOT / "src") as address:
+        LOAD["load"](address)
+
+
+@pytest.mark.slow
+@pytest.mark.pure
+def test_a_load_that_is_refused_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOAD["load"].__globals__, "PARTITIONS", 0)
+
+    with pytest.raises(SystemExit, match="CREATE_TOPICS"), LOAD["broker"](ROOT / "src") as address:
+        LOAD["load"](address)
+
+
+@pytest.mark.pure
+def test_a_profile_is_of_the_c_code_that_it_was_taken_of(tmp_path: Path) -> None:
+    source = tmp_path / "c" / "storage" / "log.c"
+    source.parent.mkdir(parents=True)
+    source.write_text("int a;")
+    profile = FORM["Profile"](tmp_path)
+    assert not profile.is_of_this_code()
+
+    profile.temp.mkdir(parents=True)
+    profile.keep()
+
+    assert profile.is_of_this_code()
+    source.write_text("int b;")
+    assert not profile.is_of_this_code()
+
+
+@pytest.mark.pure
+def test_what_was_counted_is_put_beside_the_object_files(tmp_path: Path) -> None:
+    profile = FORM["Profile"](tmp_path / "build")
+    counters = profile.temp / "tmp" / "log.gcda"
+    counters.parent.mkdir(parents=True)
+    counters.write_bytes(b"counted")
+
+    profile.put_beside(tmp_path / "temp")
+
+    assert (tmp_path / "temp" / "tmp" / "log.gcda").read_bytes() == b"counted"
+
+
+@pytest.mark.pure
+@pytest.mark.parametrize(
+    ("optimisation", "compiler", "is_wanted"),
+    [
+        ("2", "gcc (Debian 12.2.0) 12.2.0 / Copyright (C) 2022 Free Software Foundation, Inc.", True),
+        ("2", "Debian clang version 14.0.6", False),
+        ("1", "gcc (Debian 12.2.0) 12.2.0 / Copyright (C) 2022 Free Software Foundation, Inc.", False),
+    ],
+)
+def test_a_profile_is_taken_for_gcc_and_for_use(
+    optimisation: str, compiler: str, is_wanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINIBROKER_COMPILE_OPT", optimisation)
+    monkeypatch.setenv("CC", f"echo '{compiler}'")
+
+    assert FORM["Profile"](tmp_path).is_wanted() == is_wanted
