@@ -324,10 +324,15 @@ def written_codecs(families: Sequence[str]) -> dict[str, str]:
         "import json, sys; from minibroker.protocol.codegen_module import modules; "
         "print(json.dumps(modules(sys.argv[1:])))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-c", program, *families]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(command, env=environment_with(SOURCE), stdout=subprocess.PIPE, check=True)
     return {"__init__": "", **json.loads(done.stdout)}
+
+
+def environment_with(folder: Path) -> dict[str, str]:
+    """The variables of a Python that imports from `folder` first, then from where pip has told this one to."""
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def write_if_changed(path: Path, text: str) -> None:
@@ -410,9 +415,8 @@ class Profile:
         shutil.copytree(
             SOURCE / PACKAGE, self.lib / PACKAGE, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
-        paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [sys.executable, str(LOAD), str(self.lib)]
-        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False)
+        done = subprocess.run(command, env=environment_with(SOURCE), check=False)
         if done.returncode:
             raise SystemExit("no profile of the compiled form: MINIBROKER_COMPILE_OPT=1 makes it without one")
 

@@ -242,6 +242,15 @@ def test_a_traceback_has_the_lines_of_the_sources_in_both_forms() -> None:
     assert 'raise KafkaProtocolError(f"{self.name} has no version {version}")' in text
 
 
+@pytest.mark.pure
+def test_a_build_imports_what_pip_has_put_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/pip/overlay")
+    assert FORM["environment_with"](Path("/here"))["PYTHONPATH"] == "/here:/pip/overlay"
+
+    monkeypatch.delenv("PYTHONPATH")
+    assert FORM["environment_with"](Path("/here"))["PYTHONPATH"] == "/here"
+
+
 # -- the profile that gcc compiles by
 
 
