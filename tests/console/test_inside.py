@@ -215,6 +215,16 @@ def test_the_log_of_a_partition_is_drawn_around_an_offset(live: Tab, inside_brok
     assert live.axe() == []
 
 
+def test_axe_finds_nothing_before_anything_has_arrived(live: Tab) -> None:
+    unanswered: list[object] = []
+    live.page.route(re.compile("/api/.*inside"), lambda route: unanswered.append(route))
+
+    live.open("/inside").get_by_role("region", name="Requests by connection").wait_for()
+
+    assert live.axe() == []
+    assert unanswered
+
+
 def test_a_turned_clock_ends_a_parked_fetch_at_once(live: Tab, inside_broker: Broker) -> None:
     inside_broker.create_topic("turned")
     page = opened(live, "?span=10")

@@ -52,7 +52,7 @@ export class RequestsPanel {
     this.pause = button('', () => live.set(!live.paused), { 'aria-keyshortcuts': 'Space' })
     this.earlier = button('‹', () => this.move(-STEP_SHARE), { 'aria-label': 'Earlier', title: 'Earlier' })
     this.later = button('›', () => this.move(STEP_SHARE), { 'aria-label': 'Later', title: 'Later' })
-    this.rows = h('button', { type: 'button', class: 'rows-button', onclick: () => this.moreRows() })
+    this.rows = h('button', { type: 'button', class: 'rows-button', hidden: true, onclick: () => this.moreRows() })
     this.box = h('div', { class: 'requests-box' }, this.drawing.element)
     this.table = h('div', {
       class: 'requests-scroll',
@@ -161,6 +161,7 @@ export class RequestsPanel {
       this.drawing.setRows(rows.map((row) => ({ ...row, address: shortAddress(row.address) })))
     }
     const isAll = rows.length === found.all
+    this.rows.hidden = false
     setText(this.rows, isAll ? counted(found.all, 'connection') : `the ${rows.length} busiest of ${found.all}`)
     this.rows.disabled = isAll && this.rowCount === ROWS[0]
     this.rows.title = isAll ? '' : 'Show more'
