@@ -69,7 +69,7 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 wheel: $(COMPILED)/.made
 
 # What a build has generated and compiled stays in build/: the next one compiles what has changed.
-$(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py compiled_profile.py $(shell find -L src/minibroker -name '*.py')
+$(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py compiled_profile.py benchmarks/frames.py $(shell find -L src/minibroker -name '*.py')
 	@rm -rf $(COMPILED) dist/minibroker-*-linux_*.whl
 	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
 	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@

@@ -39,6 +39,7 @@ SOURCE = ROOT / "src"
 PACKAGE = "minibroker"
 CODECS = Path(PACKAGE, "protocol", "codecs")
 LOAD = ROOT / "compiled_profile.py"
+REQUESTS_OF_LOAD = ROOT / "benchmarks" / "frames.py"
 OPEN_DECORATOR = "@mypyc_attr(allow_interpreted_subclasses=True)"
 # Any decorator that mypyc does not know keeps a class out of its hands.
 PYTHON_DECORATOR = "@(lambda python_class: python_class)"
@@ -49,7 +50,6 @@ SOURCE_ON_PATH = "\n__loader__: object = ()  # not None, which importlib would r
 LITERAL = re.compile(r"None|True|False|-?\d+|''|\(\)")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+|_?[a-z][a-z0-9_]+")
 CONSTANT_TYPE = re.compile(r"Callable\[|dict\[|int$")  # mypyc 2.4 loses the None of a Final[int | None]
-QUIET = ["-Wno-missing-profile"]  # of modules that the load does not import
 MYPY_OPTIONS = (
     "--python-version=3.11",
     "--config-file=",
@@ -385,7 +385,8 @@ class Profile:
 
     COUNTING: ClassVar[list[str]] = ["-fprofile-generate", "-fprofile-update=prefer-atomic"]
     # What was not run is compiled as without a profile, instead of as small as can be.
-    USING: ClassVar[list[str]] = ["-fprofile-use", "-fprofile-partial-training", "-fprofile-correction", *QUIET]
+    USING: ClassVar[list[str]] = ["-fprofile-use", "-fprofile-partial-training", "-fprofile-correction"]
+    USING += ["-Wno-missing-profile"]  # of modules that the load does not import
 
     def __init__(self, build: Path) -> None:
         self._build = build
@@ -393,7 +394,8 @@ class Profile:
         self.lib = build / "profile" / "lib"
         self.temp = build / "profile" / "temp"
 
-    def is_wanted(self) -> bool:
+    @staticmethod
+    def is_wanted() -> bool:
         """Whether this build is for use, by a compiler that understands the flags."""
         if optimisation() != "2":
             return False
@@ -433,4 +435,4 @@ class Profile:
 
     def _digest_now(self) -> str:
         sources = sorted(path for path in (self._build / "c").rglob("*") if path.suffix in (".c", ".h"))
-        return hashlib.sha256(b"".join(path.read_bytes() for path in [LOAD, *sources])).hexdigest()
+        return hashlib.sha256(b"".join(path.read_bytes() for path in [LOAD, REQUESTS_OF_LOAD, *sources])).hexdigest()

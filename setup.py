@@ -12,11 +12,14 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from setuptools import Distribution, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+
+if TYPE_CHECKING:
+    from compiled_form import Profile
 
 PACKAGE = Path("src/minibroker")
 LINK = re.compile(r"\[([^]]+)\]\((?![a-z]+:|#)([^)]+)\)")
@@ -71,14 +74,8 @@ class BuildCompiledForm(build_ext):
         level = f"O{optimisation()}"
         build = Path("build", level).absolute()
         self.distribution.ext_modules = extensions(build)
-        profile = Profile(build)
-        with_profile = profile.is_wanted()
-        is_new = with_profile and not profile.is_of_this_code()
-        if is_new:
-            self.prepare()
-            self.build_lib, self.build_temp = str(profile.lib), str(profile.temp)
-            self.compile(Profile.COUNTING)
-            profile.take()
+        profile = Profile(build) if Profile.is_wanted() else None
+        is_new = profile is not None and self.renewed(profile)
         self.prepare()
         self.build_temp = str(Path(self.build_temp, level))
         compiled_at = Path("build", "level")
@@ -86,12 +83,23 @@ class BuildCompiledForm(build_ext):
             for library in Path(self.build_lib).rglob("*.so"):  # setuptools takes one that is newer than its source
                 library.unlink()
             compiled_at.write_text(level)
-        if with_profile:
-            profile.put_beside(Path(self.build_temp))
         self.force = self.force or is_new
-        self.compile(Profile.USING if with_profile else [])
-        if with_profile:
+        if profile is None:
+            self.compile([])
+        else:
+            profile.put_beside(Path(self.build_temp))
+            self.compile(Profile.USING)
             profile.keep()
+
+    def renewed(self, profile: Profile) -> bool:
+        """Take a profile of what is compiled with counters, unless there is one of this code."""
+        if profile.is_of_this_code():
+            return False
+        self.prepare()
+        self.build_lib, self.build_temp = str(profile.lib), str(profile.temp)
+        self.compile(profile.COUNTING)
+        profile.take()
+        return True
 
     def prepare(self) -> None:
         """Make ready to compile the extension modules that are known now."""

@@ -1,12 +1,12 @@
-"""Request frames for the load clients, and a check of one answer before thousands are counted.
+"""Request frames for the load clients and for the compiler's profile, and a check of an answer.
 
-The frames go through a file, because the C client does not know Kafka's messages.
+The load clients take them from a file, because the C client does not know Kafka's messages.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,15 +44,19 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def api_versions() -> Frame:
+def frame_of(api_key: ApiKey, version: int, body: Any) -> Frame:
+    return Frame(api_key, version, encode_request(api_key, version, 1, CLIENT_ID, body))
+
+
+def api_versions(version: int = API_VERSIONS_VERSION) -> Frame:
     """The smallest request."""
-    return _frame(ApiKey.API_VERSIONS, API_VERSIONS_VERSION, ApiVersionsRequest())
+    return frame_of(ApiKey.API_VERSIONS, version, ApiVersionsRequest())
 
 
-def metadata(topic: str | None = None) -> Frame:
+def metadata(topic: str | None = None, *, version: int = METADATA_VERSION) -> Frame:
     """The brokers, the controller and a topic; without one no topics."""
     topics = [] if topic is None else [MetadataRequest.row("topics")(name=topic)]
-    return _frame(ApiKey.METADATA, METADATA_VERSION, MetadataRequest(topics=topics))
+    return frame_of(ApiKey.METADATA, version, MetadataRequest(topics=topics))
 
 
 def fetch(
@@ -65,8 +69,9 @@ def fetch(
     partition_max_bytes: int | None = None,
     first_partition: int = 0,
     session: tuple[int, int] = NO_SESSION,
+    version: int = FETCH_VERSION,
 ) -> Frame:
-    """Fetch v8 of the first partition at `offsets[0]`, the next one at `offsets[1]`, ...; `session` is id and epoch."""
+    """A fetch of the first partition at `offsets[0]`, the next one at `offsets[1]`, ...; `session` is id and epoch."""
     most_bytes = max_bytes if partition_max_bytes is None else partition_max_bytes
     partition = FetchRequest.row("topics.partitions")
     partitions = [
@@ -76,39 +81,47 @@ def fetch(
     topics = [FetchRequest.row("topics")(topic=topic, partitions=partitions)] if partitions else []
     limits = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes}
     limits |= dict(zip(("session_id", "session_epoch"), session, strict=True))
-    return _frame(ApiKey.FETCH, FETCH_VERSION, FetchRequest(replica_id=-1, **limits, topics=topics))
+    return frame_of(ApiKey.FETCH, version, FetchRequest(replica_id=-1, **limits, topics=topics))
 
 
-def produce(topic: str, *, value_bytes: int, partitions: Iterable[int] = (0,)) -> Frame:
-    """Produce v5, acks=1, one batch of one record to each of these partitions."""
+def produce(
+    topic: str,
+    *,
+    value_bytes: int,
+    partitions: Iterable[int] = (0,),
+    acks: int = 1,
+    transactional_id: str | None = None,
+    version: int = PRODUCE_VERSION,
+    **producer: Any,
+) -> Frame:
+    """A batch of one record to each of these partitions; `producer` has the id, epoch and sequence in the batch."""
     record = Record(offset=0, timestamp_ms=1_700_000_000_000, key=None, value=bytes(value_bytes))
+    batch = bytes(build_batch([record], **producer))
     partition = ProduceRequest.row("topics.partitions")
-    rows = [partition(partition=number, records=bytes(build_batch([record]))) for number in partitions]
+    rows = [partition(partition=number, records=batch) for number in partitions]
     topics = [ProduceRequest.row("topics")(topic=topic, partitions=rows)]
-    return _frame(ApiKey.PRODUCE, PRODUCE_VERSION, ProduceRequest(acks=1, timeout_ms=30_000, topics=topics))
+    body = ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topics=topics)
+    return frame_of(ApiKey.PRODUCE, version, body)
 
 
-def find_coordinator(group_id: str) -> Frame:
-    """The coordinator of a group; the first such request creates its topic."""
-    return _frame(ApiKey.FIND_COORDINATOR, FIND_COORDINATOR_VERSION, FindCoordinatorRequest(key=group_id))
+def find_coordinator(key: str, key_type: int = 0, *, version: int = FIND_COORDINATOR_VERSION) -> Frame:
+    """The coordinator of a group, or of a transactional id; the first such request creates its topic."""
+    body = FindCoordinatorRequest(key=key, key_type=key_type)
+    return frame_of(ApiKey.FIND_COORDINATOR, version, body)
 
 
-def offset_commit(group_id: str, topic: str) -> Frame:
-    """OffsetCommit v3 of partition 0, by a consumer that assigns its partitions itself."""
+def offset_commit(group_id: str, topic: str, *, version: int = OFFSET_COMMIT_VERSION) -> Frame:
+    """A commit of partition 0, by a consumer that assigns its partitions itself."""
     partition = OffsetCommitRequest.row("topics.partitions")(partition=0, committed_offset=1, committed_metadata="")
     topics = [OffsetCommitRequest.row("topics")(name=topic, partitions=[partition])]
     body = OffsetCommitRequest(group_id=group_id, generation_id=-1, member_id="", retention_time_ms=-1, topics=topics)
-    return _frame(ApiKey.OFFSET_COMMIT, OFFSET_COMMIT_VERSION, body)
+    return frame_of(ApiKey.OFFSET_COMMIT, version, body)
 
 
-def heartbeat(group_id: str, generation_id: int, member_id: str) -> Frame:
-    """Heartbeat v1 of a member."""
+def heartbeat(group_id: str, generation_id: int, member_id: str, *, version: int = HEARTBEAT_VERSION) -> Frame:
+    """A heartbeat of a member."""
     body = HeartbeatRequest(group_id=group_id, generation_id=generation_id, member_id=member_id)
-    return _frame(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, body)
-
-
-def _frame(api_key: ApiKey, version: int, body: Any) -> Frame:
-    return Frame(api_key, version, encode_request(api_key, version, 1, CLIENT_ID, body))
+    return frame_of(ApiKey.HEARTBEAT, version, body)
 
 
 def write_frames(path: Path, frames: Iterable[Frame]) -> Path:
@@ -126,16 +139,20 @@ def ask(host: str, port: int, frame: Frame) -> tuple[int, Any]:
 def ask_over(connection: socket.socket, frame: Frame) -> tuple[int, Any]:
     """The same on a connection that is there."""
     connection.sendall(frame.payload)
-    size_bytes = int.from_bytes(_receive(connection, 4), "big")
-    answer = _receive(connection, size_bytes)
+    answer = receive(connection)
     _, body = decode_response(frame.api_key, frame.version, answer)
     for code in _error_codes(body):
         if code:
-            raise FrameError(f"{frame.api_key.name} was answered with {ErrorCode(code).name}")
-    return 4 + size_bytes, body
+            raise FrameError(f"{frame.api_key.name} v{frame.version} was answered with {ErrorCode(code).name}")
+    return 4 + len(answer), body
 
 
-def _receive(connection: socket.socket, size_bytes: int) -> bytes:
+def receive(connection: socket.socket) -> bytes:
+    """The next answer, without its size."""
+    return _read(connection, int.from_bytes(_read(connection, 4), "big"))
+
+
+def _read(connection: socket.socket, size_bytes: int) -> bytes:
     data = bytearray()
     while len(data) < size_bytes:
         arrived = connection.recv(size_bytes - len(data))
@@ -145,9 +162,11 @@ def _receive(connection: socket.socket, size_bytes: int) -> bytes:
     return bytes(data)
 
 
-def _error_codes(body: Any) -> list[int]:
-    codes = [getattr(body, "error_code", 0)]
-    for topic in getattr(body, "topics", ()):
-        codes.append(getattr(topic, "error_code", 0))
-        codes += [partition.error_code for partition in topic.partitions]
-    return codes
+def _error_codes(body: Any) -> Iterator[int]:
+    """Those of an answer, and of its topics and partitions."""
+    if isinstance(body, list):
+        for row in body:
+            yield from _error_codes(row)
+    elif isinstance(body, tuple):
+        yield getattr(body, "error_code", 0)
+        yield from _error_codes([each for each in body if isinstance(each, list)])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.frames import FrameError
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.fetch import FetchRequest
 from tests.sources import ROOT, tree_of
@@ -260,8 +261,8 @@ def test_all_of_the_profiles_load_is_answered_and_the_broker_ends_in_order(monke
     for name in ("ROUNDS", "TRANSACTIONS"):
         monkeypatch.setitem(LOAD["load"].__globals__, name, 11)
 
-    with LOAD["broker"](ROOT / "src") as address:
-        LOAD["load"](address)
+    with LOAD["broker"]() as bootstrap_servers:
+        LOAD["load"](bootstrap_servers)
 
 
 @pytest.mark.slow
@@ -269,8 +270,8 @@ def test_all_of_the_profiles_load_is_answered_and_the_broker_ends_in_order(monke
 def test_a_load_that_is_refused_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOAD["load"].__globals__, "PARTITIONS", 0)
 
-    with pytest.raises(SystemExit, match="CREATE_TOPICS"), LOAD["broker"](ROOT / "src") as address:
-        LOAD["load"](address)
+    with pytest.raises(FrameError, match="CREATE_TOPICS"), LOAD["broker"]() as bootstrap_servers:
+        LOAD["load"](bootstrap_servers)
 
 
 @pytest.mark.pure

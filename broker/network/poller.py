@@ -5,10 +5,9 @@ edge-triggered, and its connection called directly. That halves the cost of a sm
 And the poller runs as soon as the loop has waited, before any task: an idle broker has cold caches, and switching to a
 task then takes as long as the answer (benchmarks/, latency).
 
-Of several connections with new bytes, some are read in a row, then answered in a row, then sent to in a row. All but
-the first find the code of a step in the core's caches. And to send to a client that sleeps is to wake its core, which
-in a virtual machine takes as long as to answer a small request: of several sends in a row only the first one does, the
-others find the core awake, whoever their clients are.
+It reads several connections with new bytes in a row, then answers them in a row, then sends to them in a row. All but
+the first find the code of a step in the core's caches. All but the first send find the clients' core awake: to wake one
+in a virtual machine takes as long as to answer a small request.
 """
 
 from __future__ import annotations
@@ -147,8 +146,9 @@ class Poller(trio.abc.Instrument):
                 callee(events & END_EVENTS != 0)
                 if len(self._unanswered) >= TOGETHER:
                     self._answer_together()
-        self._answer_together()
-        self._has_several = False
+        if self._has_several:
+            self._answer_together()
+            self._has_several = False
         if self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()
         return len(ready)
