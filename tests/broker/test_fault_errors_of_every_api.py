@@ -11,8 +11,9 @@ from minibroker.broker.faults.rows import ROWS, requested_rows
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.schema import Array, Field
-from tests.broker.conftest import InMemoryBroker
+from tests.broker.conftest import MakeBroker
 from tests.broker.faulty import Faulty
+from tests.broker.transactional import FEW
 from tests.integration.sample_requests import NO_SUCH_NAME, sample_body
 
 # As Kafka answers them that fail: with no directory.
@@ -21,7 +22,8 @@ CODE = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.fixture
-async def faulty(broker: InMemoryBroker) -> Faulty:
+async def faulty(make_broker: MakeBroker) -> Faulty:
+    broker = make_broker(**FEW)
     await broker.create_topic("orders")
     await broker.create_topic("other")
     await broker.call(ApiKey.FIND_COORDINATOR, 1, key=NO_SUCH_NAME)  # the sample's group

@@ -32,6 +32,10 @@ def scenes() -> Any:
     return json.loads(RECORDED.read_text(encoding="utf-8"))
 
 
+ONE_OF_A_SCENE = {picture.scene: picture for picture in (*PICTURES_OF_A_FETCH, CONSOLE)}.values()
+
+
+@pytest.mark.sample(of=lambda picture: picture in ONE_OF_A_SCENE)
 @pytest.mark.parametrize("picture", [*PICTURES_OF_A_FETCH, CONSOLE], ids=lambda picture: picture.name)
 def test_a_picture_of_a_document_is_what_the_console_draws(
     new_tab: NewTab, empty_console: RunningConsole, scenes: Any, picture: Picture, tmp_path: Path

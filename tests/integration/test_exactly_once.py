@@ -147,9 +147,9 @@ def transforming(libraries: Sequence[str], bootstrap: str, log_path: Path) -> It
 @pytest.mark.parametrize(
     ("libraries", "share"),
     [
-        pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka"),
         pytest.param(("kafka-python", "java"), 2, id="kafka-python and java"),
-        pytest.param(("franz-go", "franz-go"), 2, id="franz-go"),
+        pytest.param(("confluent-kafka", "confluent-kafka"), 1, id="confluent-kafka", marks=pytest.mark.nightly),
+        pytest.param(("franz-go", "franz-go"), 2, id="franz-go", marks=pytest.mark.nightly),
         pytest.param(("kafkajs",), 3, id="kafkajs", marks=pytest.mark.nightly),
     ],
 )

@@ -56,6 +56,7 @@ def test_what_is_committed_automatically_is_not_read_again(library: str, group: 
     wait_until_read(after, second)
 
 
+@pytest.mark.sample(of=lambda library: library in ("kafka-python", "confluent-kafka", "java"))
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_member_that_is_killed_is_replaced_when_its_session_ends(library: str, group: Group) -> None:
     one, two = (group.join(library) for _ in range(2))

@@ -143,6 +143,7 @@ def assert_producers_are_known(broker: BrokerProcess) -> None:
             assert fresh.base_offset == RECORDS_A_BATCH * (2 * BATCHES + number)
 
 
+@pytest.mark.sample(of=lambda whose: whose == "ours")
 @PAIRS
 def test_kafkas_own_tool_finds_every_log_and_index_sound(
     directories: Directories, jars: Path, whose: str, how: str

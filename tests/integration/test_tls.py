@@ -29,6 +29,7 @@ from tests.integration.clients import CLIENTS
 from tests.integration.conftest import Drivers, StartMinibroker
 from tests.integration.records import Record, numbered
 from tests.integration.wire import request_frame
+from tests.matrices import each_once
 
 LISTENERS = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,LOGIN://127.0.0.1:0"
 PROTOCOLS = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,LOGIN:SASL_SSL"
@@ -86,8 +87,7 @@ def login_settings(name: str) -> dict[str, str]:
     return plain | {"sasl_plain_username": ALICE, "sasl_plain_password": PASSWORD}
 
 
-@pytest.mark.parametrize("listener", ["SSL", "MUTUAL", "LOGIN"])
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(("name", "listener"), each_once(CLIENTS, ["SSL", "MUTUAL", "LOGIN"]))
 def test_a_client_writes_and_reads_over_tls(
     tls_broker: Minibroker, certificates: Certificates, drivers: Drivers, name: str, listener: str
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_process_that_looks_again_and_again_stops_in_order(job: Job, january: 
     result.check(result.read(job.output), january.expected)
 
 
+@pytest.mark.nightly  # as the demo's does
 def test_a_job_ends_by_itself_when_the_windows_it_is_to_write_are_written(
     spark: SparkSession, january: January, job: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
