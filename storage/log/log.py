@@ -34,7 +34,9 @@ from minibroker.storage.index.indexes import TimestampOffset
 from minibroker.storage.log.log_retention import Retention
 from minibroker.storage.log.log_validator import (
     NO_OFFSET,
+    PLAIN_ATTRIBUTES,
     UNBOUNDED_MS,
+    UNCOMPRESSED_ATTRIBUTES,
     AssignedRecords,
     Buffer,
     analyze_records,
@@ -90,6 +92,7 @@ class Log:
         "_cutting",
         "_end_metadata",
         "_max_batch_bytes",
+        "_plain_attributes",
         "_refusal",
         "_takes_clients_batches_as_sent",
         "_takes_own_batches_as_sent",
@@ -207,13 +210,15 @@ class Log:
         config = self.config
         is_plain = (
             config.magic == 2
-            and config.compression_type == "producer"
+            and config.compression_type in ("producer", "uncompressed")
             and not config.is_log_append_time
             and self._refusal is None
         )
+        keeps_codec = config.compression_type == "producer"
         is_unbounded = config.message_timestamp_difference_max_ms >= UNBOUNDED_MS
         self._takes_own_batches_as_sent = is_plain
-        self._takes_clients_batches_as_sent = is_plain and not config.is_compacted and is_unbounded
+        self._takes_clients_batches_as_sent = is_plain and keeps_codec and not config.is_compacted and is_unbounded
+        self._plain_attributes = PLAIN_ATTRIBUTES if keeps_codec else UNCOMPRESSED_ATTRIBUTES
         self._max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -349,7 +354,7 @@ class Log:
             self._takes_clients_batches_as_sent if is_from_client else self._takes_own_batches_as_sent
         ) and RECORD_BATCH_OVERHEAD < len(records) <= self._max_batch_bytes:
             header = unpack_header(records)
-            if is_plain_batch(header, records):
+            if is_plain_batch(header, records, self._plain_attributes):
                 return self._append_plain_batch(
                     records, header, leader_epoch, now_ms, is_from_client, remembers_producers
                 )

@@ -45,7 +45,9 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 # At most so many records of a refused batch are named: the answer should not be longer than the request.
 MAX_RECORD_ERRORS = 100
 
-_PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
+# Of batches that can be stored as sent: of any codec, and without one.
+PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
+UNCOMPRESSED_ATTRIBUTES = frozenset((0, TRANSACTIONAL_FLAG))
 
 NO_OFFSET = -1
 UNBOUNDED_MS = 2**63 - 1
@@ -107,11 +109,11 @@ class RecordsAnalysis(NamedTuple):
         )
 
 
-def is_plain_batch(header: PlainHeader, records: Buffer) -> bool:
+def is_plain_batch(header: PlainHeader, records: Buffer, plain_attributes: frozenset[int]) -> bool:
     """Return whether the buffer holds one valid batch of magic 2 that can be stored as sent.
 
-    `header` is the batch's, unpacked. Any other batch, valid or not, goes through `analyze_records` and
-    `assign_offsets`.
+    `header` is the batch's, unpacked; `plain_attributes` has the attributes that the topic stores. Any other batch,
+    valid or not, goes through `analyze_records` and `assign_offsets`.
     """
     base_offset, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     body_bytes = length - SMALLEST_BATCH_LENGTH
@@ -119,7 +121,7 @@ def is_plain_batch(header: PlainHeader, records: Buffer) -> bool:
         magic == 2
         and length == len(records) - LOG_OVERHEAD
         and base_offset == 0
-        and attributes in _PLAIN_ATTRIBUTES
+        and attributes in plain_attributes
         and count == last_delta + 1
         and count > 0
         and (count * SMALLEST_RECORD_BYTES <= body_bytes or attributes & CODEC_MASK != 0)

@@ -377,7 +377,7 @@ class TestCompression:
         log = log_of(tmp_path, compression_type=setting)
 
         send(log, build_batch(RECORDS, codec=sent))
-        send(log, build_batch(RECORDS, codec=sent))
+        send(log, build_batch(RECORDS, codec=sent), is_from_client=False)
 
         assert {batch.codec for batch in batches_of(log)} == {sent if stored is None else stored}
         assert values_of(log) == ["v0", "v1", "v2"] * 2
