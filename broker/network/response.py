@@ -2,7 +2,7 @@
 
 Bytes in front of a slice go with MSG_MORE, so that header and records share a packet. Slices go in pieces of
 `SENDFILE_PIECE_BYTES`. Other clients get their turn after each piece, not after a megabyte: those with requests that
-need no wait after each piece, by `give_way`; all tasks after four pieces, by a checkpoint. A slice too small to be
+need no wait after each piece, by `give_way`; all tasks after two pieces, by a checkpoint. A slice too small to be
 worth a system call of its own is read and joined to its neighbours. Down-converted records are converted piece by
 piece, as the client takes them.
 
@@ -21,8 +21,8 @@ import trio
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 
-SENDFILE_PIECE_BYTES = 256 * 1024
-PIECES_PER_TURN = 4  # a checkpoint costs ten times as much as `give_way`
+SENDFILE_PIECE_BYTES = 512 * 1024
+PIECES_PER_TURN = 2  # a checkpoint costs ten times as much as `give_way`
 # Below this, one pread and a joined send are cheaper than a second system call (benchmarks/, egress).
 READ_INSTEAD_BYTES = 8 * 1024
 # A throttled response leaves in pieces, each of the bytes for this time.
@@ -146,21 +146,23 @@ async def send_file(sock: socket.socket, chunk: FileSlice, give_way: GiveWay) ->
     position, end = chunk.position, chunk.position + chunk.size_bytes
     pieces = 0
     while position < end:
+        piece_bytes = min(end - position, SENDFILE_PIECE_BYTES)
         try:
-            sent = os.sendfile(out_fd, in_fd, position, min(end - position, SENDFILE_PIECE_BYTES))
+            sent = os.sendfile(out_fd, in_fd, position, piece_bytes)
+            if sent == 0:
+                raise OSError(f"the log file ends at {position}, {end - position} bytes before the end of the slice")
         except BlockingIOError:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # push the corked tail, see above
-            await trio.lowlevel.wait_writable(sock)
-            continue
+            sent = 0
         except (BrokenPipeError, ConnectionError) as error:
             raise PeerGoneError(str(error)) from error
-        if sent == 0:
-            raise OSError(f"the log file ends at {position}, {end - position} bytes before the end of the slice")
         position += sent
         pieces += 1
         if position == end:
             return
-        if pieces % PIECES_PER_TURN:
+        if sent < piece_bytes:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # push the corked tail, see above
+            await trio.lowlevel.wait_writable(sock)
+        elif pieces % PIECES_PER_TURN:
             give_way()
         else:
             await trio.lowlevel.checkpoint()

@@ -117,6 +117,36 @@ async def test_others_have_their_turn_between_the_pieces_of_a_slice(pair: Pair, 
     assert turns >= 32 // PIECES_PER_TURN // 2  # trio shuffles the tasks of a pass
 
 
+async def test_a_socket_that_took_a_part_of_a_piece_is_waited_for(
+    pair: Pair, records_file: RecordsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _ = pair
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)
+    taken: list[bool] = []  # whether a call found the socket full, of those after a part of a piece
+    was_part = False
+    sendfile = os.sendfile
+
+    def watched(out_fd: int, in_fd: int, offset: int, count: int) -> int:
+        nonlocal was_part
+        try:
+            sent = sendfile(out_fd, in_fd, offset, count)
+        except BlockingIOError:
+            sent = -1
+        if was_part:
+            taken.append(sent < 0)
+        was_part = 0 <= sent < count
+        if sent < 0:
+            raise BlockingIOError
+        return sent
+
+    monkeypatch.setattr(os, "sendfile", watched)
+
+    received = await through(pair, [FileSlice(records_file, 0, records_file.size_bytes)])
+
+    assert received == records_file.read(0, records_file.size_bytes)
+    assert taken.count(False) > taken.count(True)
+
+
 async def test_a_client_that_left_is_reported_as_gone(pair: Pair, records_file: RecordsFile) -> None:
     server, client = pair
     client.close()
