@@ -61,13 +61,15 @@ class FrameDecoder:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take received bytes. They fill a pending frame first; receiving into `pending_view()` saves this copy."""
-        while data and (pending := self.pending_view()) is not None:
+        while self._frame is not None and data and (pending := self.pending_view()) is not None:
             taken = min(len(data), len(pending))
             pending[:taken] = data[:taken]
             self.advance(taken)
             data = data[taken:]
-        rest = self._buffer[self._position :]
-        self._buffer = rest + bytes(data) if rest else bytes(data)
+        if self._position < len(self._buffer):
+            self._buffer = self._buffer[self._position :] + bytes(data)
+        else:
+            self._buffer = bytes(data)
         self._position = 0
 
     def pending_view(self) -> memoryview | None:

@@ -229,14 +229,21 @@ class Connection(TimerTask):
 
         `is_end`: the end of the stream follows the bytes that have arrived, and no further call will report it.
         """
-        self._must_read_to_end = self._must_read_to_end or is_end
+        if is_end:
+            self._must_read_to_end = True
         if self._pending is not None:
             self._may_have_more = True
             if is_end and self._is_muted and self._sleeper is not None:
                 self._attempt(self._stays_for_requests)
         elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
             self.last_active_ms = self._poller.pass_ms
-            self._attempt(self._read_and_serve)
+            try:
+                self._may_have_more, self._has_read = self._receive(), True
+            except Exception as error:
+                self._wake(outcome.Error(error))
+            else:
+                if not self._poller.answers(self):
+                    self.answer()
 
     def on_pending_known(self) -> None:
         """Answer the request that waited, in the call that ended the wait; wake the task for the rest."""
@@ -246,13 +253,16 @@ class Connection(TimerTask):
 
     def _attempt(self, step: Callable[[], bool]) -> None:
         """Take a step that does not wait; wake the task if it returns False, or with its exception."""
-        result: outcome.Outcome[None]
         try:
             if step():
                 return
-            result = outcome.Value(None)
         except Exception as error:
-            result = outcome.Error(error)
+            self._wake(outcome.Error(error))
+        else:
+            self._wake(outcome.Value(None))
+
+    def _wake(self, result: outcome.Outcome[None]) -> None:
+        """Let the task go on, or end with the error."""
         sleeper, self._sleeper = self._sleeper, None
         trio.lowlevel.reschedule(sleeper, result)  # type: ignore[arg-type]
 
@@ -286,14 +296,17 @@ class Connection(TimerTask):
             self.witness(False)
         self.last_active_ms = self._poller.now_ms()
 
-    def _read_and_serve(self) -> bool:
-        """Read, and serve, or let the poller do that soon. Return False if the task must go on."""
-        self._may_have_more, self._has_read = self._receive(), True
-        return self._poller.answers(self._serve_soon) or self._serve_without_waiting()
-
-    def _serve_soon(self) -> None:
-        if self._sleeper is not None:  # else it was ended meanwhile
-            self._attempt(self._serve_without_waiting)
+    def answer(self) -> None:
+        """Answer what was read, and send, or let the poller send; wake the task for the rest."""
+        if self._sleeper is None:  # it was ended meanwhile
+            return
+        try:  # as `_attempt`, without two calls for each request
+            if self._serve_without_waiting():
+                return
+        except Exception as error:
+            self._wake(outcome.Error(error))
+        else:
+            self._wake(outcome.Value(None))
 
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
@@ -304,7 +317,9 @@ class Connection(TimerTask):
                 return self._send_at_once()
         if self._throttled is not None:
             return False
-        for _ in range(READS_PER_TURN):
+        reads_left = READS_PER_TURN
+        while reads_left > 0:
+            reads_left -= 1
             if not self._has_read:
                 self._may_have_more = self._receive()
             self._has_read = False
@@ -410,11 +425,12 @@ class Connection(TimerTask):
 
     def _send_at_once(self) -> bool:
         """Send without waiting, or let the poller do it soon. Return False if something is left for the task."""
-        if self._out and self._poller.sends(self._send_soon):
+        if self._out and self._poller.sends(self):
             return True
         return self._send_now()
 
-    def _send_soon(self) -> None:
+    def send(self) -> None:
+        """Send the responses so far; wake the task for the rest."""
         if self._sleeper is not None and self._out:  # else the task sends
             self._attempt(self._send_now)
 

@@ -18,6 +18,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 import trio
 
@@ -32,6 +33,19 @@ TOGETHER = 10
 # 100 us, a process that computes for milliseconds.
 CORE_TAKEN_SECONDS = 20e-6
 CORE_WANTED_SECONDS = 500e-6
+# While the poller stays awake, tasks have their turn after each request, and that often: a pass of the loop takes ten
+# times as long as to poll, and takes the code of an answer out of the core's caches.
+TASKS_SECONDS = 200e-6
+
+
+class Answering(Protocol):
+    """A connection in a pass with others. Its methods must not raise."""
+
+    def answer(self) -> None:
+        """Answer what was read."""
+
+    def send(self) -> None:
+        """Send the responses that wait."""
 
 
 class Poller(trio.abc.Instrument):
@@ -52,8 +66,8 @@ class Poller(trio.abc.Instrument):
         self._last_bytes_at = 0.0
         self._callees: dict[int, Callable[[bool], None]] = {}
         self._has_several = False  # connections with new bytes, in this pass
-        self._unanswered: list[Callable[[], None]] = []  # answers what was read, soon
-        self._unsent: list[Callable[[], None]] = []  # sends a response, soon
+        self._unanswered: list[Answering] = []
+        self._unsent: list[Answering] = []
 
     def register(self, sock: socket.socket, on_readable: Callable[[bool], None]) -> None:
         self._callees[sock.fileno()] = on_readable
@@ -64,36 +78,30 @@ class Poller(trio.abc.Instrument):
         del self._callees[sock.fileno()]
         self._epoll.unregister(sock)
 
-    def answers(self, answer: Callable[[], None]) -> bool:
-        """Whether the poller calls `answer`, after other connections were read, in this pass; else the caller goes on.
-
-        `answer` must not raise.
-        """
+    def answers(self, connection: Answering) -> bool:
+        """Whether the poller calls `answer`, after others were read, in this pass; else the connection goes on."""
         if self._has_several:
-            self._unanswered.append(answer)
+            self._unanswered.append(connection)
         return self._has_several
 
-    def sends(self, send: Callable[[], None]) -> bool:
-        """Whether the poller calls `send`, with those of other responses, in this pass; else the caller sends at once.
-
-        `send` must not raise.
-        """
+    def sends(self, connection: Answering) -> bool:
+        """Whether the poller calls `send`, after others have answers, in this pass; else the connection sends."""
         if self._has_several:
-            self._unsent.append(send)
+            self._unsent.append(connection)
             if len(self._unsent) >= TOGETHER:
                 self._send_together()
         return self._has_several
 
     def _answer_together(self) -> None:
         unanswered, self._unanswered = self._unanswered, []
-        for answer in unanswered:
-            answer()
+        for connection in unanswered:
+            connection.answer()
         self._send_together()
 
     def _send_together(self) -> None:
         unsent, self._unsent = self._unsent, []
-        for send in unsent:
-            send()
+        for connection in unsent:
+            connection.send()
 
     async def run(self) -> None:
         """Call until cancelled. The epoll closes with this object, as connections may outlive the task by a step."""
@@ -112,11 +120,12 @@ class Poller(trio.abc.Instrument):
                 trio.lowlevel.remove_instrument(self)
 
     async def _stay_awake(self) -> None:
-        """Keep the loop running, which serves arriving requests, until none has arrived for `busy_poll_seconds`.
+        """Call the connections with new bytes until none have arrived for `busy_poll_seconds`.
 
         Ends early if other processes want the core: on a busy machine their work is worth more than a fast wake-up.
         """
         taken_seconds = 0.0
+        tasks_at = 0.0
         while (now := time.perf_counter()) < self._last_bytes_at + self._busy_poll_seconds:
             os.sched_yield()
             took_seconds = time.perf_counter() - now
@@ -124,7 +133,9 @@ class Poller(trio.abc.Instrument):
                 taken_seconds += took_seconds
                 if taken_seconds > CORE_WANTED_SECONDS:
                     return
-            await trio.lowlevel.checkpoint()
+            if self._call_ready(MAX_CALLS_PER_PASS) or now > tasks_at:
+                tasks_at = now + TASKS_SECONDS
+                await trio.lowlevel.checkpoint()
 
     def give_way(self) -> None:
         """Call the connections with new bytes, on behalf of a task that runs for long. Never waits."""

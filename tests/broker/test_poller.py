@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 import trio
@@ -75,10 +76,12 @@ async def test_a_task_at_work_can_have_others_called(sockets: Pair, nursery: tri
     assert calls == [False]
 
 
-async def passes_until_asleep(poller: Poller, sockets: Pair) -> int:
+async def passes_until_asleep(
+    poller: Poller, sockets: Pair, on_readable: Callable[[bool], None] = lambda is_end: None
+) -> int:
     """How often the loop goes round after a byte, before it sleeps."""
     ours, theirs = sockets
-    poller.register(ours, lambda is_end: None)
+    poller.register(ours, on_readable)
     passes = 0
 
     class Passes(trio.abc.Instrument):
@@ -111,6 +114,24 @@ async def test_told_so_it_stays_awake_for_a_while_after_bytes(sockets: Pair, mon
     assert time.perf_counter() - start >= 0.2
 
 
+@pytest.mark.pure
+async def test_awake_it_calls_those_with_bytes_without_a_pass_of_the_loop(
+    sockets: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[bool] = []
+
+    def yield_to_others() -> None:
+        if len(calls) == 1:
+            sockets[1].send(b"x")
+
+    monkeypatch.setattr(poller_module, "CORE_WANTED_SECONDS", 60.0)
+    monkeypatch.setattr(poller_module, "TASKS_SECONDS", 60.0)
+    monkeypatch.setattr(os, "sched_yield", yield_to_others)
+
+    assert await passes_until_asleep(Poller(busy_poll_seconds=0.2), sockets, calls.append) < 10
+    assert len(calls) == 2
+
+
 async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def yield_to_others() -> None:
         time.sleep(poller_module.CORE_WANTED_SECONDS / 3)
@@ -120,7 +141,20 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
     assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
 
 
-class Answering:
+class Numbered(NamedTuple):
+    """One of the connections of `Connections`."""
+
+    number: int
+    all: Connections
+
+    def answer(self) -> None:
+        self.all.answer(self.number)
+
+    def send(self) -> None:
+        self.all.done.append(f"sent {self.number}")
+
+
+class Connections:
     """Connections that answer each byte; `done` is the order of what they do."""
 
     def __init__(self, count: int) -> None:
@@ -133,15 +167,15 @@ class Answering:
 
     def _read(self, number: int, is_end: bool) -> None:
         self.done.append(f"read {number}")
-        if not self.poller.answers(partial(self._answer, number)):
-            self._answer(number)
+        if not self.poller.answers(Numbered(number, self)):
+            self.answer(number)
 
-    def _answer(self, number: int) -> None:
+    def answer(self, number: int) -> None:
         self.done.append(f"answered {number}")
         self.send(number)
 
     def send(self, number: int) -> None:
-        if not self.poller.sends(partial(self.done.append, f"sent {number}")):
+        if not self.poller.sends(Numbered(number, self)):
             self.done.append(f"sent {number} at once")
 
     def ask(self, count: int) -> list[str]:
@@ -159,11 +193,11 @@ class Answering:
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[int], Answering]]:
+def answering() -> Iterator[Callable[[int], Connections]]:
     with ExitStack() as at_end:
 
-        def make(count: int) -> Answering:
-            return at_end.enter_context(closing(Answering(count)))
+        def make(count: int) -> Connections:
+            return at_end.enter_context(closing(Connections(count)))
 
         yield make
 
@@ -173,18 +207,18 @@ def steps(*numbers: int) -> list[str]:
     return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 
-def test_connections_of_one_pass_are_read_then_answered_then_sent_to(answering: Callable[[int], Answering]) -> None:
+def test_connections_of_one_pass_are_read_then_answered_then_sent_to(answering: Callable[[int], Connections]) -> None:
     assert answering(3).ask(3) == steps(0, 1, 2)
 
 
-def test_so_many_connections_wait_for_each_other_and_no_more(answering: Callable[[int], Answering]) -> None:
+def test_so_many_connections_wait_for_each_other_and_no_more(answering: Callable[[int], Connections]) -> None:
     first, others = range(poller_module.TOGETHER), range(poller_module.TOGETHER, poller_module.TOGETHER + 2)
 
     assert answering(poller_module.TOGETHER + 2).ask(poller_module.TOGETHER + 2) == steps(*first) + steps(*others)
 
 
 def test_an_answer_that_ends_many_waits_keeps_no_more_responses_than_others(
-    answering: Callable[[int], Answering], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = answering(2)
 
@@ -193,12 +227,12 @@ def test_an_answer_that_ends_many_waits_keeps_no_more_responses_than_others(
             two.send(waiting)
         two.done.append("appended")
 
-    monkeypatch.setattr(two, "_answer", append_for_many)
+    monkeypatch.setattr(two, "answer", append_for_many)
 
     assert two.ask(2)[2:] == 2 * [*(f"sent {waiting}" for waiting in range(poller_module.TOGETHER)), "appended"]
 
 
-def test_a_connection_that_is_the_only_one_is_answered_at_once(answering: Callable[[int], Answering]) -> None:
+def test_a_connection_that_is_the_only_one_is_answered_at_once(answering: Callable[[int], Connections]) -> None:
     assert answering(2).ask(1) == ["read 0", "answered 0", "sent 0 at once"]
 
 
