@@ -109,6 +109,7 @@ class BrokerApp:
             config=self._config,
             dispatch=dispatch_recorded,
             timers=parts.timers,
+            afterwards=parts.afterwards,
             connections=connections,
             tls=self._tls,
             observer=recording,

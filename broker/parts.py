@@ -52,6 +52,7 @@ from minibroker.broker.time.timers import TimerLoop
 from minibroker.broker.transaction.coordinator import TransactionCoordinator
 from minibroker.broker.transaction.markers import MarkerWriter
 from minibroker.broker.transaction.transaction_log import TransactionLog
+from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.broker.upkeep.background import Background
 from minibroker.purgatory.purgatory import Purgatory
 from minibroker.storage.data_dir.log_manager import LogManager
@@ -67,6 +68,7 @@ class BrokerParts:
     config: KafkaConfig
     timers: TimerLoop
     background: Background
+    afterwards: Afterwards
     replica_manager: ReplicaManager
     fetch_sessions: FetchSessionCache
     metadata_cache: MetadataCache
@@ -107,6 +109,7 @@ def build(
     """Build all parts on the loaded data directory, and lead all partitions."""
     timers = TimerLoop(clock)
     background = Background()
+    afterwards = Afterwards()
     metadata_cache = MetadataCache(config.broker_id, store.cluster_id)
     replica_manager = ReplicaManager(
         config=config,
@@ -153,6 +156,7 @@ def build(
         next_producer_id=controller.next_producer_id,
         timer=timers.timer,
         clock=clock,
+        afterwards=afterwards,
     )
     transactions.start()
     controller.on_topic_deleted += (groups.on_topic_deleted, transactions.on_topic_deleted)
@@ -211,6 +215,7 @@ def build(
         config=config,
         timers=timers,
         background=background,
+        afterwards=afterwards,
         replica_manager=replica_manager,
         fetch_sessions=fetch_sessions,
         metadata_cache=metadata_cache,

@@ -23,6 +23,7 @@ from typing import Protocol
 import trio
 
 from minibroker.broker.time.clock import Clock
+from minibroker.broker.upkeep.afterwards import Afterwards
 
 END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 # Connections called in one pass, before the loop runs its tasks.
@@ -58,8 +59,14 @@ class Poller(trio.abc.Instrument):
     sleeping core takes longer than answering a small request (benchmarks/, latency).
     """
 
-    def __init__(self, busy_poll_seconds: float = 0.0, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        busy_poll_seconds: float = 0.0,
+        now_ms: Callable[[], int] | None = None,
+        afterwards: Afterwards | None = None,
+    ) -> None:
         self.now_ms = Clock().monotonic_ms if now_ms is None else now_ms
+        self._afterwards = Afterwards() if afterwards is None else afterwards
         self.pass_ms = 0  # when the last pass with new bytes began
         self._epoll = select.epoll()
         self._busy_poll_seconds = busy_poll_seconds
@@ -151,6 +158,7 @@ class Poller(trio.abc.Instrument):
             return 0
         self.pass_ms = self.now_ms()
         self._has_several = len(ready) > 1
+        self._afterwards.begin_pass()
         for fd, events in ready:
             callee = self._callees.get(fd)
             if callee is not None:  # an earlier callee may have unregistered it
@@ -160,6 +168,7 @@ class Poller(trio.abc.Instrument):
         if self._has_several:
             self._answer_together()
             self._has_several = False
+        self._afterwards.end_pass()
         if self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()
         return len(ready)

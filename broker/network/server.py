@@ -24,6 +24,7 @@ from minibroker.broker.network.connection import Connection, Dispatch, Serving
 from minibroker.broker.network.poller import Poller
 from minibroker.broker.network.socket_bytes import SocketBytes
 from minibroker.broker.time.timers import TimerLoop
+from minibroker.broker.upkeep.afterwards import Afterwards
 
 if TYPE_CHECKING:
     from minibroker.broker.security.tls import TlsListener
@@ -62,6 +63,7 @@ class Server:
         config: KafkaConfig,
         dispatch: Dispatch,
         timers: TimerLoop,
+        afterwards: Afterwards,
         connections: set[Connection],
         tls: Mapping[str, TlsListener] | None = None,
         observer: ConnectionObserver | None = None,
@@ -76,7 +78,7 @@ class Server:
         self._numbers = count(first_number)
         self.accepted: Counter[str] = Counter()  # by listener
         self.socket_bytes: SocketBytes | None = None  # if given before `run`, gets those of each socket that is closed
-        self._poller = Poller(busy_poll_ms / 1000, timers.clock.monotonic_ms)
+        self._poller = Poller(busy_poll_ms / 1000, timers.clock.monotonic_ms, afterwards)
         self._serving = Serving(
             dispatch=dispatch,
             poller=self._poller,

@@ -2,9 +2,9 @@
 
 As kafka 2.0.1 TransactionCoordinator. Every change is appended to the log before it counts. EndTxn is answered once the
 decision is appended (PrepareCommit, PrepareAbort); then the coordinator can only complete the transaction: it writes
-markers to all partitions, applies or drops the offsets, and appends the completion. All of this happens at once, unless
-an append waits; other requests then get CONCURRENT_TRANSACTIONS. If the broker crashes between decision and completion,
-the next start completes the transaction: it may write markers twice, which changes nothing.
+markers to all partitions, applies or drops the offsets, and appends the completion. It does so after the answer was
+sent and before later requests are read, unless an append waits; other requests then get CONCURRENT_TRANSACTIONS. If the
+broker crashes in between, the next start completes the transaction: it may write markers twice, which changes nothing.
 
 The coordinator answers PRODUCER_FENCED; the APIs turn it into INVALID_PRODUCER_EPOCH for older clients.
 """
@@ -31,6 +31,7 @@ from minibroker.broker.transaction.transaction import (
     new_metadata,
 )
 from minibroker.broker.transaction.transaction_log import TransactionLog
+from minibroker.broker.upkeep.afterwards import Afterwards
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.timing_wheel import Timer, TimerTask
@@ -69,6 +70,7 @@ class TransactionCoordinator:
         next_producer_id: Callable[[], int],
         timer: Timer,
         clock: Clock,
+        afterwards: Afterwards,
     ) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._config = config
@@ -77,6 +79,7 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._timer = timer
         self._clock = clock
+        self._afterwards = afterwards
 
     def start(self) -> None:
         """Load all ids, and complete the transactions that were decided. Groups must be loaded before."""
@@ -226,7 +229,7 @@ class TransactionCoordinator:
 
         def on_appended(error: ErrorCode) -> ErrorCode:
             if error is ErrorCode.NONE:
-                self._write_markers(transaction)
+                self._afterwards.call(partial(self._write_markers, transaction))
             return error
 
         return then(self._append(transaction), on_appended)

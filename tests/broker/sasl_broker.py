@@ -30,6 +30,7 @@ async def serve(broker: InMemoryBroker, nursery: trio.Nursery, **options: Any) -
         config=broker.app._config,
         dispatch=dispatch,
         timers=broker.timers,
+        afterwards=broker.parts.afterwards,
         connections=connections,
         guards=broker.app._guards(broker.parts, dispatch),
         **options,

@@ -16,6 +16,7 @@ import trio.testing
 
 from minibroker.broker.network import poller as poller_module
 from minibroker.broker.network.poller import Poller
+from minibroker.broker.upkeep.afterwards import Afterwards
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -159,7 +160,8 @@ class Connections:
 
     def __init__(self, count: int) -> None:
         self.done: list[str] = []
-        self.poller = Poller(now_ms=lambda: 0)
+        self.afterwards = Afterwards()
+        self.poller = Poller(now_ms=lambda: 0, afterwards=self.afterwards)
         self.pairs = [socket.socketpair() for _ in range(count)]
         for number, (ours, _) in enumerate(self.pairs):
             ours.setblocking(False)
@@ -234,6 +236,22 @@ def test_an_answer_that_ends_many_waits_keeps_no_more_responses_than_others(
 
 def test_a_connection_that_is_the_only_one_is_answered_at_once(answering: Callable[[int], Connections]) -> None:
     assert answering(2).ask(1) == ["read 0", "answered 0", "sent 0 at once"]
+
+
+def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
+    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = answering(2)
+    answer = two.answer
+
+    def answer_first(number: int) -> None:
+        two.afterwards.call(partial(two.done.append, f"followed {number}"))
+        answer(number)
+
+    monkeypatch.setattr(two, "answer", answer_first)
+
+    assert two.ask(2) == [*steps(0, 1), "followed 0", "followed 1"]
+    assert two.ask(1)[1:] == ["answered 0", "sent 0 at once", "followed 0"]
 
 
 async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:

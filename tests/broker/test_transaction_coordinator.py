@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT
+from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
@@ -87,6 +87,17 @@ async def test_a_producer_that_goes_on_after_an_error_gets_the_next_epoch(broker
     assert (producer.producer_id, producer.epoch) == (producer_id, 1)
     await producer.send("a", b"1")
     assert await producer.end() is ErrorCode.NONE
+
+
+async def test_the_markers_follow_the_answer_to_the_decision(broker: InMemoryBroker) -> None:
+    producer = await with_open_transaction(broker)
+
+    broker.parts.afterwards.begin_pass()
+    assert await producer.end() is ErrorCode.NONE
+    assert (state_of(broker), await committed(broker, "a")) == (PREPARE_COMMIT, [])
+    broker.parts.afterwards.end_pass()
+
+    assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
 async def test_an_open_transaction_is_aborted_at_its_timeout(broker: InMemoryBroker, autojump_clock: MockClock) -> None:

@@ -190,6 +190,7 @@ async def test_row_89_more_connections_than_one_address_may_have_are_closed(
         config=config,
         dispatch=broker.registry.dispatch,
         timers=TimerLoop(FixedClock()),
+        afterwards=broker.parts.afterwards,
         connections=connections,
     )
     nursery.start_soon(server.run)
