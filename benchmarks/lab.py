@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,7 @@ HERE = Path(__file__).resolve().parent
 COMPILE_SECONDS = 60.0
 READY_SECONDS = 60.0
 GRACE_SECONDS = 60.0
+RELAYED = "any"  # topic of a relay, which has whichever it is asked for
 MAX_LOOP_SECONDS = 120.0
 # Deleted topics' files go at once, not a minute later in another round: unmapping gigabytes takes CPU.
 SETTINGS = {"log.segment.delete.delay.ms": "100"}
@@ -230,17 +231,27 @@ class Lab:
         file = write_frames(folder / "frames", frames)
         return [*self._loop_command, host, str(port), file, *_flags({"seconds": MAX_LOOP_SECONDS, **options})]
 
+    def raw_server(
+        self, kind: str, *, response_bytes: int, file: Path | None = None
+    ) -> AbstractContextManager[ServerProcess]:
+        """A raw-socket server: `echo`, `sendfile` or `sendfile-loop`."""
+        of_file: list[str | Path] = [] if file is None else ["--file", file]
+        return self._serving("raw_server", kind, "--response-bytes", str(response_bytes), *of_file)
+
+    def relay(self, *options: str) -> AbstractContextManager[ServerProcess]:
+        """A relay of messages between clients; its topic is RELAYED."""
+        return self._serving("relay", *options)
+
     @contextmanager
-    def raw_server(self, kind: str, *, response_bytes: int, file: Path | None = None) -> Iterator[ServerProcess]:
-        """A raw-socket server: `echo` or `sendfile`."""
+    def _serving(self, module: str, *arguments: str | Path) -> Iterator[ServerProcess]:
+        """A server of `load/`, whose last argument is its port."""
         port = free_port()
-        command = module_command("benchmarks.load.raw_server", kind, str(port))
-        command += ["--response-bytes", str(response_bytes)]
-        if file is not None:
-            command += ["--file", file]
-        folder = self.new_folder("raw")
         server = ServerProcess(
-            f"raw {kind} server", command, folder / "log", port=port, environment={"PYTHONPATH": str(HERE.parent)}
+            module,
+            module_command(f"benchmarks.load.{module}", *arguments, str(port)),
+            self.new_folder("raw") / "log",
+            port=port,
+            environment={"PYTHONPATH": str(HERE.parent)},
         )
         try:
             server.wait_for_port(READY_SECONDS).close()

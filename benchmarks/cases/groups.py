@@ -1,4 +1,7 @@
-"""The coordinators: offset commits and heartbeats a second, a rebalance of fifty members, transactions a second."""
+"""The coordinators: offset commits and heartbeats a second, a rebalance of fifty members, transactions a second.
+
+Raw is a relay that takes every transaction for committed: what the client takes.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from contextlib import ExitStack
 
 from benchmarks import frames
 from benchmarks.cases.requests import small_requests
-from benchmarks.lab import Lab
+from benchmarks.lab import RELAYED, Lab
 from benchmarks.load.groups import GROUP, Member, generation
-from benchmarks.measurements import Measurement, Run
-from benchmarks.processes import module_command, run_json
+from benchmarks.measurements import RAW, Measurement, Run
+from benchmarks.processes import ServerProcess, module_command, run_json
 from benchmarks.topics import Broker, create_topic
 
 CASE = "groups"
@@ -44,8 +47,10 @@ def measure(lab: Lab) -> list[Measurement]:
     samples = lab.interleave(f"rebalances of {MEMBERS} members", rebalances, warm_ups=WARM_UPS)
     text = f"{MEMBERS} members join again and are assigned"
     measurements += [Measurement(CASE, "rebalance_p50_ms", f"{text}, p50", "ms", samples["p50_ms"])]
-    transactions = {broker.name: _transaction_run(lab, broker) for broker in lab.brokers()}
-    samples = lab.interleave("transactions", transactions, warm_ups=WARM_UPS)
+    with lab.relay() as relay:
+        transactions = {each.name: _transaction_run(lab, each, create_topic(each, CASE)) for each in lab.brokers()}
+        transactions[RAW] = _transaction_run(lab, relay, RELAYED)
+        samples = lab.interleave("transactions", transactions, warm_ups=WARM_UPS)
     measurements += [
         Measurement(CASE, "transactions_per_s", "transactions of one message", "1/s", samples["transactions_per_s"]),
         Measurement(CASE, "transaction_p99_ms", "a transaction, p99", "ms", samples["p99_ms"]),
@@ -91,8 +96,7 @@ def _rebalance_run(lab: Lab, broker: Broker) -> Run:
     return lambda: run_json(command, seconds=LOAD_SECONDS)
 
 
-def _transaction_run(lab: Lab, broker: Broker) -> Run:
-    topic = create_topic(broker, CASE)
+def _transaction_run(lab: Lab, broker: Broker | ServerProcess, topic: str) -> Run:
     command = module_command("benchmarks.load.groups", "transact", broker.bootstrap)
     command += ["--topic", topic, "--count", str(lab.plan.amount(TRANSACTIONS))]
 

@@ -1,6 +1,7 @@
 """How long a message takes from a producer to a consumer that waits for it: one at a time, 2 ms apart, acks=1.
 
-Measured twice: with the broker's defaults, and with `--busy-poll-ms`, which keeps it awake between messages.
+Measured twice: with the broker's defaults, and with `--busy-poll-ms`, which keeps it awake between messages. Raw is a
+relay that does nothing with a batch but pass it on: what the clients and waking them take.
 A small request at the same pace, also against raw sockets, shows the cost of a wake-up.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from benchmarks import frames
-from benchmarks.lab import Lab
+from benchmarks.lab import RELAYED, Lab
 from benchmarks.measurements import RAW, Measurement, Run
 from benchmarks.processes import ServerProcess, module_command, run_json
 from benchmarks.topics import Broker, create_topic
@@ -27,15 +28,17 @@ REQUEST_QUANTITIES = ("p50_us", "p99_us")
 def measure(lab: Lab) -> list[Measurement]:
     """Follow messages through each broker, then requests."""
     with ExitStack() as stack:
-        runs = {broker.name: _message_run(lab, broker) for broker in lab.brokers()}
+        runs = {each.name: _message_run(lab, each, create_topic(each, CASE)) for each in lab.brokers()}
         for build in lab.builds:
             busy = stack.enter_context(lab.new_minibroker("--busy-poll-ms", BUSY_POLL_MS, build=build))
-            runs[build + BUSY] = _message_run(lab, busy)
+            runs[build + BUSY] = _message_run(lab, busy, create_topic(busy, CASE))
+        runs[RAW] = _message_run(lab, stack.enter_context(lab.relay()), RELAYED)
+        runs[RAW + BUSY] = _message_run(lab, stack.enter_context(lab.relay("--busy")), RELAYED)
         samples = lab.interleave(CASE, runs)
     measurements: list[Measurement] = []
     for metric in QUANTITIES:
         text = f"produce to consume, {metric.removesuffix('_us')}"
-        of_busy = {build: samples[metric].pop(build + BUSY) for build in lab.builds}
+        of_busy = {each: samples[metric].pop(each + BUSY) for each in (*lab.builds, RAW)}
         measurements += [
             Measurement(CASE, metric, text, "us", samples[metric]),
             Measurement(CASE, f"busy_{metric}", f"{text}, busy polling", "us", {**samples[metric], **of_busy}),
@@ -52,8 +55,7 @@ def measure(lab: Lab) -> list[Measurement]:
     return measurements
 
 
-def _message_run(lab: Lab, broker: Broker) -> Run:
-    topic = create_topic(broker, CASE)
+def _message_run(lab: Lab, broker: Broker | ServerProcess, topic: str) -> Run:
     command = module_command("benchmarks.load.confluent", "follow", broker.bootstrap, topic)
     command += ["--count", str(lab.plan.amount(MESSAGES)), "--gap-ms", str(GAP_MS)]
 

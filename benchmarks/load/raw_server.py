@@ -1,9 +1,10 @@
 """What sockets allow: servers that read a frame and answer with as many bytes as a broker would, and do nothing else.
 
-    echo      one epoll loop in Python; an answer is bytes already made. The limit of a single-threaded broker.
-    sendfile  a blocking loop in one thread a connection; an answer is a header and a part of a file, by sendfile.
+    echo           one epoll loop in Python; an answer is bytes already made. The limit of a single-threaded broker.
+    sendfile       a blocking loop in one thread a connection; an answer is a header and a part of a file, by sendfile.
+    sendfile-loop  the same in one epoll loop: the limit of a single-threaded broker.
 
-Both print `ready` and serve until they are killed.
+All print `ready` and serve until they are killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import select
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from minibroker.broker.network.congestion import start_unpaced
@@ -88,34 +90,64 @@ def serve_sendfile(port: int, path: Path, slice_bytes: int) -> None:
     file = os.open(path, os.O_RDONLY)
     while True:
         accepted, _ = listener.accept()
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        arguments = (accepted, file, os.fstat(file).st_size, slice_bytes)
-        threading.Thread(target=send_slices, args=arguments, daemon=True).start()
+        threading.Thread(target=Slices(accepted, file, slice_bytes).serve, daemon=True).start()
 
 
-def send_slices(connection: socket.socket, file: int, file_bytes: int, slice_bytes: int) -> None:
-    """Serve one connection until it ends."""
-    header = (slice_bytes + HEADER_BYTES - 4).to_bytes(4, "big") + bytes(HEADER_BYTES - 4)
-    position = 0
-    with connection:
-        while True:
-            try:
-                if not connection.recv(RECEIVE_BYTES):
-                    return
-                connection.send(header, socket.MSG_MORE)
-                end = position + slice_bytes
-                while position < end:
-                    position += os.sendfile(connection.fileno(), file, position, end - position)
-            except ConnectionError:
-                return
-            if position + slice_bytes > file_bytes:
-                position = 0
+def serve_sendfile_loop(port: int, path: Path, slice_bytes: int) -> None:
+    """The same in one thread, which sends a connection what its socket takes, then goes on to the next."""
+    listener = listen(port)
+    file = os.open(path, os.O_RDONLY)
+    poller = select.epoll()
+    poller.register(listener, select.EPOLLIN)
+    connections: dict[int, Slices] = {}
+    while True:
+        for descriptor, _ in poller.poll():
+            if descriptor == listener.fileno():
+                accepted, _ = listener.accept()
+                accepted.setblocking(False)
+                poller.register(accepted, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+                connections[accepted.fileno()] = Slices(accepted, file, slice_bytes)
+                continue
+            with suppress(BlockingIOError):
+                connections[descriptor].serve()
+                del connections[descriptor]  # its client has gone
+
+
+class Slices:
+    """A connection whose every frame is answered with the next part of a file."""
+
+    def __init__(self, connection: socket.socket, file: int, slice_bytes: int) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._file = file
+        self._file_bytes = os.fstat(file).st_size
+        self._slice_bytes = slice_bytes
+        self._header = (slice_bytes + HEADER_BYTES - 4).to_bytes(4, "big") + bytes(HEADER_BYTES - 4)
+        self._position = self._end = 0
+
+    def serve(self) -> None:
+        """Answer until the client has gone; of a socket that does not block, go on where BlockingIOError ended it."""
+        with suppress(ConnectionError):
+            while True:
+                while self._position < self._end:
+                    left_bytes = self._end - self._position
+                    self._position += os.sendfile(self._socket.fileno(), self._file, self._position, left_bytes)
+                if not self._socket.recv(RECEIVE_BYTES):
+                    break
+                if self._position + self._slice_bytes > self._file_bytes:
+                    self._position = 0
+                self._end = self._position + self._slice_bytes
+                self._socket.send(self._header, socket.MSG_MORE)
+        self._socket.close()
+
+
+SENDFILE = {"sendfile": serve_sendfile, "sendfile-loop": serve_sendfile_loop}
 
 
 def main() -> None:
     """Serve as the command line asks."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["echo", "sendfile"])
+    parser.add_argument("kind", choices=["echo", *SENDFILE])
     parser.add_argument("port", type=int)
     parser.add_argument("--response-bytes", type=int, required=True)
     parser.add_argument("--file", type=Path)
@@ -123,7 +155,7 @@ def main() -> None:
     if options.kind == "echo":
         serve_echo(options.port, options.response_bytes)
     else:
-        serve_sendfile(options.port, options.file, options.response_bytes)
+        SENDFILE[options.kind](options.port, options.file, options.response_bytes)
 
 
 if __name__ == "__main__":
