@@ -135,7 +135,6 @@ class Tab:
         """Go to an address of the console, with its token unless it is left out."""
         fragment = f"#token={self.console.token}" if token and self.console.token else ""
         self._load(lambda: self.page.goto(f"{self.console.url}{path}{fragment}"))
-        self.page.wait_for_function("document.fonts.ready.then(() => true)")
         return self.page
 
     def reload(self) -> Page:
@@ -143,12 +142,16 @@ class Tab:
         return self.page
 
     def _load(self, load: Callable[[], object]) -> None:
-        """Load the page; anew if a network of the machine came or went, on which Chromium aborts what it loads."""
+        """Load the page and its fonts; anew if a network of the machine came or went: Chromium aborts what it loads.
+
+        A font is loaded when a text needs it, after the page, and is not asked for again.
+        """
         for is_last in (False, False, True):
             before = len(self.failures)
             try:
                 load()
-                is_aborted = any(NETWORK_CHANGED in each for each in self.failures[before:])
+                lacks_fonts = self.page.evaluate(LACKS_FONTS)
+                is_aborted = lacks_fonts or any(NETWORK_CHANGED in each for each in self.failures[before:])
             except Exception as error:
                 is_aborted = NETWORK_CHANGED in str(error)
                 if not is_aborted or is_last:
@@ -207,6 +210,8 @@ class Tab:
         allowed = [NETWORK_CHANGED, *self.allowed_failures]  # the page asks again for what was aborted
         return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
+
+LACKS_FONTS = "document.fonts.ready.then(fonts => [...fonts].some(each => each.status === 'error'))"
 
 FOLLOW = """path => {
   const link = document.createElement('a')
