@@ -150,8 +150,8 @@ class Tab:
             before = len(self.failures)
             try:
                 load()
-                lacks_fonts = self.page.evaluate(LACKS_FONTS)
-                is_aborted = lacks_fonts or any(NETWORK_CHANGED in each for each in self.failures[before:])
+                self.page.wait_for_function("document.fonts.ready.then(() => true)")
+                is_aborted = any(NETWORK_CHANGED in each for each in self.failures[before:])
             except Exception as error:
                 is_aborted = NETWORK_CHANGED in str(error)
                 if not is_aborted or is_last:
@@ -210,8 +210,6 @@ class Tab:
         allowed = [NETWORK_CHANGED, *self.allowed_failures]  # the page asks again for what was aborted
         return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
-
-LACKS_FONTS = "document.fonts.ready.then(fonts => [...fonts].some(each => each.status === 'error'))"
 
 FOLLOW = """path => {
   const link = document.createElement('a')
