@@ -45,7 +45,7 @@ MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 # At most so many records of a refused batch are named: the answer should not be longer than the request.
 MAX_RECORD_ERRORS = 100
 
-# Of batches that can be stored as sent: of any codec, and without one.
+# Attributes of batches that a topic stores as sent: one that keeps codecs, and one without compression.
 PLAIN_ATTRIBUTES = frozenset(codec | flag for codec in Codec for flag in (0, TRANSACTIONAL_FLAG))
 UNCOMPRESSED_ATTRIBUTES = frozenset((0, TRANSACTIONAL_FLAG))
 
