@@ -61,6 +61,7 @@ class FrameDecoder:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take received bytes. They fill a pending frame first; receiving into `pending_view()` saves this copy."""
+        # Most often no frame is incomplete, and nothing is to be called.
         while self._frame is not None and data and (pending := self.pending_view()) is not None:
             taken = min(len(data), len(pending))
             pending[:taken] = data[:taken]

@@ -165,6 +165,8 @@ class Poller(trio.abc.Instrument):
                 callee(events & END_EVENTS != 0)
                 if len(self._unanswered) >= TOGETHER:
                     self._answer_together()
+                    self._afterwards.end_pass()  # before the next are read
+                    self._afterwards.begin_pass()
         if self._has_several:
             self._answer_together()
             self._has_several = False

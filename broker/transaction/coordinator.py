@@ -3,8 +3,9 @@
 As kafka 2.0.1 TransactionCoordinator. Every change is appended to the log before it counts. EndTxn is answered once the
 decision is appended (PrepareCommit, PrepareAbort); then the coordinator can only complete the transaction: it writes
 markers to all partitions, applies or drops the offsets, and appends the completion. It does so after the answer was
-sent and before later requests are read, unless an append waits; other requests then get CONCURRENT_TRANSACTIONS. If the
-broker crashes in between, the next start completes the transaction: it may write markers twice, which changes nothing.
+sent and before the next connections are read, unless an append waits; other requests then get CONCURRENT_TRANSACTIONS.
+If the broker crashes in between, the next start completes the transaction: it may write markers twice, which changes
+nothing.
 
 The coordinator answers PRODUCER_FENCED; the APIs turn it into INVALID_PRODUCER_EPOCH for older clients.
 """

@@ -11,10 +11,10 @@ Action = Callable[[], None]
 
 
 class Afterwards:
-    """Calls actions after the answers of a pass over connections were sent, before the next requests are read.
+    """Calls actions after the poller has sent the answers of a pass, before it reads the next connections.
 
-    So a client that has its answer, and whoever it tells, finds the actions done. Outside a pass nobody would call
-    them later: they are called at once.
+    A client that has its answer finds the actions done, and so does a client that it notifies. Outside a pass, `call`
+    calls the action at once.
     """
 
     def __init__(self) -> None:
@@ -40,5 +40,5 @@ class Afterwards:
         for action in actions:
             try:
                 action()
-            except Exception:
+            except Exception:  # the request was answered, and the poller must go on
                 logger.exception("what follows a request failed: a defect of minibroker")

@@ -254,6 +254,24 @@ def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
     assert two.ask(1)[1:] == ["answered 0", "sent 0 at once", "followed 0"]
 
 
+def test_what_answers_set_off_is_done_before_further_connections_are_read(
+    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = answering(poller_module.TOGETHER + 2)
+    answer = many.answer
+
+    def answer_first(number: int) -> None:
+        if number == 0:
+            many.afterwards.call(partial(many.done.append, "followed 0"))
+        answer(number)
+
+    monkeypatch.setattr(many, "answer", answer_first)
+    done = many.ask(poller_module.TOGETHER + 2)
+
+    assert done.index(f"sent {poller_module.TOGETHER - 1}") + 1 == done.index("followed 0")
+    assert done.index("followed 0") + 1 == done.index(f"read {poller_module.TOGETHER}")
+
+
 async def test_nobody_is_called_after_the_end(sockets: Pair) -> None:
     _, theirs = sockets
     async with trio.open_nursery() as polling:
