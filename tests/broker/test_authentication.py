@@ -336,7 +336,7 @@ async def test_a_session_lasts_no_longer_than_its_token(
 
     _, done = await ask(peer, handshake("OAUTHBEARER"), authenticate(b"n,,\x01auth=Bearer alice\x01\x01"))
 
-    assert abs(done.session_lifetime_ms - lifetime_ms) <= 1
+    assert lifetime_ms - 1000 < done.session_lifetime_ms <= lifetime_ms  # the token is as old as the login took
     assert peer.connection.client.principal.name == "alice"
 
 

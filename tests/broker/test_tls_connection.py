@@ -5,6 +5,7 @@ Time is jumped.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import ssl
@@ -143,7 +144,8 @@ async def test_a_log_file_that_was_cut_off_ends_the_connection_only(
 
     await client.send(b"fetch")
 
-    assert len(await client.receive(2 << 20)) <= 1 << 20
+    with contextlib.suppress(EOFError):  # a full socket has no room for TLS's own end
+        assert len(await client.receive(2 << 20)) <= 1 << 20
     assert "read 0 of" in caplog.text
 
 
