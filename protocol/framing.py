@@ -44,16 +44,16 @@ class FrameDecoder:
         "_frame",
         "_is_dead",
         "_length",
-        "_position",
         "first_allocation_bytes",
+        "left_bytes",
         "max_frame_bytes",
     )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.first_allocation_bytes = FIRST_ALLOCATION_BYTES
-        self._buffer = b""  # fed and not yet cut into frames, from `_position` on
-        self._position = 0
+        self._buffer = b""  # the last `left_bytes` of it are not yet cut into frames
+        self.left_bytes = 0  # that were fed and belong to no frame yet
         self._frame: bytearray | None = None  # an incomplete frame
         self._filled = 0
         self._length = 0  # of the whole `_frame`, which may still have to grow
@@ -67,21 +67,16 @@ class FrameDecoder:
             pending[:taken] = data[:taken]
             self.advance(taken)
             data = data[taken:]
-        if self._position < len(self._buffer):
-            self._buffer = self._buffer[self._position :] + bytes(data)
+        if self.left_bytes:
+            self._buffer = self._buffer[-self.left_bytes :] + bytes(data)
         else:
             self._buffer = bytes(data)
-        self._position = 0
+        self.left_bytes = len(self._buffer)
 
     def pending_view(self) -> memoryview | None:
         """The buffer for the next bytes of an incomplete frame, or None."""
         frame = self._frame
         return None if frame is None or self._filled == len(frame) else memoryview(frame)[self._filled :]
-
-    @property
-    def has_buffered(self) -> bool:
-        """Whether fed bytes are left that belong to no frame yet."""
-        return self._position < len(self._buffer)
 
     def advance(self, received: int) -> None:
         """Note that `received` bytes were written to the start of `pending_view()`."""
@@ -101,21 +96,22 @@ class FrameDecoder:
                 return NEED_DATA
             self._frame = None
             return frame
-        buffer, start = self._buffer, self._position
-        available = len(buffer) - start - LENGTH_BYTES
+        available = self.left_bytes - LENGTH_BYTES
         if available < 0:
             return NEED_DATA
+        buffer = self._buffer
+        start = len(buffer) - self.left_bytes
         (length,) = _unpack_length(buffer, start)
         if not 0 < length <= self.max_frame_bytes:
             self._is_dead = True
             raise KafkaProtocolError(f"frame length {length} is not between 1 and {self.max_frame_bytes}")
         start += LENGTH_BYTES
         if length <= available:
-            self._position = start + length
+            self.left_bytes = available - length
             return bytearray(buffer[start : start + length])
         self._length = length
         self._frame = bytearray(min(length, max(available + 1, self.first_allocation_bytes)))
         self._frame[:available] = buffer[start:]
         self._filled = available
-        self._buffer, self._position = b"", 0
+        self._buffer, self.left_bytes = b"", 0
         return NEED_DATA

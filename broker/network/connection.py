@@ -4,7 +4,7 @@ One task a connection and one request at a time, as Kafka has by muting the chan
 one read are joined into one send. Responses to the requests before one that waits are sent before the wait.
 
 The task sleeps most of the time. A request that needs no wait, and whose response fits into the socket, is served in
-the poller's call (`on_readable`); one that waited is answered in the call that resolves its Pending
+the poller's calls (`read`, `answer`, `send`); one that waited is answered in the call that resolves its Pending
 (`on_pending_known`). A slice of a file, a full socket, a throttled response or an end wakes the task; until it sleeps
 again, those calls leave everything to it.
 
@@ -155,7 +155,7 @@ class Connection(TimerTask):
         """Serve until the client leaves, stays idle too long or sends a malformed request, or the broker stops."""
         if self._max_idle_ms > 0:
             self._timer.add(self, self.last_active_ms + self._max_idle_ms)
-        self._poller.register(self._sock, self.on_readable)
+        self._poller.register(self._sock, self)
         try:
             with self.cancel_scope:
                 try:
@@ -224,8 +224,8 @@ class Connection(TimerTask):
         if self._sleeper is not None and (self._pending is None or self._is_muted):
             self.cancel_scope.cancel()
 
-    def on_readable(self, is_end: bool) -> None:
-        """Serve the requests that have arrived; wake the task for the rest. Never waits, never raises.
+    def read(self, is_end: bool) -> bool:
+        """Read what has arrived. Return whether `answer` and `send` are to be called. Never waits, never raises.
 
         `is_end`: the end of the stream follows the bytes that have arrived, and no further call will report it.
         """
@@ -235,15 +235,26 @@ class Connection(TimerTask):
             self._may_have_more = True
             if is_end and self._is_muted and self._sleeper is not None:
                 self._attempt(self._stays_for_requests)
-        elif self._sleeper is not None:  # else the task runs, and reads before it sleeps again
-            self.last_active_ms = self._poller.pass_ms
-            try:
-                self._may_have_more, self._has_read = self._receive(), True
-            except Exception as error:
-                self._wake(outcome.Error(error))
-            else:
-                if not self._poller.answers(self):
-                    self.answer()
+            return False
+        if self._sleeper is None:  # the task runs, and reads before it sleeps again
+            return False
+        self.last_active_ms = self._poller.pass_ms
+        try:
+            self._may_have_more, self._has_read = self._receive(), True
+        except Exception as error:
+            self._wake(outcome.Error(error))
+            return False
+        return True
+
+    def answer(self) -> None:
+        """Answer what was read; wake the task if it must go on."""
+        if self._sleeper is not None:  # else it was ended meanwhile
+            self._attempt(self._answer_requests)
+
+    def send(self) -> None:
+        """Send the responses so far; wake the task for the rest."""
+        if self._sleeper is not None:  # else the task sends
+            self._attempt(self._send_now)
 
     def on_pending_known(self) -> None:
         """Answer the request that waited, in the call that ended the wait; wake the task for the rest."""
@@ -296,37 +307,27 @@ class Connection(TimerTask):
             self.witness(False)
         self.last_active_ms = self._poller.now_ms()
 
-    def answer(self) -> None:
-        """Answer what was read, and send, or let the poller send; wake the task for the rest."""
-        if self._sleeper is None:  # it was ended meanwhile
-            return
-        try:  # as `_attempt`, without two calls for each request
-            if self._serve_without_waiting():
-                return
-        except Exception as error:
-            self._wake(outcome.Error(error))
-        else:
-            self._wake(outcome.Value(None))
-
     def _serve_without_waiting(self) -> bool:
         """Read, answer and send until nothing is left to read. Return False if the task must go on."""
         if self._pending is not None:
             if not self._take_pending():
                 return True
             if self._is_muted and self._throttled is None:
-                return self._send_at_once()
-        if self._throttled is not None:
-            return False
-        reads_left = READS_PER_TURN
-        while reads_left > 0:
-            reads_left -= 1
+                return self._send_now()
+        return self._throttled is None and self._answer_requests() and self._send_now()
+
+    def _answer_requests(self) -> bool:
+        """Read and answer until nothing is left to read. Return False if the task must go on."""
+        for _ in range(READS_PER_TURN):
             if not self._has_read:
                 self._may_have_more = self._receive()
             self._has_read = False
             if not self._answer_frames():
                 return False
-            if self._pending is not None or not self._may_have_more:
-                return self._send_at_once() and (self._pending is not None or not self.has_ended)
+            if self._pending is not None:
+                return True
+            if not self._may_have_more:
+                return not self.has_ended
         return False
 
     def _take_pending(self) -> bool:
@@ -355,7 +356,7 @@ class Connection(TimerTask):
 
     def _stays_for_requests(self) -> bool:
         """Whether a muted client that has closed its side has left requests; else it is gone."""
-        if self._decoder.has_buffered:
+        if self._decoder.left_bytes:
             return True
         try:
             self.has_ended = not self._sock.recv(1, socket.MSG_PEEK)
@@ -370,9 +371,9 @@ class Connection(TimerTask):
         self._take_pending()
         self.last_active_ms = self._poller.now_ms()
         if self._is_muted:
-            return self._throttled is None and not self.is_stopping and self._send_at_once()
-        is_all = not (self._may_have_more or self._throttled or self._decoder.has_buffered or self.is_stopping)
-        return self._send_at_once() and is_all
+            return self._throttled is None and not self.is_stopping and self._send_now()
+        is_all = not (self._may_have_more or self._throttled or self._decoder.left_bytes or self.is_stopping)
+        return self._send_now() and is_all
 
     def _receive(self) -> bool:
         """Read once. Return whether there may be more; set `has_ended` if the client closed its side."""
@@ -394,7 +395,8 @@ class Connection(TimerTask):
 
     def _answer_frames(self) -> bool:
         """Answer each whole frame. Return False if a Pending is known already, or if enough is queued to send."""
-        while (frame := self._decoder.next_frame()) is not NEED_DATA:
+        decoder = self._decoder
+        while (frame := decoder.next_frame()) is not NEED_DATA:
             answer = self._dispatch(frame, self.client)
             if isinstance(answer, Pending):
                 self._pending = answer
@@ -408,6 +410,8 @@ class Connection(TimerTask):
                 return True
             if self._out_bytes > JOINED_SEND_BYTES:
                 return False
+            if not decoder.left_bytes:  # as most often: a call less
+                return True
         return True
 
     def _keep(self, encoded: Encoded) -> None:
@@ -422,17 +426,6 @@ class Connection(TimerTask):
                 chunk = chunk.read()
             self._out_bytes += len(chunk)  # type: ignore[arg-type]
             self._out.append(chunk)
-
-    def _send_at_once(self) -> bool:
-        """Send without waiting, or let the poller do it soon. Return False if something is left for the task."""
-        if self._out and self._poller.sends(self):
-            return True
-        return self._send_now()
-
-    def send(self) -> None:
-        """Send the responses so far; wake the task for the rest."""
-        if self._sleeper is not None and self._out:  # else the task sends
-            self._attempt(self._send_now)
 
     def _send_now(self) -> bool:
         if not self._out:

@@ -5,9 +5,10 @@ edge-triggered, and its connection called directly. That halves the cost of a sm
 And the poller runs as soon as the loop has waited, before any task: an idle broker has cold caches, and switching to a
 task then takes as long as the answer (benchmarks/, latency).
 
-It reads several connections with new bytes in a row, then answers them in a row, then sends to them in a row. All but
-the first find the code of a step in the core's caches. All but the first send find the clients' core awake: to wake one
-in a virtual machine takes as long as to answer a small request.
+It reads the connections with new bytes in a row, then answers them in a row, then sends to them in a row. All but the
+first find the code of a step in the core's caches. All but the first send find the clients' core awake: to wake one in
+a virtual machine takes as long as to answer a small request. Who waited for what a request brings, such as the record
+of an append, has its response at once.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ END_EVENTS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 MAX_CALLS_PER_PASS = 64
 # Connections that are read, answered and sent to in a row: more, and clients have nothing to do while they wait.
 TOGETHER = 10
+# For so long an answer waits for others, if theirs take long: then it is sent.
+TOGETHER_SECONDS = 100e-6
 # Yielding the core takes a microsecond if no other process wants it. A process that one message wakes takes it for some
 # 100 us, a process that computes for milliseconds.
 CORE_TAKEN_SECONDS = 20e-6
@@ -39,21 +42,25 @@ CORE_WANTED_SECONDS = 500e-6
 TASKS_SECONDS = 200e-6
 
 
-class Answering(Protocol):
-    """A connection in a pass with others. Its methods must not raise."""
+class Readable(Protocol):
+    """What a socket belongs to. Its methods must not wait, nor raise; they may be called without a current task."""
+
+    def read(self, is_end: bool) -> bool:
+        """Read what has arrived. Return whether it is to be answered.
+
+        The epoll is edge-triggered: nobody calls again for what is left unread. With `is_end` the end of the stream
+        has arrived too.
+        """
 
     def answer(self) -> None:
         """Answer what was read."""
 
     def send(self) -> None:
-        """Send the responses that wait."""
+        """Send the answers."""
 
 
 class Poller(trio.abc.Instrument):
-    """Calls `on_readable(is_end)` after bytes, or the end of the stream, have arrived at a socket.
-
-    Edge-triggered: a callee must read until nothing is left, since it is not called again for unread bytes. It may be
-    called without a current task, and must not raise.
+    """Has connections read, answer and send after bytes, or the end of the stream, have arrived at their sockets.
 
     With `busy_poll_seconds` the loop polls for that time after the last bytes, instead of sleeping at once: waking a
     sleeping core takes longer than answering a small request (benchmarks/, latency).
@@ -71,44 +78,16 @@ class Poller(trio.abc.Instrument):
         self._epoll = select.epoll()
         self._busy_poll_seconds = busy_poll_seconds
         self._last_bytes_at = 0.0
-        self._callees: dict[int, Callable[[bool], None]] = {}
-        self._has_several = False  # connections with new bytes, in this pass
-        self._unanswered: list[Answering] = []
-        self._unsent: list[Answering] = []
+        self._connections: dict[int, Readable] = {}
 
-    def register(self, sock: socket.socket, on_readable: Callable[[bool], None]) -> None:
-        self._callees[sock.fileno()] = on_readable
+    def register(self, sock: socket.socket, connection: Readable) -> None:
+        self._connections[sock.fileno()] = connection
         self._epoll.register(sock, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
 
     def unregister(self, sock: socket.socket) -> None:
         """Forget a socket, before it is closed."""
-        del self._callees[sock.fileno()]
+        del self._connections[sock.fileno()]
         self._epoll.unregister(sock)
-
-    def answers(self, connection: Answering) -> bool:
-        """Whether the poller calls `answer`, after others were read, in this pass; else the connection goes on."""
-        if self._has_several:
-            self._unanswered.append(connection)
-        return self._has_several
-
-    def sends(self, connection: Answering) -> bool:
-        """Whether the poller calls `send`, after others have answers, in this pass; else the connection sends."""
-        if self._has_several:
-            self._unsent.append(connection)
-            if len(self._unsent) >= TOGETHER:
-                self._send_together()
-        return self._has_several
-
-    def _answer_together(self) -> None:
-        unanswered, self._unanswered = self._unanswered, []
-        for connection in unanswered:
-            connection.answer()
-        self._send_together()
-
-    def _send_together(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        for connection in unsent:
-            connection.send()
 
     async def run(self) -> None:
         """Call until cancelled. The epoll closes with this object, as connections may outlive the task by a step."""
@@ -157,20 +136,32 @@ class Poller(trio.abc.Instrument):
         if not ready:
             return 0
         self.pass_ms = self.now_ms()
-        self._has_several = len(ready) > 1
-        self._afterwards.begin_pass()
-        for fd, events in ready:
-            callee = self._callees.get(fd)
-            if callee is not None:  # an earlier callee may have unregistered it
-                callee(events & END_EVENTS != 0)
-                if len(self._unanswered) >= TOGETHER:
-                    self._answer_together()
-                    self._afterwards.end_pass()  # before the next are read
-                    self._afterwards.begin_pass()
-        if self._has_several:
-            self._answer_together()
-            self._has_several = False
-        self._afterwards.end_pass()
+        for start in range(0, len(ready), TOGETHER):
+            self._call_together(ready[start : start + TOGETHER])
         if self._busy_poll_seconds:
             self._last_bytes_at = time.perf_counter()
         return len(ready)
+
+    def _call_together(self, ready: list[tuple[int, int]]) -> None:
+        self._afterwards.begin_pass()
+        unanswered: list[Readable] = []
+        for fd, events in ready:
+            connection = self._connections.get(fd)
+            if connection is not None and connection.read(events & END_EVENTS != 0):  # None: another has ended it
+                unanswered.append(connection)
+        unsent: list[Readable] = []
+        send_at = time.perf_counter() + TOGETHER_SECONDS
+        for connection in unanswered:
+            connection.answer()
+            unsent.append(connection)
+            if (now := time.perf_counter()) > send_at:
+                send_at = now + TOGETHER_SECONDS
+                _send_to(unsent)
+        _send_to(unsent)
+        self._afterwards.end_pass()
+
+
+def _send_to(unsent: list[Readable]) -> None:
+    for connection in unsent:
+        connection.send()
+    unsent.clear()

@@ -29,11 +29,28 @@ def sockets() -> Iterator[Pair]:
         yield ours, theirs
 
 
+class Reading:
+    """What a socket belongs to; calls `on_read` in place of reading, and has nothing to answer."""
+
+    def __init__(self, on_read: Callable[[bool], None] = lambda is_end: None) -> None:
+        self._on_read = on_read
+
+    def read(self, is_end: bool) -> bool:
+        self._on_read(is_end)
+        return False
+
+    def answer(self) -> None:
+        raise AssertionError("it has read nothing")
+
+    def send(self) -> None:
+        raise AssertionError("it has answered nothing")
+
+
 async def started(sockets: Pair, nursery: trio.Nursery) -> tuple[Poller, list[bool]]:
     """A poller that waits for the first of the sockets, and its calls for it."""
     calls: list[bool] = []
     poller = Poller()
-    poller.register(sockets[0], calls.append)
+    poller.register(sockets[0], Reading(calls.append))
     nursery.start_soon(poller.run)
     await trio.testing.wait_all_tasks_blocked()
     return poller, calls
@@ -54,7 +71,7 @@ async def test_who_has_bytes_is_called_before_any_task_runs(sockets: Pair, nurse
         order.append("called")
 
     poller = Poller()
-    poller.register(ours, note_the_call)
+    poller.register(ours, Reading(note_the_call))
     with other, their_other:
         nursery.start_soon(poller.run)
         nursery.start_soon(note_the_task)
@@ -77,12 +94,10 @@ async def test_a_task_at_work_can_have_others_called(sockets: Pair, nursery: tri
     assert calls == [False]
 
 
-async def passes_until_asleep(
-    poller: Poller, sockets: Pair, on_readable: Callable[[bool], None] = lambda is_end: None
-) -> int:
+async def passes_until_asleep(poller: Poller, sockets: Pair, reading: Reading | None = None) -> int:
     """How often the loop goes round after a byte, before it sleeps."""
     ours, theirs = sockets
-    poller.register(ours, on_readable)
+    poller.register(ours, reading or Reading())
     passes = 0
 
     class Passes(trio.abc.Instrument):
@@ -129,7 +144,7 @@ async def test_awake_it_calls_those_with_bytes_without_a_pass_of_the_loop(
     monkeypatch.setattr(poller_module, "TASKS_SECONDS", 60.0)
     monkeypatch.setattr(os, "sched_yield", yield_to_others)
 
-    assert await passes_until_asleep(Poller(busy_poll_seconds=0.2), sockets, calls.append) < 10
+    assert await passes_until_asleep(Poller(busy_poll_seconds=0.2), sockets, Reading(calls.append)) < 10
     assert len(calls) == 2
 
 
@@ -142,19 +157,6 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
     assert await passes_until_asleep(Poller(busy_poll_seconds=60.0), sockets) < 20
 
 
-class Numbered(NamedTuple):
-    """One of the connections of `Connections`."""
-
-    number: int
-    all: Connections
-
-    def answer(self) -> None:
-        self.all.answer(self.number)
-
-    def send(self) -> None:
-        self.all.done.append(f"sent {self.number}")
-
-
 class Connections:
     """Connections that answer each byte; `done` is the order of what they do."""
 
@@ -165,20 +167,10 @@ class Connections:
         self.pairs = [socket.socketpair() for _ in range(count)]
         for number, (ours, _) in enumerate(self.pairs):
             ours.setblocking(False)
-            self.poller.register(ours, partial(self._read, number))
-
-    def _read(self, number: int, is_end: bool) -> None:
-        self.done.append(f"read {number}")
-        if not self.poller.answers(Numbered(number, self)):
-            self.answer(number)
+            self.poller.register(ours, Numbered(number, self))
 
     def answer(self, number: int) -> None:
         self.done.append(f"answered {number}")
-        self.send(number)
-
-    def send(self, number: int) -> None:
-        if not self.poller.sends(Numbered(number, self)):
-            self.done.append(f"sent {number} at once")
 
     def ask(self, count: int) -> list[str]:
         """Have so many ask, let the poller call, and return what was done."""
@@ -194,6 +186,23 @@ class Connections:
                 sock.close()
 
 
+class Numbered(NamedTuple):
+    """One of the connections of `Connections`."""
+
+    number: int
+    all: Connections
+
+    def read(self, is_end: bool) -> bool:
+        self.all.done.append(f"read {self.number}")
+        return True
+
+    def answer(self) -> None:
+        self.all.answer(self.number)
+
+    def send(self) -> None:
+        self.all.done.append(f"sent {self.number}")
+
+
 @pytest.fixture
 def answering() -> Iterator[Callable[[int], Connections]]:
     with ExitStack() as at_end:
@@ -204,38 +213,63 @@ def answering() -> Iterator[Callable[[int], Connections]]:
         yield make
 
 
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the poller's clock, which stands still."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
 def steps(*numbers: int) -> list[str]:
     """What is done for these connections, one step after the other."""
     return [f"{step} {number}" for step in ("read", "answered", "sent") for number in numbers]
 
 
-def test_connections_of_one_pass_are_read_then_answered_then_sent_to(answering: Callable[[int], Connections]) -> None:
+def test_connections_of_one_pass_are_read_then_answered_then_sent_to(
+    answering: Callable[[int], Connections], seconds: list[float]
+) -> None:
     assert answering(3).ask(3) == steps(0, 1, 2)
 
 
-def test_so_many_connections_wait_for_each_other_and_no_more(answering: Callable[[int], Connections]) -> None:
+def test_so_many_connections_wait_for_each_other_and_no_more(
+    answering: Callable[[int], Connections], seconds: list[float]
+) -> None:
     first, others = range(poller_module.TOGETHER), range(poller_module.TOGETHER, poller_module.TOGETHER + 2)
 
     assert answering(poller_module.TOGETHER + 2).ask(poller_module.TOGETHER + 2) == steps(*first) + steps(*others)
 
 
-def test_an_answer_that_ends_many_waits_keeps_no_more_responses_than_others(
+def test_an_answer_does_not_wait_for_others_that_take_long(
+    answering: Callable[[int], Connections], seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    five = answering(5)
+    answer = five.answer
+
+    def answer_slowly(number: int) -> None:
+        seconds[0] += 0.6 * poller_module.TOGETHER_SECONDS
+        answer(number)
+
+    monkeypatch.setattr(five, "answer", answer_slowly)
+
+    in_twos = ["answered 0", "answered 1", "sent 0", "sent 1", "answered 2", "answered 3", "sent 2", "sent 3"]
+    assert five.ask(5)[5:] == [*in_twos, "answered 4", "sent 4"]
+
+
+def test_a_connection_is_no_longer_called_once_another_has_ended_it(
     answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = answering(2)
+    many = answering(poller_module.TOGETHER + 1)
+    answer = many.answer
 
-    def append_for_many(number: int) -> None:
-        for waiting in range(poller_module.TOGETHER):
-            two.send(waiting)
-        two.done.append("appended")
+    def end_the_last(number: int) -> None:
+        if number == 0:
+            many.poller.unregister(many.pairs[-1][0])
+        answer(number)
 
-    monkeypatch.setattr(two, "answer", append_for_many)
+    monkeypatch.setattr(many, "answer", end_the_last)
 
-    assert two.ask(2)[2:] == 2 * [*(f"sent {waiting}" for waiting in range(poller_module.TOGETHER)), "appended"]
-
-
-def test_a_connection_that_is_the_only_one_is_answered_at_once(answering: Callable[[int], Connections]) -> None:
-    assert answering(2).ask(1) == ["read 0", "answered 0", "sent 0 at once"]
+    assert f"read {poller_module.TOGETHER}" not in many.ask(poller_module.TOGETHER + 1)
 
 
 def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
@@ -251,7 +285,7 @@ def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
     monkeypatch.setattr(two, "answer", answer_first)
 
     assert two.ask(2) == [*steps(0, 1), "followed 0", "followed 1"]
-    assert two.ask(1)[1:] == ["answered 0", "sent 0 at once", "followed 0"]
+    assert two.ask(1) == [*steps(0), "followed 0"]
 
 
 def test_what_answers_set_off_is_done_before_further_connections_are_read(
