@@ -218,6 +218,9 @@ class KafkaSettings:
     transaction_state_log_segment_bytes = setting(INT, 104_857_600, at_least(1), "of __transaction_state")
     transaction_state_log_load_buffer_size = setting(INT, 5_242_880, at_least(1), "bytes read when loading")
 
+    # Metrics
+    metrics_recording_level = setting(STRING, "INFO", ANY, "INFO or DEBUG; metrics have no level here")
+
     # Values derived from several settings
 
     @property

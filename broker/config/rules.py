@@ -12,6 +12,7 @@ from minibroker.broker.config.kafka_settings import KafkaSettings
 
 COMPRESSION_TYPES = ("uncompressed", "snappy", "lz4", "gzip", "zstd", "producer")
 LAST_CODEC_NUMBER = 3
+RECORDING_LEVELS = ("INFO", "DEBUG")  # in any case
 
 # A condition, the message if it does not hold, and the settings to name in it.
 Rule = tuple[Callable[[KafkaSettings], bool], str, tuple[str, ...]]
@@ -29,10 +30,10 @@ def magic_of(version: str) -> int:
     return 1 if version.startswith("0.10.") else 2
 
 
-def has_period(name: str) -> Rule:
-    """The rule that a task's interval is at least 1."""
+def has_period(name: str, *, least: int = 1) -> Rule:
+    """The rule that the interval of a task is long enough."""
     attribute = name.replace(".", "_")
-    return lambda it: getattr(it, attribute) > 0, f"{name} must be at least 1", (name,)
+    return lambda it: getattr(it, attribute) >= least, f"{name} must be at least {least}", (name,)
 
 
 RULES: list[Rule] = [
@@ -117,10 +118,17 @@ RULES: list[Rule] = [
         "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
         ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"),
     ),
+    (
+        lambda it: it.metrics_recording_level.upper() in RECORDING_LEVELS,
+        "metrics.recording.level {it.metrics_recording_level} is not valid. Valid options are "
+        + ",".join(RECORDING_LEVELS),
+        ("metrics.recording.level",),
+    ),
     # Without a period kafka 2.0.1 cannot start these tasks, and fails with "IllegalArgumentException: null".
     has_period("log.flush.scheduler.interval.ms"),
     has_period("log.flush.offset.checkpoint.interval.ms"),
     has_period("log.flush.start.offset.checkpoint.interval.ms"),
+    has_period("replica.lag.time.max.ms", least=2),  # of the task that looks for lagging followers: half of it
 ]
 
 

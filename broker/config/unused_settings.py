@@ -42,6 +42,7 @@ ONLY_CHECKED = {
     "inter.broker.listener.name": ONE_BROKER,
     "inter.broker.protocol.version": ONE_BROKER,
     "log.cleaner.threads": ONE_COMPACTION,
+    "metrics.recording.level": NO_METRICS,
     "offsets.topic.replication.factor": ONE_BROKER,
     "replica.fetch.wait.max.ms": ONE_BROKER,
     "queued.max.request.bytes": ONE_LOOP,
@@ -139,7 +140,6 @@ UNUSED = {
     NO_METRICS: """
         metric.reporters                                       list      ""
         metrics.num.samples                                    int       2 1
-        metrics.recording.level                                string    INFO
         metrics.sample.window.ms                               long      30000 1
     """,
 }

@@ -195,6 +195,8 @@ def test_numbers_are_read_as_java_reads_them(name: str, text: str, written: str)
         ("log.flush.scheduler.interval.ms=-1", "{} must be at least 1"),
         ("log.flush.offset.checkpoint.interval.ms=0", "{} must be at least 1"),
         ("log.flush.start.offset.checkpoint.interval.ms=0", "{} must be at least 1"),
+        ("metrics.recording.level=x", "{} x is not valid. Valid options are INFO,DEBUG"),
+        ("metrics.recording.level=", "{}  is not valid. Valid options are INFO,DEBUG"),
         (
             "queued.max.request.bytes=104857599",
             "{} must be larger or equal to socket.request.max.bytes",
@@ -213,6 +215,14 @@ def test_values_that_do_not_go_together_are_refused_in_the_words_of_kafka(settin
         KafkaConfig({name: value}, {name: "--set"})
 
     assert str(caught.value) == f"{message.replace('{}', name)} ({setting} in --set)"
+
+
+def test_the_look_for_lagging_followers_has_a_period_of_its_own() -> None:
+    """Half of replica.lag.time.max.ms, in whole milliseconds."""
+    with pytest.raises(ConfigError, match=r"replica\.lag\.time\.max\.ms must be at least 2"):
+        KafkaConfig({"replica.lag.time.max.ms": "1", "replica.fetch.wait.max.ms": "0"})
+
+    KafkaConfig({"replica.lag.time.max.ms": "2", "replica.fetch.wait.max.ms": "0", "metrics.recording.level": "debug"})
 
 
 @pytest.mark.parametrize(
