@@ -158,19 +158,17 @@ async def test_it_sleeps_when_others_want_the_core(sockets: Pair, monkeypatch: p
 
 
 class Connections:
-    """Connections that answer each byte; `done` is the order of what they do."""
+    """Connections that answer each byte; `done` is the order of what they do, and `before_answer` is called first."""
 
     def __init__(self, count: int) -> None:
         self.done: list[str] = []
+        self.before_answer: Callable[[int], object] = lambda number: None
         self.afterwards = Afterwards()
         self.poller = Poller(now_ms=lambda: 0, afterwards=self.afterwards)
         self.pairs = [socket.socketpair() for _ in range(count)]
         for number, (ours, _) in enumerate(self.pairs):
             ours.setblocking(False)
             self.poller.register(ours, Numbered(number, self))
-
-    def answer(self, number: int) -> None:
-        self.done.append(f"answered {number}")
 
     def ask(self, count: int) -> list[str]:
         """Have so many ask, let the poller call, and return what was done."""
@@ -197,7 +195,8 @@ class Numbered(NamedTuple):
         return True
 
     def answer(self) -> None:
-        self.all.answer(self.number)
+        self.all.before_answer(self.number)
+        self.all.done.append(f"answered {self.number}")
 
     def send(self) -> None:
         self.all.done.append(f"sent {self.number}")
@@ -241,65 +240,53 @@ def test_so_many_connections_wait_for_each_other_and_no_more(
 
 
 def test_an_answer_does_not_wait_for_others_that_take_long(
-    answering: Callable[[int], Connections], seconds: list[float], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[[int], Connections], seconds: list[float]
 ) -> None:
     five = answering(5)
-    answer = five.answer
 
-    def answer_slowly(number: int) -> None:
+    def take_long(number: int) -> None:
         seconds[0] += 0.6 * poller_module.TOGETHER_SECONDS
-        answer(number)
 
-    monkeypatch.setattr(five, "answer", answer_slowly)
+    five.before_answer = take_long
 
     in_twos = ["answered 0", "answered 1", "sent 0", "sent 1", "answered 2", "answered 3", "sent 2", "sent 3"]
     assert five.ask(5)[5:] == [*in_twos, "answered 4", "sent 4"]
 
 
 def test_a_connection_is_no_longer_called_once_another_has_ended_it(
-    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[[int], Connections],
 ) -> None:
     many = answering(poller_module.TOGETHER + 1)
-    answer = many.answer
 
     def end_the_last(number: int) -> None:
         if number == 0:
             many.poller.unregister(many.pairs[-1][0])
-        answer(number)
 
-    monkeypatch.setattr(many, "answer", end_the_last)
+    many.before_answer = end_the_last
 
     assert f"read {poller_module.TOGETHER}" not in many.ask(poller_module.TOGETHER + 1)
 
 
 def test_what_answers_set_off_is_done_after_all_of_them_were_sent(
-    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[[int], Connections],
 ) -> None:
     two = answering(2)
-    answer = two.answer
-
-    def answer_first(number: int) -> None:
-        two.afterwards.call(partial(two.done.append, f"followed {number}"))
-        answer(number)
-
-    monkeypatch.setattr(two, "answer", answer_first)
+    two.before_answer = lambda number: two.afterwards.call(partial(two.done.append, f"followed {number}"))
 
     assert two.ask(2) == [*steps(0, 1), "followed 0", "followed 1"]
     assert two.ask(1) == [*steps(0), "followed 0"]
 
 
 def test_what_answers_set_off_is_done_before_further_connections_are_read(
-    answering: Callable[[int], Connections], monkeypatch: pytest.MonkeyPatch
+    answering: Callable[[int], Connections],
 ) -> None:
     many = answering(poller_module.TOGETHER + 2)
-    answer = many.answer
 
-    def answer_first(number: int) -> None:
+    def set_off(number: int) -> None:
         if number == 0:
             many.afterwards.call(partial(many.done.append, "followed 0"))
-        answer(number)
 
-    monkeypatch.setattr(many, "answer", answer_first)
+    many.before_answer = set_off
     done = many.ask(poller_module.TOGETHER + 2)
 
     assert done.index(f"sent {poller_module.TOGETHER - 1}") + 1 == done.index("followed 0")
