@@ -670,8 +670,13 @@ class Log:
     # -- truncating -------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Cut everything from the offset on; return whether there was anything. Raises OSError."""
+        """Cut everything from the offset on; return whether there was anything. Raises OSError.
+
+        An epoch in which nothing was written is forgotten even at the log's end (as later kafka Log.truncateTo): a
+        follower would ask a leader that does not know it for ever.
+        """
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
