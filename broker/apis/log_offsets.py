@@ -110,7 +110,7 @@ class LogOffsetApis:
             return failed_offset(topic_partition.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
         offsets = self._replica_manager.segment_offsets_before(partition, row.timestamp, row.max_num_offsets)
         if replica_id == CONSUMER_REPLICA_ID:
-            offsets = hide_uncommitted(offsets, partition.high_watermark.message_offset)
+            offsets = hide_uncommitted(offsets, partition.log.high_watermark)
         return list_offsets_row(topic_partition.partition, old_style_offsets=offsets)
 
     # -- OffsetForLeaderEpoch ---------------------------------------------------------------------------------

@@ -238,7 +238,7 @@ class FactsTaker:
                 if led is not None:
                     active = led.log.segments.active
                     found[topic_partition] = Before(
-                        led.high_watermark.message_offset,
+                        led.log.high_watermark,
                         led.log.log_end_offset,
                         active.base_offset,
                         active.size_bytes,
@@ -382,7 +382,7 @@ class FactsTaker:
             is_duplicate = False
         else:
             log = led.log
-            high_watermark = (before.high_watermark, led.high_watermark.message_offset)
+            high_watermark = (before.high_watermark, led.log.high_watermark)
             is_duplicate = was_answered and not code and 0 <= base_offset < before.log_end_offset
             is_appended = was_answered and not code and base_offset >= 0 and not is_duplicate
             log_end_offset = (before.log_end_offset, base_offset + count if is_appended else before.log_end_offset)

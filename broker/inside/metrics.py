@@ -638,7 +638,7 @@ def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
         under_replicated += is_under_replicated(each)
         under_min_isr += is_under_min_isr(each)
         minimum, in_sync = each.log.config.min_insync_replicas, len(each.in_sync_replicas)
-        high_watermark = each.high_watermark.message_offset
+        high_watermark = each.log.high_watermark
         yield (
             in_cluster,
             (
@@ -665,7 +665,7 @@ def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
         state = None if known is None else known.partitions.get(number)
         if state is not None:
             preferred = state.replicas[0] if state.replicas else -1
-            yield own, (topic, number, each.high_watermark.message_offset, state.leader, preferred)
+            yield own, (topic, number, each.log.high_watermark, state.leader, preferred)
 
 
 def is_under_replicated(partition: Partition) -> bool:

@@ -68,14 +68,14 @@ class Snapshots:
             raise ValueError(f"unknown partition {topic}-{partition}")
         log = led.log
         segments = [each for each in log.segments if after is None or each.base_offset > after]
-        wanted = led.high_watermark.message_offset if offset is None else offset
+        wanted = led.log.high_watermark if offset is None else offset
         holder = log.segments.floor(wanted) if log.log_start_offset <= wanted <= log.log_end_offset else None
         return {
             "topic": topic,
             "partition": partition,
             "log_start_offset": log.log_start_offset,
             "last_stable_offset": log.last_stable_offset,
-            "high_watermark": led.high_watermark.message_offset,
+            "high_watermark": led.log.high_watermark,
             "log_end_offset": log.log_end_offset,
             "leader_epoch": led.leader_epoch,
             "size_bytes": log.size_bytes,

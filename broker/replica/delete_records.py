@@ -75,7 +75,7 @@ def delete_records_of(
     try:
         partition = replica_manager.leader_partition(topic_partition)
         if offset == TO_HIGH_WATERMARK:
-            offset = partition.high_watermark.message_offset
+            offset = partition.log.high_watermark
         if offset < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")
         with map_storage_errors(replica_manager.log_manager):

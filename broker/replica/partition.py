@@ -60,7 +60,6 @@ class Partition:
         "_answer_at_end",
         "_max_lag_ms",
         "broker_id",
-        "high_watermark",
         "in_sync_replicas",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -93,7 +92,6 @@ class Partition:
         self.in_sync_replicas = list(in_sync_replicas)
         self._max_lag_ms = max_lag_ms
         self._answer_at_end: FetchedPartition | None = None
-        self.high_watermark: LogOffsetMetadata = log.convert_to_offset_metadata(log.high_watermark)
 
     def append_as_leader(
         self,
@@ -135,12 +133,7 @@ class Partition:
             committed = self.log.convert_to_offset_metadata(max(durable_to, self.log.log_start_offset))
         if self.remote_replicas:
             committed = self._least_end(committed, now_ms)
-        before = self.high_watermark
-        if committed.message_offset <= before.message_offset and not is_on_newer_segment(committed, before):
-            return False
-        self.high_watermark = committed
-        self.log.update_high_watermark(committed.message_offset)
-        return True
+        return self.log.move_high_watermark(committed)
 
     def maybe_increment_replicated_high_watermark(self, now_ms: int) -> bool:
         """`maybe_increment_high_watermark` after a change of the followers: while flush.messages asks for an fsync,
@@ -163,7 +156,7 @@ class Partition:
 
         As kafka 2.0.1 Partition.checkEnoughReplicasReachOffset.
         """
-        if self.high_watermark.message_offset < required_offset:
+        if self.log.high_watermark < required_offset:
             return None
         if len(self.in_sync_replicas) < self.log.config.min_insync_replicas:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -197,7 +190,7 @@ class Partition:
         (KAFKA-7128). As kafka 2.0.1 Partition.maybeExpandIsr.
         """
         end_offset = self.remote_replicas[replica_id].log_end_offset.message_offset
-        is_in_sync = end_offset >= max(self.high_watermark.message_offset, self.leader_epoch_start_offset)
+        is_in_sync = end_offset >= max(self.log.high_watermark, self.leader_epoch_start_offset)
         if replica_id in self.in_sync_replicas or not is_in_sync:
             return None
         return [*self.in_sync_replicas, replica_id]
@@ -270,7 +263,7 @@ class Partition:
         if (
             answer is None
             or answer.start is not end
-            or answer.high_watermark != self.high_watermark.message_offset
+            or answer.high_watermark != self.log.high_watermark
             or answer.log_start_offset != log.log_start_offset
         ):
             if log.config.compression_type == ZSTD:
@@ -278,7 +271,7 @@ class Partition:
             answer = self._answer_at_end = FetchedPartition(
                 self.topic_partition,
                 ErrorCode.NONE,
-                self.high_watermark.message_offset,
+                self.log.high_watermark,
                 NO_OFFSET,
                 log.log_start_offset,
                 None,
@@ -290,17 +283,12 @@ class Partition:
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
         """The end of what read_committed reads: the first open transaction, or the high watermark."""
         offset = self.log.last_stable_offset
-        if offset >= self.high_watermark.message_offset:
-            return self.high_watermark
+        if offset >= self.log.high_watermark:
+            return self.log.high_watermark_metadata
         return self.log.convert_to_offset_metadata(offset)
 
     def end_of_reading(self, *, is_committed_only: bool, isolation_level: int) -> LogOffsetMetadata:
         """Return the end of what a fetch may read (fetch-path row 29)."""
         if isolation_level == READ_COMMITTED:
             return self.last_stable_offset_metadata()
-        return self.high_watermark if is_committed_only else self.log.log_end_offset_metadata
-
-
-def is_on_newer_segment(offset: LogOffsetMetadata, other: LogOffsetMetadata) -> bool:
-    """Whether both are the same offset, and `offset` lies on a newer segment, after a roll."""
-    return offset.message_offset == other.message_offset and offset.segment_base_offset > other.segment_base_offset
+        return self.log.high_watermark_metadata if is_committed_only else self.log.log_end_offset_metadata

@@ -69,7 +69,7 @@ def read_partition(
     log = partition.log
     if log.config.compression_type == ZSTD and not params.knows_zstd:
         return failed_fetch(topic_partition, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    high_watermark = partition.high_watermark.message_offset
+    high_watermark = partition.log.high_watermark
     is_committed_read = params.isolation_level == READ_COMMITTED
     last_stable_offset = log.last_stable_offset if is_committed_read else NO_OFFSET
     max_offset = None

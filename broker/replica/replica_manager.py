@@ -294,10 +294,7 @@ class ReplicaManager:
             self.followers.drop_laggards(self._clock.monotonic_ms())
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {
-            topic_partition: partition.high_watermark.message_offset
-            for topic_partition, partition in self.partitions.items()
-        }
+        return {topic_partition: partition.log.high_watermark for topic_partition, partition in self.partitions.items()}
 
 
 def flush_failed(results: AppendResults, error: Exception) -> AppendResults:

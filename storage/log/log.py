@@ -91,6 +91,7 @@ class Log:
     __slots__ = (
         "_cutting",
         "_end_metadata",
+        "_high_watermark",
         "_max_batch_bytes",
         "_plain_attributes",
         "_refusal",
@@ -102,7 +103,6 @@ class Log:
         "config",
         "converted_records",
         "flush_times",
-        "high_watermark",
         "is_being_cleaned",
         "last_flush_ms",
         "leader_epochs",
@@ -136,7 +136,7 @@ class Log:
         self.producer_state = producer_state
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        self.high_watermark = log_start_offset
+        self._high_watermark = LogOffsetMetadata(log_start_offset)
         self.recovery_point = recovery_point
         self.last_flush_ms = now_ms
         self.cleaned_offset: int | None = None  # the log has been compacted up to here
@@ -573,13 +573,37 @@ class Log:
 
     # -- committing -------------------------------------------------------------------------------------------
 
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.message_offset
+
+    @property
+    def high_watermark_metadata(self) -> LogOffsetMetadata:
+        """The high watermark with its segment and position, with which bytes are counted without reading.
+
+        Raises KafkaError of a log that refuses, if the position has not been needed before.
+        """
+        metadata = self._high_watermark
+        if metadata.segment_base_offset < 0:
+            metadata = self._high_watermark = self.convert_to_offset_metadata(metadata.message_offset)
+        return metadata
+
     def update_high_watermark(self, offset: int) -> bool:
         """Move the high watermark up to the offset, not beyond the log's end; return whether it moved."""
-        offset = min(offset, self.log_end_offset)
-        if offset <= self.high_watermark:
+        if offset >= self.log_end_offset:
+            return self.move_high_watermark(self.log_end_offset_metadata)
+        return self.move_high_watermark(LogOffsetMetadata(offset))
+
+    def move_high_watermark(self, offset: LogOffsetMetadata) -> bool:
+        """Move the high watermark up to the offset, or to a newer segment after a roll; return whether it moved."""
+        before = self._high_watermark
+        if offset.message_offset > before.message_offset:
+            self._high_watermark = offset
+            self.producer_state.on_high_watermark_updated(offset.message_offset)
+            return True
+        if offset.message_offset < before.message_offset or offset.segment_base_offset <= before.segment_base_offset:
             return False
-        self.high_watermark = offset
-        self.producer_state.on_high_watermark_updated(offset)
+        self._high_watermark = offset
         return True
 
     @property
@@ -687,7 +711,8 @@ class Log:
         self.segments.truncate_to(offset, now_ms=now_ms, delete_at_ms=now_ms + self.config.file_delete_delay_ms)
         self._end_at(offset)
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
+        if offset < self.high_watermark:
+            self._high_watermark = LogOffsetMetadata(offset)
         self.leader_epochs.truncate_from_end(offset)
         rebuild_producer_state(
             self.producer_state,
@@ -707,7 +732,8 @@ class Log:
         self.segments.take_out(tuple(self.segments), delete_at_ms=now_ms + self.config.file_delete_delay_ms)
         self.segments.create(offset, self.config, now_ms=now_ms)
         self._end_at(offset)
-        self.log_start_offset = self.high_watermark = offset
+        self.log_start_offset = offset
+        self._high_watermark = LogOffsetMetadata(offset)
         self.leader_epochs.clear()
         self.producer_state.truncate()
         self.producer_state.update_map_end_offset(offset)

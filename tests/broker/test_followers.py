@@ -44,7 +44,7 @@ async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broke
         await follow(second, "t", offset, replica=1)
         seen.append(await in_sync(second, "t"))
 
-    assert partition_of(second, "t").high_watermark.message_offset == 0
+    assert partition_of(second, "t").log.high_watermark == 0
     assert seen == [[0, 2], [0, 2], [0, 2, 1]]
 
 
@@ -270,11 +270,11 @@ async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on
 
     results = replica_manager.append({where: memoryview(batch_of())}, required_acks=1, timeout_ms=1000)
     await follow(broker, "t", 1)
-    assert replica_manager.partitions[where].high_watermark.message_offset == 0
+    assert replica_manager.partitions[where].log.high_watermark == 0
 
     assert isinstance(results, Pending)
     await results.wait()
-    assert replica_manager.partitions[where].high_watermark.message_offset == 1
+    assert replica_manager.partitions[where].log.high_watermark == 1
 
 
 async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(broker: InMemoryBroker) -> None:

@@ -162,7 +162,7 @@ async def test_row_26_a_segment_rolled_at_the_offset_is_no_case_c(broker: InMemo
     assert partition_of(broker, "t").maybe_increment_high_watermark(0)
     broker.parts.replica_manager.complete_delayed(T0)
 
-    assert partition_of(broker, "t").high_watermark.segment_base_offset == 1
+    assert partition_of(broker, "t").log.high_watermark_metadata.segment_base_offset == 1
     assert await parked.seen() is None
 
 

@@ -25,7 +25,7 @@ from tests.storage.cleaning import (
     roll_and_clean,
     survivors,
 )
-from tests.storage.logs import UNBOUNDED, batches_of, end_transaction, open_log, segment_bases
+from tests.storage.logs import UNBOUNDED, batch_of, batches_of, end_transaction, open_log, segment_bases, send
 
 DAY_MS = 24 * 60 * 60 * 1000
 PID, OTHER = 7, 8
@@ -216,8 +216,8 @@ class TestUndecided:
 
     def test_nothing_is_compacted_that_is_not_committed(self, log: Log) -> None:
         put_segment(log, ("a", "1"))
-        put_segment(log, ("a", "2"))
-        log.high_watermark = 1
+        send(log, batch_of(["2"], key=b"a"))
+        roll(log)
 
         clean(log)
 
