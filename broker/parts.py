@@ -255,7 +255,7 @@ def coordinator_log(
 
 def highest_producer_id(replica_manager: ReplicaManager, transactions: TransactionCoordinator) -> int:
     """Return the highest producer id in logs and transactions, -1 for none: Kafka keeps its ids in ZooKeeper."""
-    logs = [partition.log for partition in replica_manager.partitions.values()]
+    logs = [role.log for _, role in replica_manager.partitions.items()]
     known = {producer_id for log in logs for producer_id in log.producer_state.producers_and_remembered}
     known |= {transaction.metadata.producer_id for transaction in transactions.transactions.values()}
     return max((each for each in known if each < PRODUCER_IDS_END), default=-1)

@@ -53,7 +53,7 @@ class DescribeTransactionApis:
     def _producers_of(self, topic_partition: TopicPartition) -> Body:
         make_row = DescribeProducersResponse.row("topics.partitions")
         try:
-            log = self._replica_manager.leader_partition(topic_partition).log
+            log = self._replica_manager.partitions.led(topic_partition).log
         except KafkaError as error:
             return make_row(partition=topic_partition.partition, error_code=error.code, error_message=error.message)
         producers = [producer_row(entry) for entry in log.producer_state.producers_and_remembered.values()]

@@ -23,7 +23,8 @@ from minibroker.broker.apis.throttling import NOT_THROTTLED, Charge, fetched_byt
 from minibroker.broker.cluster.metadata_cache import MetadataCache
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.fetch_context import FetchAnswer, FetchContext, FetchManager
-from minibroker.broker.replica.partition import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
+from minibroker.broker.replica.leading import READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
@@ -173,7 +174,7 @@ class FetchApis:
         self, version: int, params: FetchParams, row: FetchRow, result: FetchedPartition
     ) -> FetchedPartition:
         """Down-convert records that this client cannot read (fetch-path rows 67 and 68)."""
-        partition = self._replica_manager.partitions.get(row.topic_partition)
+        partition = self._replica_manager.partitions.any(row.topic_partition)
         if partition is None or not isinstance(result.records, FileSlice):
             return result  # no records, or the partition was deleted since the read
         config = partition.log.config
@@ -192,7 +193,7 @@ class FetchApis:
         if self._has_warned_of_old_format:
             return
         for result in fetched:
-            partition = self._replica_manager.partitions.get(result.topic_partition)
+            partition = self._replica_manager.partitions.any(result.topic_partition)
             if result.size_bytes > 0 and partition is not None and partition.log.config.magic < NEWEST_MAGIC:
                 logger.warning(
                     "topic %s has message.format.version %s and is read with Fetch v%d: librdkafka 2.5 to 2.15 finds "

@@ -15,7 +15,8 @@ from typing import Any
 from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.fetch import check_isolation_level
 from minibroker.broker.apis.routes import Routes
-from minibroker.broker.replica.partition import NO_EPOCH, NO_OFFSET, Partition
+from minibroker.broker.replica.fetched_partition import NO_OFFSET
+from minibroker.broker.replica.leading import NO_EPOCH, Leading
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.api import ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -62,7 +63,7 @@ class LogOffsetApis:
 
     def _list_offset(self, request: Request, topic_partition: TopicPartition, row: Body) -> Body:
         try:
-            partition = self._replica_manager.leader_partition(topic_partition)
+            partition = self._replica_manager.partitions.led(topic_partition)
             partition.check_leader_epoch(row.current_leader_epoch)
             found = self._find_offset(request, partition, row.timestamp)
         except KafkaError as error:
@@ -78,7 +79,7 @@ class LogOffsetApis:
             leader_epoch=partition.leader_epoch if is_latest else partition.log.leader_epochs.epoch_for(offset),
         )
 
-    def _find_offset(self, request: Request, partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    def _find_offset(self, request: Request, partition: Leading, timestamp: int) -> tuple[int, int] | None:
         """Find an offset and its timestamp, a consumer's below the end of what it may read (fetch-path row 75).
 
         Any other reader's are those of the log, whatever its isolation level.
@@ -103,7 +104,7 @@ class LogOffsetApis:
     def _list_segments(self, topic_partition: TopicPartition, row: Body, replica_id: int) -> Body:
         """v0: the base offsets of the segments last written before a time, newest first (fetch-path row 74)."""
         try:
-            partition = self._replica_manager.leader_partition(topic_partition)
+            partition = self._replica_manager.partitions.led(topic_partition)
         except KafkaError as error:
             return failed_offset(topic_partition.partition, error.code)
         if row.max_num_offsets < 0:
@@ -127,7 +128,7 @@ class LogOffsetApis:
 
     def _end_of_epoch(self, topic_partition: TopicPartition, row: Body) -> Body:
         try:
-            partition = self._replica_manager.leader_partition(topic_partition)
+            partition = self._replica_manager.partitions.led(topic_partition)
             partition.check_leader_epoch(row.current_leader_epoch)
         except KafkaError as error:
             return epoch_row(topic_partition.partition, error=error.code)

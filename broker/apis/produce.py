@@ -75,6 +75,7 @@ class ProduceApis:
         """Split into the partitions to append to, and those refused before they reach a log."""
         entries: dict[TopicPartition, memoryview] = {}
         refused: AppendResults = {}
+        partitions_here = self._replica_manager.partitions
         for topic, partitions in request.body.topics:
             is_internal = topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID
             for partition, records in partitions:
@@ -85,7 +86,7 @@ class ProduceApis:
                     raise KafkaProtocolError(
                         f"Produce v{request.api_version} to {topic}-{partition} must hold one record batch of magic 2"
                     )
-                if is_internal and topic_partition in self._replica_manager.partitions:
+                if is_internal and partitions_here.any(topic_partition) is not None:
                     refused[topic_partition] = failed_append(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 elif request.api_version < FIRST_VERSION_WITH_ZSTD and is_zstd_batch(records):
                     refused[topic_partition] = failed_append(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -98,7 +99,9 @@ class ProduceApis:
         known = self._replica_manager.partitions
         return {
             topic_partition: failed_append(
-                ErrorCode.INVALID_REQUIRED_ACKS if topic_partition in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if known.any(topic_partition) is None
+                else ErrorCode.INVALID_REQUIRED_ACKS
             )
             for topic_partition in asked
         }

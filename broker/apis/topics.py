@@ -251,7 +251,8 @@ class TopicApis:
         return then(outcome, answer)
 
     def _is_kept(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition.topic in INTERNAL_TOPICS and topic_partition in self._replica_manager.partitions
+        is_here = self._replica_manager.partitions.any(topic_partition) is not None
+        return is_here and topic_partition.topic in INTERNAL_TOPICS
 
 
 def failed_row(name: str, error: KafkaError) -> Body:

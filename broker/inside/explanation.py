@@ -196,7 +196,7 @@ class Explainer:
 
     def _walked(self, row: FetchedFacts) -> tuple[Walk, int | None]:
         """Walk to the batch again; return the last offset of what left, too. Raises ValueError, OSError, KafkaError."""
-        led = self._replicas.partitions.get(TopicPartition(row.topic, row.partition))
+        led = self._replicas.partitions.any(TopicPartition(row.topic, row.partition))
         if led is None:
             raise ValueError("the partition was deleted since")
         if led.log.truncations != row.truncations:

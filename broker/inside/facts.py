@@ -15,7 +15,7 @@ from minibroker.broker.inside.errors import name_of
 from minibroker.broker.inside.exchange import NEVER, Before, Exchange
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.replica.fetch import DelayedFetch
-from minibroker.broker.replica.partition import Partition
+from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.batches import BatchView, scan_batches
 from minibroker.protocol.errors import KafkaError
@@ -223,8 +223,8 @@ class FactsTaker:
     def waits_for_disk(self, operation: DelayedOperation) -> bool:
         """Whether flush.messages holds records back in one of the first partitions that it waits for."""
         for key in islice(operation.watched_keys, ROWS_MAX):
-            led = self._replicas.partitions.get(key)  # type: ignore[call-overload]
-            if led is not None and led.log.config.flush_messages < LONG_MAX:
+            role = self._replicas.partitions.any(key) if isinstance(key, TopicPartition) else None
+            if role is not None and role.log.config.flush_messages < LONG_MAX:
                 return True
         return False
 
@@ -234,7 +234,7 @@ class FactsTaker:
         for topic, partitions in islice(request.body.topics, BEFORE_MAX):
             for partition, _ in islice(partitions, BEFORE_MAX):
                 topic_partition = TopicPartition(topic, partition)
-                led = self._replicas.partitions.get(topic_partition)
+                led = self._replicas.partitions.any(topic_partition)
                 if led is not None:
                     active = led.log.segments.active
                     found[topic_partition] = Before(
@@ -345,7 +345,7 @@ class FactsTaker:
         )
 
     def _log(self, topic: str, partition: int) -> Log | None:
-        led = self._replicas.partitions.get(TopicPartition(topic, partition))
+        led = self._replicas.partitions.any(TopicPartition(topic, partition))
         return None if led is None else led.log
 
     # -- Produce ----------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ class FactsTaker:
         self, exchange: Exchange, topic: str, partition: int, records: memoryview, row: Any | None
     ) -> ProducedFacts:
         topic_partition = TopicPartition(topic, partition)
-        led = self._replicas.partitions.get(topic_partition)
+        led = self._replicas.partitions.any(topic_partition)
         before = (exchange.before or {}).get(topic_partition)
         views = list(islice(views_of(records), BATCHES_MAX))
         first = views[0] if views else None
@@ -374,7 +374,7 @@ class FactsTaker:
         stamped = NEVER if first is None else first.base_offset  # an append stamps it in the frame
         base_offset = stamped if row is None else row[2]
         was_answered = row is not None or request_is_silent(exchange)
-        if before is None and led is not None and not code and base_offset >= 0:
+        if before is None and isinstance(led, Leading) and not code and base_offset >= 0:
             before = before_append(led, base_offset)
         if before is None or led is None or first is None:
             high_watermark = log_end_offset = (NEVER, NEVER)
@@ -445,7 +445,7 @@ class FactsTaker:
                 yield topic.name, row.partition, row.committed_offset, lag
 
 
-def before_append(partition: Partition, base_offset: int) -> Before | None:
+def before_append(partition: Leading, base_offset: int) -> Before | None:
     """A partition as it was before an append at `base_offset`, if only this broker's log moves its high watermark."""
     log = partition.log
     segment = log.segments.floor(base_offset)

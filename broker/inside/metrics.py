@@ -31,7 +31,7 @@ from minibroker.broker.network.socket_bytes import NOTHING, SocketBytes, Transfe
 from minibroker.broker.parts import BrokerParts
 from minibroker.broker.quota.client_quotas import ClientQuotas
 from minibroker.broker.replica.fetch_session import INITIAL_EPOCH, FetchSession, next_epoch
-from minibroker.broker.replica.partition import Partition
+from minibroker.broker.replica.leading import Leading
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.transaction.transaction import TransactionState
 from minibroker.broker.upkeep.compaction import Compaction
@@ -303,7 +303,7 @@ class Waits:
 def broker_metrics(observed: Observed) -> Iterator[Found]:
     parts = observed.parts
     replicas, topics = parts.replica_manager, parts.metadata_cache.topics
-    partitions, is_offline = len(replicas.partitions), replicas.log_manager.is_offline
+    partitions, is_offline = len(replicas.partitions.items()), replicas.log_manager.is_offline
     yield Head("kafka.server:type=KafkaServer", ("BrokerState",)), (RUNNING_AS_BROKER,)
     yield (
         Head("kafka.server:type=ReplicaManager", REPLICA_COUNTS),
@@ -632,7 +632,7 @@ def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
         "kafka.log:type=Log", ("Size", "NumLogSegments", "LogStartOffset", "LogEndOffset"), ("topic", "partition")
     )
     own = Head("minibroker:type=Partition", ("HighWatermark", "Leader", "PreferredLeader"), ("topic", "partition"))
-    partitions = list(parts.replica_manager.partitions.items())
+    partitions = [(each.topic_partition, each) for each in parts.replica_manager.partitions.leaders()]
     under_replicated = under_min_isr = 0
     for (topic, number), each in partitions:
         under_replicated += is_under_replicated(each)
@@ -668,11 +668,11 @@ def partition_metrics(parts: BrokerParts) -> Iterator[Found]:
             yield own, (topic, number, each.log.high_watermark, state.leader, preferred)
 
 
-def is_under_replicated(partition: Partition) -> bool:
+def is_under_replicated(partition: Leading) -> bool:
     return len(partition.in_sync_replicas) < 1 + len(partition.remote_replicas)
 
 
-def is_under_min_isr(partition: Partition) -> bool:
+def is_under_min_isr(partition: Leading) -> bool:
     return len(partition.in_sync_replicas) < partition.log.config.min_insync_replicas
 
 

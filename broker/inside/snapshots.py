@@ -63,7 +63,7 @@ class Snapshots:
 
     def log(self, topic: str, partition: int, offset: int | None, after: int | None) -> Json:
         """A partition's log: its segments from the base offset `after` on, and what lies around an offset."""
-        led = self._parts.replica_manager.partitions.get(TopicPartition(topic, partition))
+        led = self._parts.replica_manager.partitions.any(TopicPartition(topic, partition))
         if led is None:
             raise ValueError(f"unknown partition {topic}-{partition}")
         log = led.log
@@ -102,7 +102,7 @@ class Snapshots:
     def logs(self, topic: str, partitions: Sequence[int]) -> list[Json]:
         """What a list of partitions shows of each log."""
         found = self._parts.replica_manager.partitions
-        led = [(each, found.get(TopicPartition(topic, each))) for each in partitions]
+        led = [(each, found.any(TopicPartition(topic, each))) for each in partitions]
         return [
             {
                 "partition": each,

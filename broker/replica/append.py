@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
+from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.errors import ErrorCode, InvalidRecordsError, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.log.log import LogAppendInfo
-
-if TYPE_CHECKING:
-    from minibroker.broker.replica.replica_manager import ReplicaManager
 
 ACKS_NONE = 0
 ACKS_ALL = -1
@@ -73,10 +71,10 @@ class DelayedProduce(DelayedOperation):
     each partition that failed: NOT_ENOUGH_REPLICAS_AFTER_APPEND, a lost leadership, or REQUEST_TIMED_OUT.
     """
 
-    __slots__ = ("_errors", "_replica_manager", "_required", "_results", "pending")
+    __slots__ = ("_errors", "_partitions", "_required", "_results", "pending")
 
     def __init__(
-        self, delay_ms: int, results: AppendResults, replica_manager: ReplicaManager, *, may_be_abandoned: bool
+        self, delay_ms: int, results: AppendResults, partitions: Partitions, *, may_be_abandoned: bool
     ) -> None:
         super().__init__(delay_ms)
         self.pending: Pending[AppendResults] = Pending(self if may_be_abandoned else None)
@@ -87,12 +85,12 @@ class DelayedProduce(DelayedOperation):
             if result.info is not None
         }
         self._errors: dict[TopicPartition, ErrorCode] = {}
-        self._replica_manager = replica_manager
+        self._partitions = partitions
 
     def try_complete(self) -> bool:
         for topic_partition, required_offset in list(self._required.items()):
             try:
-                error = self._replica_manager.leader_partition(topic_partition).has_replicated_to(required_offset)
+                error = self._partitions.led(topic_partition).has_replicated_to(required_offset)
             except KafkaError as refused:
                 error = refused.code
             if error is not None:

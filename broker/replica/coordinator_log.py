@@ -72,11 +72,11 @@ class CoordinatorLog:
 
     def leader_epoch(self, partition: int) -> int:
         """The epoch in which this broker leads the partition. Raises KafkaError."""
-        return self._replica_manager.leader_partition(TopicPartition(self.topic, partition)).leader_epoch
+        return self._replica_manager.partitions.led(TopicPartition(self.topic, partition)).leader_epoch
 
     def log_of(self, partition: int) -> Log:
         """The partition's log, for its format and its end. Raises KafkaError."""
-        return self._replica_manager.leader_partition(new(TopicPartition, (self.topic, partition))).log
+        return self._replica_manager.partitions.led(new(TopicPartition, (self.topic, partition))).log
 
     def append(self, partition: int, records: bytearray) -> ErrorCode | Pending[ErrorCode]:
         """Append one batch or more; return the outcome, or a Pending of it while `required_acks` are missing."""

@@ -6,17 +6,14 @@ replicas: no live replica has a record below it. As kafka 2.0.1 ReplicaManager.d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.partition import NO_OFFSET
+from minibroker.broker.replica.fetched_partition import NO_OFFSET
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
-from minibroker.storage.files.storage_errors import map_storage_errors
-
-if TYPE_CHECKING:
-    from minibroker.broker.replica.replica_manager import ReplicaManager
 
 TO_HIGH_WATERMARK = -1  # in place of an offset
 
@@ -40,13 +37,15 @@ DeleteRecordsResults = dict[TopicPartition, DeleteRecordsResult]
 class DelayedDeleteRecords(DelayedOperation):
     """A deletion that waits for followers. `pending` gets the results: REQUEST_TIMED_OUT for open partitions."""
 
-    __slots__ = ("_replica_manager", "_results", "pending")
+    __slots__ = ("_low_watermark_of", "_results", "pending")
 
-    def __init__(self, delay_ms: int, results: DeleteRecordsResults, replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self, delay_ms: int, results: DeleteRecordsResults, low_watermark_of: Callable[[TopicPartition], int]
+    ) -> None:
         super().__init__(delay_ms)
         self.pending: Pending[DeleteRecordsResults] = Pending(self)
         self._results = results
-        self._replica_manager = replica_manager
+        self._low_watermark_of = low_watermark_of  # raises KafkaError
 
     def try_complete(self) -> bool:
         for topic_partition, result in self._results.items():
@@ -56,7 +55,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def _updated(self, topic_partition: TopicPartition, result: DeleteRecordsResult) -> DeleteRecordsResult:
         try:
-            low_watermark = low_watermark_of(self._replica_manager, topic_partition)
+            low_watermark = self._low_watermark_of(topic_partition)
         except KafkaError as error:
             return failed_deletion(error.code)
         return result._replace(low_watermark=low_watermark)
@@ -66,29 +65,6 @@ class DelayedDeleteRecords(DelayedOperation):
             if result.is_open:
                 self._results[topic_partition] = result._replace(error=ErrorCode.REQUEST_TIMED_OUT)
         self.pending.resolve(self._results)
-
-
-def delete_records_of(
-    replica_manager: ReplicaManager, topic_partition: TopicPartition, offset: int
-) -> DeleteRecordsResult:
-    """Move the log start offset to `offset`, -1 for the high watermark."""
-    try:
-        partition = replica_manager.leader_partition(topic_partition)
-        if offset == TO_HIGH_WATERMARK:
-            offset = partition.log.high_watermark
-        if offset < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")
-        with map_storage_errors(replica_manager.log_manager):
-            partition.log.delete_records(offset)
-    except KafkaError as error:
-        return failed_deletion(error.code)
-    replica_manager.complete_delayed(topic_partition)
-    return DeleteRecordsResult(low_watermark_of(replica_manager, topic_partition), ErrorCode.NONE, offset)
-
-
-def low_watermark_of(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> int:
-    """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR."""
-    return replica_manager.leader_partition(topic_partition).low_watermark(replica_manager.is_alive)
 
 
 def failed_deletion(error: ErrorCode) -> DeleteRecordsResult:

@@ -8,21 +8,20 @@ As kafka 2.0.1 ReplicaManager.fetchMessages and readFromLocalLog, and DelayedFet
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.partition import NO_EPOCH, READ_COMMITTED, FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
+from minibroker.broker.replica.leading import NO_EPOCH, READ_COMMITTED, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow, failed_fetch, read_partition
+from minibroker.broker.replica.partitions import Partitions
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.purgatory.delayed_operation import DelayedOperation
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 
-if TYPE_CHECKING:
-    from minibroker.broker.replica.replica_manager import ReplicaManager
 
-
-def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
+def read_rows(partitions: Partitions, params: FetchParams, rows: Sequence[FetchRow]) -> list[FetchedPartition]:
     """Read the partitions in order under one byte budget.
 
     The first partition with records may exceed every limit by one batch, so that a consumer always makes progress; not
@@ -32,13 +31,13 @@ def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequen
     bytes_left = params.max_bytes
     min_one_message = not params.is_hard_limit
     may_be_kept = params.isolation_level != READ_COMMITTED
-    partitions = {} if replica_manager.log_manager.is_offline else replica_manager.partitions
+    roles = partitions.readable()
     fetched: list[FetchedPartition] = []
     for row in rows:
         topic_partition, fetch_offset, _, _, leader_epoch, last_epoch = row
-        partition = partitions.get(topic_partition)
-        if partition is None:
-            fetched.append(unserved(replica_manager, topic_partition))
+        partition = roles.get(topic_partition)
+        if not isinstance(partition, Leading):
+            fetched.append(unserved(partitions, topic_partition))
             continue
         if may_be_kept and last_epoch < 0 and (leader_epoch == NO_EPOCH or leader_epoch == partition.leader_epoch):
             at_end = partition.answer_at_end(fetch_offset)
@@ -54,10 +53,10 @@ def read_rows(replica_manager: ReplicaManager, params: FetchParams, rows: Sequen
     return fetched
 
 
-def unserved(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> FetchedPartition:
+def unserved(partitions: Partitions, topic_partition: TopicPartition) -> FetchedPartition:
     """The row of a partition that this broker cannot read."""
     try:
-        replica_manager.leader_partition(topic_partition)
+        partitions.led(topic_partition)
     except KafkaError as error:
         return failed_fetch(topic_partition, error.code)
     raise AssertionError(f"{topic_partition} can be read")
@@ -95,6 +94,21 @@ class FetchStatus(NamedTuple):
     max_bytes: int
 
 
+class LogEndWaits:
+    """Counts the fetches that wait for the ends of logs, as followers' do: without any, an append looks for none."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> None:
+        self.count += 1
+
+    def remove(self) -> None:
+        self.count -= 1
+
+
 class DelayedFetch(DelayedOperation):
     """A fetch that found less than `min_bytes`. It ends when one of these holds (as kafka 2.0.1 DelayedFetch):
 
@@ -111,9 +125,9 @@ class DelayedFetch(DelayedOperation):
     """
 
     __slots__ = (
-        "_is_counted",
+        "_log_end_waits",
         "_params",
-        "_replica_manager",
+        "_partitions",
         "_rows",
         "_statuses",
         "case",
@@ -127,7 +141,8 @@ class DelayedFetch(DelayedOperation):
         params: FetchParams,
         rows: Sequence[FetchRow],
         fetched: Sequence[FetchedPartition],
-        replica_manager: ReplicaManager,
+        partitions: Partitions,
+        log_end_waits: LogEndWaits,
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.pending: Pending[list[FetchedPartition]] = Pending(self)
@@ -138,21 +153,21 @@ class DelayedFetch(DelayedOperation):
             for row, result in zip(rows, fetched, strict=True)
             if result.start is not None
         ]
-        self._replica_manager = replica_manager
+        self._partitions = partitions
         self.case = ""
         self.decided_by: TopicPartition | None = None
         self.seen_bytes = 0
-        self._is_counted = not params.is_committed_only  # among the fetches that wait for log ends
-        if self._is_counted:
-            replica_manager.fetches_waiting_for_log_ends += 1
+        self._log_end_waits = None if params.is_committed_only else log_end_waits
+        if self._log_end_waits is not None:
+            self._log_end_waits.add()
 
     def on_end(self) -> None:
-        if self._is_counted:
-            self._replica_manager.fetches_waiting_for_log_ends -= 1
+        if self._log_end_waits is not None:
+            self._log_end_waits.remove()
 
     def on_complete(self) -> None:
         try:
-            fetched = read_rows(self._replica_manager, self._params, self._rows)
+            fetched = read_rows(self._partitions, self._params, self._rows)
         except Exception as error:  # fails this fetch, not the append that completes it
             self.pending.fail(error)
         else:
@@ -181,7 +196,7 @@ class DelayedFetch(DelayedOperation):
     def _available_bytes(self, status: FetchStatus) -> int | None:
         """The bytes that this partition could add; None if the fetch must be answered at once (Case C)."""
         topic_partition, start, max_bytes = status
-        partition = self._replica_manager.leader_partition(topic_partition)
+        partition = self._partitions.led(topic_partition)
         end = partition.end_of_reading(
             is_committed_only=self._params.is_committed_only, isolation_level=self._params.isolation_level
         )

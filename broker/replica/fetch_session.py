@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

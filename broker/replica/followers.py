@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from minibroker.broker.replica.partition import NO_RECORDS, FetchedPartition, Partition
+from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partition_read import FetchRow
+from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.replica.replica import UNKNOWN_END
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -24,14 +26,14 @@ IsrChangeListener = Callable[[Mapping[TopicPartition, Sequence[int]]], None]
 
 
 class Followers:
-    """The followers of all `partitions`, which the replica manager owns.
+    """The followers of all partitions that this broker leads.
 
     Calls `on_progress(topic_partition)` after a high watermark or a follower's log start offset has moved.
     """
 
     def __init__(
         self,
-        partitions: Mapping[TopicPartition, Partition],
+        partitions: Partitions,
         *,
         broker_id: int,
         on_isr_change: IsrChangeListener,
@@ -55,10 +57,10 @@ class Followers:
         KafkaError(UNKNOWN_SERVER_ERROR) if the follower has this broker's own id.
         """
         answers = []
-        noted: list[tuple[Partition, bool]] = []
+        noted: list[tuple[Leading, bool]] = []
         for row, result in zip(rows, fetched, strict=True):
-            partition = self._partitions.get(row.topic_partition)
-            if partition is not None:
+            partition = self._partitions.any(row.topic_partition)
+            if isinstance(partition, Leading):
                 if replica_id == self._broker_id:
                     raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"follower {replica_id} has the id of the leader")
                 if replica_id in partition.remote_replicas:
@@ -75,12 +77,12 @@ class Followers:
 
     def drop_laggards(self, now_ms: int) -> None:
         """Remove lagging followers from the in-sync replicas; without them the high watermark may move."""
-        replicated = [each for each in self._partitions.values() if len(each.in_sync_replicas) > 1]
+        replicated = [each for each in self._partitions.leaders() if len(each.in_sync_replicas) > 1]
         for partition in self._change((each, each.isr_without_laggards(now_ms)) for each in replicated):
             if partition.maybe_increment_replicated_high_watermark(now_ms):
                 self._on_progress(partition.topic_partition)
 
-    def _change(self, wanted: Iterable[tuple[Partition, list[int] | None]]) -> list[Partition]:
+    def _change(self, wanted: Iterable[tuple[Leading, list[int] | None]]) -> list[Leading]:
         """Set the new in-sync replicas of each partition, None for unchanged; return the changed partitions."""
         changes = [(partition, isr) for partition, isr in wanted if isr is not None]
         if not changes:

@@ -6,7 +6,7 @@
     LOOKING_FOR_END    the leader's log end offset  FETCHING, if its own log is longer; else LOOKING_FOR_START
     LOOKING_FOR_START  the leader's log start       FETCHING
 
-An error of the leader keeps the state, and the partition waits for `backoff_ms` before it asks again; the fetcher goes
+An error of the leader keeps the state, and the partition asks again at a time that the fetcher gives; the fetcher goes
 on with its other partitions. A new leader, or an epoch that skips one, begins with TRUNCATING.
 
 Pure: an answer becomes a `Change` of the log, which the caller performs before it asks for the next request. The offset
@@ -17,38 +17,14 @@ changes nothing. As kafka 2.0.1 AbstractFetcherThread, ReplicaFetcherThread and 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET, EpochEndOffset
+from minibroker.storage.log.log import Log
 from minibroker.storage.log.log_validator import Buffer
 
 NOT_WAITING_MS = -(2**63)
-
-
-class FollowedEpochs(Protocol):
-    """The leader epochs of a follower's log."""
-
-    @property
-    def latest_epoch(self) -> int: ...
-
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset: ...
-
-
-class FollowedLog(Protocol):
-    """A follower's log, as far as its role reads it."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def leader_epochs(self) -> FollowedEpochs: ...
 
 
 class State(Enum):
@@ -106,11 +82,10 @@ Change = TruncateTo | StartAt | Append
 class Following:
     """A follower of `leader_id` in its `leader_epoch`. Times are the monotonic clock's, in ms."""
 
-    __slots__ = ("_asked", "_backoff_ms", "_log", "_retry_at_ms", "leader_epoch", "leader_id", "state")
+    __slots__ = ("_asked", "_retry_at_ms", "leader_epoch", "leader_id", "log", "state")
 
-    def __init__(self, log: FollowedLog, *, leader_id: int, leader_epoch: int, backoff_ms: int) -> None:
-        self._log = log
-        self._backoff_ms = backoff_ms
+    def __init__(self, log: Log, *, leader_id: int, leader_epoch: int) -> None:
+        self.log = log
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self._begin()
@@ -136,7 +111,7 @@ class Following:
         """Return what to ask the leader now; None while the partition waits after an error."""
         if now_ms < self._retry_at_ms:
             return None
-        log = self._log
+        log = self.log
         match self.state:
             case State.TRUNCATING:
                 self._asked = AskEpochEnd(log.leader_epochs.latest_epoch)
@@ -146,14 +121,14 @@ class Following:
                 self._asked = AskOffset(self.state is State.LOOKING_FOR_END)
         return self._asked
 
-    def on_error(self, request: Request, error: ErrorCode, now_ms: int) -> None:
-        """Take the leader's error, or that of an append here: look for an offset in range, or back off."""
+    def on_error(self, request: Request, error: ErrorCode, retry_at_ms: int) -> None:
+        """Take the leader's error, or that of an append here: look for an offset in range, or wait until then."""
         if not self._is_answered(request):
             return
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and self.state is State.FETCHING:
             self.state = State.LOOKING_FOR_END
         else:
-            self._retry_at_ms = now_ms + self._backoff_ms
+            self._retry_at_ms = retry_at_ms
 
     def on_epoch_end(self, request: AskEpochEnd, leader_end: EpochEndOffset) -> TruncateTo | None:
         """Take the leader's newest epoch up to the requested one, and its end; truncate where the logs may differ.
@@ -169,7 +144,7 @@ class Following:
         """
         if not self._is_answered(request):
             return None
-        log, own_end = self._log, self._log.log_end_offset
+        log, own_end = self.log, self.log.log_end_offset
         self.state = State.FETCHING
         if leader_end.end_offset == UNDEFINED_EPOCH_OFFSET:
             return TruncateTo(log.high_watermark)
@@ -200,7 +175,7 @@ class Following:
         """
         if not self._is_answered(request):
             return None
-        own_end = self._log.log_end_offset
+        own_end = self.log.log_end_offset
         if request.is_end and offset >= own_end:
             self.state = State.LOOKING_FOR_START
             return None

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minibroker.broker.replica.partition import (
-    NO_EPOCH,
-    NO_OFFSET,
-    NO_RECORDS,
-    READ_COMMITTED,
-    ZSTD,
-    FetchedPartition,
-    Partition,
-)
+from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.leading import NO_EPOCH, READ_COMMITTED, ZSTD, Leading
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition, new
 
@@ -58,7 +51,7 @@ class FetchRow(NamedTuple):
 
 
 def read_partition(
-    partition: Partition, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
+    partition: Leading, params: FetchParams, row: FetchRow, bytes_left: int, min_one_message: bool
 ) -> FetchedPartition:
     """Read from the fetch offset on, at most `bytes_left` and the row's own limit.
 

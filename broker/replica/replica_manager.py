@@ -20,15 +20,20 @@ from minibroker.broker.replica.append import (
     refused_append,
 )
 from minibroker.broker.replica.delete_records import (
+    TO_HIGH_WATERMARK,
     DelayedDeleteRecords,
+    DeleteRecordsResult,
     DeleteRecordsResults,
-    delete_records_of,
+    failed_deletion,
 )
-from minibroker.broker.replica.fetch import DelayedFetch, must_wait, read_rows
+from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
+from minibroker.broker.replica.fetched_partition import NO_OFFSET, FetchedPartition
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers, IsrChangeListener
-from minibroker.broker.replica.partition import NO_OFFSET, FetchedPartition, Partition
+from minibroker.broker.replica.following import Following
+from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
+from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -61,7 +66,7 @@ class ReplicaManager:
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.partitions = Partitions(log_manager)
         # Called with each refused append: the partition, the error, the size of the records.
         self.on_refused: Callable[[TopicPartition, ErrorCode, int], object] | None = None
         self.followers = Followers(
@@ -72,7 +77,7 @@ class ReplicaManager:
         )
         self._flusher = LogFlusher(log_manager, background)
         self.fetch_purgatory = Purgatory("Fetch", timer, purge_interval=config.fetch_purgatory_purge_interval_requests)
-        self.fetches_waiting_for_log_ends = 0
+        self._log_end_waits = LogEndWaits()
         self.produce_purgatory = Purgatory(
             "Produce", timer, purge_interval=config.producer_purgatory_purge_interval_requests
         )
@@ -89,7 +94,7 @@ class ReplicaManager:
         leader_epoch: int,
         replicas: Sequence[int],
         in_sync_replicas: Sequence[int] = (),
-    ) -> Partition:
+    ) -> Leading:
         """Open or create the log, and lead it. Without `in_sync_replicas` only this broker is in sync."""
         with map_storage_errors():
             log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
@@ -97,7 +102,7 @@ class ReplicaManager:
             if log.leader_epochs.latest_epoch < 0:
                 log.assign_leader_epoch(leader_epoch)
         now_ms = self._clock.monotonic_ms() if len(replicas) > 1 else 0
-        partition = Partition(
+        partition = Leading(
             log,
             broker_id=self._config.broker_id,
             leader_epoch=leader_epoch,
@@ -107,25 +112,29 @@ class ReplicaManager:
             now_ms=now_ms,
         )
         partition.maybe_increment_high_watermark(now_ms)
-        self.partitions[topic_partition] = partition
+        self.partitions.set(topic_partition, partition)
         return partition
+
+    def become_follower(self, topic_partition: TopicPartition, *, leader_id: int, leader_epoch: int) -> Following:
+        """Open or create the log, and follow; requests that wait for this leader end (Case A)."""
+        role = self.partitions.any(topic_partition)
+        if isinstance(role, Following):
+            role.follow(leader_id, leader_epoch)
+            return role
+        with map_storage_errors():
+            log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
+        following = Following(log, leader_id=leader_id, leader_epoch=leader_epoch)
+        self.partitions.set(topic_partition, following)
+        self.complete_delayed(topic_partition)
+        return following
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop serving a partition; complete the operations that wait for it (Case B)."""
-        del self.partitions[topic_partition]
+        self.partitions.remove(topic_partition)
         self.complete_delayed(topic_partition)
         if delete:
             with map_storage_errors():
                 self.log_manager.delete_log(topic_partition)
-
-    def leader_partition(self, topic_partition: TopicPartition) -> Partition:
-        """Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR after its disk has failed."""
-        partition = self.partitions.get(topic_partition)
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not on this broker")
-        if self.log_manager.is_offline:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} is offline")
-        return partition
 
     # -- append -----------------------------------------------------------------------------------------------
 
@@ -147,10 +156,10 @@ class ReplicaManager:
         """
         now_ms = self._clock.wall_ms()
         results: AppendResults = {}
-        unflushed: list[Partition] = []
+        unflushed: list[Leading] = []
         for topic_partition, records in entries.items():
             try:
-                partition = self.leader_partition(topic_partition)
+                partition = self.partitions.led(topic_partition)
                 with map_storage_errors(self.log_manager):
                     info = partition.append_as_leader(
                         records,
@@ -179,10 +188,10 @@ class ReplicaManager:
             self.on_refused(topic_partition, error.code, size_bytes)
         if self.log_manager.is_offline:
             self.complete_all_delayed()  # Case E
-        known = self.partitions.get(topic_partition)
+        known = self.partitions.any(topic_partition)
         return refused_append(error, NO_OFFSET if known is None else known.log.log_start_offset)
 
-    def _flush(self, unflushed: Sequence[Partition]) -> Pending[None]:
+    def _flush(self, unflushed: Sequence[Leading]) -> Pending[None]:
         """Fsync the appends of these partitions, one log after the other, then serve them."""
         partitions = iter(unflushed)
 
@@ -193,14 +202,14 @@ class ReplicaManager:
         def serve(_: None) -> None:
             for partition in unflushed:
                 topic_partition = partition.topic_partition
-                if self.partitions.get(topic_partition) is partition:
+                if self.partitions.any(topic_partition) is partition:
                     self._commit_append(topic_partition, partition, partition.log.recovery_point)
 
         return self._flusher.flush(next(partitions).log).then(flush_next).then(serve)
 
-    def _commit_append(self, topic_partition: TopicPartition, partition: Partition, durable_to: int | None) -> None:
+    def _commit_append(self, topic_partition: TopicPartition, partition: Leading, durable_to: int | None) -> None:
         """Complete the fetches that read to the log end; move the high watermark, complete what waits for it."""
-        if self.fetches_waiting_for_log_ends:
+        if self._log_end_waits.count:
             self.fetch_purgatory.check_and_complete(topic_partition)
         now_ms = self._clock.monotonic_ms() if partition.remote_replicas else 0
         if partition.maybe_increment_high_watermark(now_ms, durable_to):
@@ -213,7 +222,7 @@ class ReplicaManager:
         """Return the results, with acks=all once the in-sync replicas have the records or the time is up."""
         if required_acks != ACKS_ALL or self._are_replicated(results):
             return results
-        delayed = DelayedProduce(timeout_ms, results, self, may_be_abandoned=is_from_client)
+        delayed = DelayedProduce(timeout_ms, results, self.partitions, may_be_abandoned=is_from_client)
         self._watch(delayed, self.produce_purgatory, list(results))
         return delayed.pending.outcome()
 
@@ -226,8 +235,8 @@ class ReplicaManager:
             return not results
         for topic_partition, result in results.items():
             if result.info is not None:
-                partition = self.partitions.get(topic_partition)
-                if partition is None or partition.has_replicated_to(result.info.last_offset + 1) is not ErrorCode.NONE:
+                role, end_offset = self.partitions.any(topic_partition), result.info.last_offset + 1
+                if not isinstance(role, Leading) or role.has_replicated_to(end_offset) is not ErrorCode.NONE:
                     return False
         return True
 
@@ -240,16 +249,16 @@ class ReplicaManager:
 
         A follower's position is noted before the wait, and only then.
         """
-        fetched = read_rows(self, params, rows)
+        fetched = read_rows(self.partitions, params, rows)
         if params.is_from_follower:
             fetched = self.followers.note_fetch(params.replica_id, rows, fetched, self._clock.monotonic_ms())
         if not must_wait(params, fetched):
             return fetched
-        delayed = DelayedFetch(params, rows, fetched, self)
+        delayed = DelayedFetch(params, rows, fetched, self.partitions, self._log_end_waits)
         self._watch(delayed, self.fetch_purgatory, [row.topic_partition for row in rows])
         return delayed.pending.outcome()
 
-    def segment_offsets_before(self, partition: Partition, timestamp_ms: int, max_offsets: int) -> list[int]:
+    def segment_offsets_before(self, partition: Leading, timestamp_ms: int, max_offsets: int) -> list[int]:
         """ListOffsets v0: the base offsets of the segments last written before a time."""
         return partition.log.legacy_fetch_offsets_before(timestamp_ms, max_offsets, now_ms=self._clock.wall_ms())
 
@@ -259,12 +268,29 @@ class ReplicaManager:
         self, offsets: Mapping[TopicPartition, int], timeout_ms: int
     ) -> DeleteRecordsResults | Pending[DeleteRecordsResults]:
         """Move each log start offset, -1 for to the high watermark; wait until all live replicas have moved theirs."""
-        results = {each: delete_records_of(self, each, offset) for each, offset in offsets.items()}
+        results = {each: self._delete_records_of(each, offset) for each, offset in offsets.items()}
         if not any(result.is_open for result in results.values()):
             return results
-        delayed = DelayedDeleteRecords(timeout_ms, results, self)
+        delayed = DelayedDeleteRecords(timeout_ms, results, self._low_watermark_of)
         self._watch(delayed, self.delete_records_purgatory, list(results))
         return delayed.pending.outcome()
+
+    def _delete_records_of(self, topic_partition: TopicPartition, offset: int) -> DeleteRecordsResult:
+        try:
+            partition = self.partitions.led(topic_partition)
+            if offset == TO_HIGH_WATERMARK:
+                offset = partition.log.high_watermark
+            if offset < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic_partition} has no offset {offset}")
+            with map_storage_errors(self.log_manager):
+                partition.log.delete_records(offset)
+        except KafkaError as error:
+            return failed_deletion(error.code)
+        self.complete_delayed(topic_partition)
+        return DeleteRecordsResult(self._low_watermark_of(topic_partition), ErrorCode.NONE, offset)
+
+    def _low_watermark_of(self, topic_partition: TopicPartition) -> int:
+        return self.partitions.led(topic_partition).low_watermark(self.is_alive)
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
@@ -281,7 +307,7 @@ class ReplicaManager:
 
     def complete_all_delayed(self) -> None:
         """Complete all operations with the results they have: the broker stops, or its disk has failed."""
-        for topic_partition in list(self.partitions):
+        for topic_partition, _ in self.partitions.items():
             for purgatory in (self.fetch_purgatory, self.produce_purgatory, self.delete_records_purgatory):
                 purgatory.check_and_complete(topic_partition)
                 purgatory.complete_all(topic_partition)
@@ -294,7 +320,7 @@ class ReplicaManager:
             self.followers.drop_laggards(self._clock.monotonic_ms())
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {topic_partition: partition.log.high_watermark for topic_partition, partition in self.partitions.items()}
+        return {topic_partition: role.log.high_watermark for topic_partition, role in self.partitions.items()}
 
 
 def flush_failed(results: AppendResults, error: Exception) -> AppendResults:

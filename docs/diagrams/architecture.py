@@ -82,7 +82,7 @@ PARTS = (
             ("fetch_context.py", "the session: rows in, changes out"),
             ("fetch.py", "one byte budget; cases A to E"),
             ("partition_read.py", "the high watermark bounds a reader"),
-            ("partition.py", "replicas in sync, high watermark"),
+            ("leading.py", "replicas in sync, high watermark"),
         ),
         True,
     ),

@@ -152,7 +152,7 @@ class InMemoryBroker:
         return parked
 
     def log_of(self, topic: str, partition: int = 0) -> Any:
-        return self.parts.replica_manager.partitions[TopicPartition(topic, partition)].log
+        return self.parts.replica_manager.partitions.led(TopicPartition(topic, partition)).log
 
 
 MakeBroker = Callable[..., InMemoryBroker]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from minibroker.broker.replica.partition import Partition
+from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
@@ -55,6 +55,6 @@ async def in_sync(broker: InMemoryBroker, topic: str, partition: int = 0) -> lis
     return list(body.topics[0].partitions[partition].isr_nodes)
 
 
-def partition_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> Partition:
-    found: Partition = broker.parts.replica_manager.partitions[TopicPartition(topic, partition)]
+def partition_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> Leading:
+    found: Leading = broker.parts.replica_manager.partitions.led(TopicPartition(topic, partition))
     return found

@@ -21,7 +21,7 @@ from minibroker.broker.replica.fetch_session import (
     FetchSessionCache,
     next_epoch,
 )
-from minibroker.broker.replica.partition import FetchedPartition
+from minibroker.broker.replica.fetched_partition import FetchedPartition
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition

@@ -270,11 +270,11 @@ async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on
 
     results = replica_manager.append({where: memoryview(batch_of())}, required_acks=1, timeout_ms=1000)
     await follow(broker, "t", 1)
-    assert replica_manager.partitions[where].log.high_watermark == 0
+    assert replica_manager.partitions.led(where).log.high_watermark == 0
 
     assert isinstance(results, Pending)
     await results.wait()
-    assert replica_manager.partitions[where].log.high_watermark == 1
+    assert replica_manager.partitions.led(where).log.high_watermark == 1
 
 
 async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(broker: InMemoryBroker) -> None:

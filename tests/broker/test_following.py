@@ -27,7 +27,7 @@ from minibroker.storage.index.leader_epochs import EpochEndOffset
 from minibroker.storage.log.log import Log
 from tests.storage.logs import NOW_MS, batch_of, batches_of, open_log, read_bytes, send
 
-BACKOFF_MS = 1000
+RETRY_AT_MS = 1500
 UNKNOWN = EpochEndOffset(-1, -1)
 
 
@@ -47,7 +47,7 @@ def write(log: Log, *epochs: tuple[int, int]) -> None:
 
 
 def follower_of(log: Log, leader_id: int = 2, leader_epoch: int = 6) -> Following:
-    return Following(log, leader_id=leader_id, leader_epoch=leader_epoch, backoff_ms=BACKOFF_MS)
+    return Following(log, leader_id=leader_id, leader_epoch=leader_epoch)
 
 
 def fetching(log: Log) -> Following:
@@ -174,11 +174,11 @@ def test_an_error_keeps_the_state_and_waits(log: Log, state: State, error: Error
     following = in_state(log, state)
     request = following.next_request(0)
     assert request is not None
-    following.on_error(request, error, 500)
+    following.on_error(request, error, RETRY_AT_MS)
 
     assert following.state is state
-    assert following.next_request(500 + BACKOFF_MS - 1) is None
-    assert following.next_request(500 + BACKOFF_MS) == request
+    assert following.next_request(RETRY_AT_MS - 1) is None
+    assert following.next_request(RETRY_AT_MS) == request
 
 
 def in_state(log: Log, state: State) -> Following:

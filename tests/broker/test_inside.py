@@ -15,7 +15,7 @@ from minibroker.broker.inside.errors import first_error
 from minibroker.broker.inside.exchange import Exchange
 from minibroker.broker.inside.tracer import distance
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_response
-from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
+from minibroker.protocol.errors import ErrorCode, KafkaProtocolError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import batch_of, fill
 from tests.broker.conftest import InMemoryBroker, MakeBroker, by_name, fetch_body
@@ -363,18 +363,13 @@ async def failed(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def led_elsewhere(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise KafkaError(ErrorCode.NOT_LEADER_FOR_PARTITION)
-
-    monkeypatch.setattr(traced.broker.parts.replica_manager, "leader_partition", refuse)
-    traced.broker.parts.replica_manager.complete_delayed(TopicPartition("orders", 0))
+    traced.broker.parts.replica_manager.become_follower(TopicPartition("orders", 0), leader_id=1, leader_epoch=9)
 
 
 @pytest.mark.parametrize(
     ("case", "ends", "ended_by", "cause"),
     [
-        # Replaces a method: one broker alone never loses a partition to another.
-        pytest.param("A", led_elsewhere, "other", None, id="A: it leads no more", marks=pytest.mark.pure),
+        pytest.param("A", led_elsewhere, "other", None, id="A: it leads no more"),
         pytest.param("B", deleted, "request", "DeleteTopics", id="B: the topic is deleted"),
         pytest.param("C", rolled, "request", "Produce", id="C: a segment was rolled"),
         pytest.param("D", appended, "request", "Produce", id="D: enough bytes"),
@@ -439,7 +434,7 @@ async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None
 
 
 async def test_a_produce_that_waits_for_a_follower_is_woken_by_its_fetch(watched: Traced) -> None:
-    partition = watched.broker.parts.replica_manager.partitions[TopicPartition("orders", 0)]
+    partition = watched.broker.parts.replica_manager.partitions.led(TopicPartition("orders", 0))
     assert partition.in_sync_replicas == [0]
     silent = await watched.broker.produce("orders", [b"one"], acks=0)
     assert silent is None

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import trio
 
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.pending import Pending
-from minibroker.broker.replica.fetch import DelayedFetch
-from minibroker.broker.replica.partition import FetchedPartition
-from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.protocol.api import ApiKey, decode_response
-from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
-from minibroker.storage.index.fetch_data import LogOffsetMetadata
-from tests.broker.asking import LONG_MS, UNLIMITED, codes, fill, row_of, rows, seconds, sizes
+from tests.broker.asking import LONG_MS, codes, fill, row_of, rows, seconds, sizes
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
 from tests.broker.scripted_follower import assign, follow, partition_of
 from tests.broker.transactional import started
@@ -80,42 +75,17 @@ async def test_row_22_new_data_is_answered_when_it_comes_and_not_at_max_wait(bro
     assert trio.current_time() - waiting_since == 3
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(ErrorCode.NOT_LEADER_FOR_PARTITION, id="A"),
-        pytest.param(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, id="B"),
-        pytest.param(ErrorCode.KAFKA_STORAGE_ERROR, id="E"),
-    ],
-)
-@pytest.mark.pure
-def test_row_23_row_24_row_28_cases_a_b_and_e_an_unreadable_partition_completes_the_fetch(code: ErrorCode) -> None:
-    class Leader:
-        partitions: ClassVar[dict[TopicPartition, Any]] = {}
-        log_manager = SimpleNamespace(is_offline=False)
-
-        def leader_partition(self, topic_partition: TopicPartition) -> Any:
-            raise KafkaError(code)
-
-    params = FetchParams(-1, LONG_MS, 10_000, UNLIMITED, False, 0)
-    at_start = FetchedPartition(T0, ErrorCode.NONE, 0, 0, 0, None, b"", LogOffsetMetadata(0, 0, 0))
-    delayed = DelayedFetch(params, [FetchRow(T0, 0, 0, UNLIMITED)], [at_start], Leader())  # type: ignore[arg-type]
-
-    assert delayed.try_complete()
-    assert [row.error for row in delayed.pending.result()] == [code]
-
-
 async def test_row_23_row_24_a_leader_or_a_topic_that_goes_answers_who_waits_for_it(broker: InMemoryBroker) -> None:
     await broker.create_topic("u")
     await broker.create_topic("v")
     of_leader = await broker.park(broker.fetch, ("v", 0, 0), max_wait_ms=LONG_MS)
     of_topic = await broker.park(broker.fetch, ("u", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS, min_bytes=10_000)
 
-    broker.parts.replica_manager.stop_replica(TopicPartition("v", 0), delete=False)
+    broker.parts.replica_manager.become_follower(TopicPartition("v", 0), leader_id=1, leader_epoch=1)
     when_the_leader_went = (codes(await of_leader.seen()), await of_topic.seen())
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 
-    assert when_the_leader_went == ([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], None)
+    assert when_the_leader_went == ([ErrorCode.NOT_LEADER_FOR_PARTITION], None)
     assert codes(await of_topic.seen()) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 

@@ -343,7 +343,7 @@ async def test_row_72_an_offset_that_was_compacted_away_is_read_from_the_next_ba
         put(log, (key, "v"))
     log.roll(NOW_MS)
     clean(log)
-    broker.parts.replica_manager.partitions[TopicPartition("t", 0)].maybe_increment_high_watermark(0)
+    broker.parts.replica_manager.partitions.led(TopicPartition("t", 0)).maybe_increment_high_watermark(0)
 
     assert [await first_offset_from(broker, offset) for offset in range(6)] == [0, 3, 3, 3, 4, None]
 

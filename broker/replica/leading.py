@@ -1,4 +1,4 @@
-"""One partition on this broker: its log, its replicas and its high watermark.
+"""The role of a leader in one partition: its followers, its in-sync replicas, and how far its records are committed.
 
 The high watermark is the smallest log end offset of the in-sync replicas, and of the followers that are about to join
 them: those caught up within replica.lag.time.max.ms (as kafka 2.0.1 Partition.maybeIncrementLeaderHW). It is kept with
@@ -9,49 +9,24 @@ reading. It never moves back while this broker leads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
+from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted
-from minibroker.storage.files.converted_slice import ConvertedSlice
-from minibroker.storage.files.records_file import FileSlice
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.leader_epochs import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
-from minibroker.storage.index.transaction_index import AbortedTxn
 from minibroker.storage.log.log import Log, LogAppendInfo
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
-NO_OFFSET = -1
-NO_RECORDS = b""
 NO_EPOCH = -1
 ZSTD = "zstd"
 
-FetchedRecords = FileSlice | ConvertedSlice | bytes
 
-
-class FetchedPartition(NamedTuple):
-    """One partition's answer; with an error it has -1 and None as on the wire."""
-
-    topic_partition: TopicPartition
-    error: ErrorCode
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    aborted_transactions: Sequence[AbortedTxn] | None
-    records: FetchedRecords
-    start: LogOffsetMetadata | None  # of the fetch offset; None with an error or a diverging epoch
-    diverging_epoch: EpochEndOffset | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return self.records.size_bytes if isinstance(self.records, FileSlice) else 0
-
-
-class Partition:
-    """A partition that this broker leads. `in_sync_replicas` holds broker ids, also its own; `Followers` changes it.
+class Leading:
+    """The leader of a partition. `in_sync_replicas` holds broker ids, also its own; `Followers` changes it.
 
     A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on.
     """
