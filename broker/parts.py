@@ -117,7 +117,7 @@ def build(
         timer=timers.timer,
         clock=clock,
         background=background,
-        on_isr_change=store.set_in_sync_replicas,
+        save_isr=store.save_isr,
         is_alive=metadata_cache.is_broker_alive,
     )
     controller = Controller(

@@ -330,6 +330,7 @@ class Controller:
                     leader_epoch=partition.leader_epoch,
                     replicas=partition.replicas,
                     in_sync_replicas=partition.in_sync_replicas,
+                    state_version=partition.state_version,
                 )
         self._show(topic)
 

@@ -29,6 +29,7 @@ class PartitionState:
     leader_epoch: int
     replicas: list[int]
     in_sync_replicas: list[int]
+    state_version: int = 0  # larger by one with each change of the in-sync replicas; from 0 at each start
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ import binascii
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from minibroker.broker.cluster.change_journal import ChangeJournal
 from minibroker.broker.cluster.metadata_cache import PartitionState, TopicState
 from minibroker.broker.quota.client_quotas import Quotas
 from minibroker.broker.quota.entities import DEFAULT, Entity
+from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
@@ -183,22 +184,27 @@ class TopicStore:
             undo()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {error}") from error
 
-    def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Save the in-sync replicas of partitions, for Metadata too.
+    def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
+        """Save the in-sync replicas of partitions, for Metadata too; a change of a state that has moved on is stale.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing. The leader changes its own set afterwards, as kafka
         2.0.1 Partition.updateIsr.
         """
         states = {each: self.topics[each.topic].partitions[each.partition] for each in changes}
-        before = {each: state.in_sync_replicas for each, state in states.items()}
-        for each, state in states.items():
-            state.in_sync_replicas = list(changes[each])
+        taken = {each: state for each, state in states.items() if state.state_version == changes[each].state_version}
+        before = {each: state.in_sync_replicas for each, state in taken.items()}
+        for each, state in taken.items():
+            state.in_sync_replicas = list(changes[each].in_sync_replicas)
 
         def restore() -> None:
-            for each, state in states.items():
+            for each, state in taken.items():
                 state.in_sync_replicas = before[each]
 
-        self.save_or_undo("the in-sync replicas", restore, Changed({each.topic for each in changes}))
+        if taken:
+            self.save_or_undo("the in-sync replicas", restore, Changed({each.topic for each in taken}))
+        for state in taken.values():
+            state.state_version += 1
+        return {each: state.state_version if each in taken else None for each, state in states.items()}
 
     def set_scram_credentials(self, credentials: ScramCredentials) -> None:
         """Raises KafkaError(KAFKA_STORAGE_ERROR) and changes nothing."""

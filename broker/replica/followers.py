@@ -1,16 +1,19 @@
 """Keeps the in-sync replicas: followers join when they have reached the high watermark, and leave when they lag.
 
-`on_isr_change` writes a change to disk before it takes effect: if that fails, the leader keeps its in-sync replicas.
-One write holds all changes of a fetch, or of a check for lagging followers. As kafka 2.0.1 Partition.updateIsr,
-maybeExpandIsr and maybeShrinkIsr, and ReplicaManager.updateFollowerLogReadResults.
+A change holds once `save_isr` has it: if that fails, or the leader's state is stale, the leader keeps its in-sync
+replicas. One write holds all changes of a fetch, or of a check for lagging followers. As kafka 2.0.1
+Partition.updateIsr, maybeExpandIsr and maybeShrinkIsr, and ReplicaManager.updateFollowerLogReadResults.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from minibroker.broker.pending import Pending
 from minibroker.broker.replica.fetched_partition import NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.isr import IsrOutcomes, SaveIsr
 from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partition_read import FetchRow
 from minibroker.broker.replica.partitions import Partitions
@@ -20,9 +23,6 @@ from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.text import counted
 
 logger = logging.getLogger(__name__)
-
-# Gets the new in-sync replicas of each partition. Raises KafkaError if it cannot write them to disk.
-IsrChangeListener = Callable[[Mapping[TopicPartition, Sequence[int]]], None]
 
 
 class Followers:
@@ -36,12 +36,12 @@ class Followers:
         partitions: Partitions,
         *,
         broker_id: int,
-        on_isr_change: IsrChangeListener,
+        save_isr: SaveIsr,
         on_progress: Callable[[TopicPartition], None],
     ) -> None:
         self._partitions = partitions
         self._broker_id = broker_id
-        self._on_isr_change = on_isr_change
+        self._save_isr = save_isr
         self._on_progress = on_progress
         self.isr_expansions = 0
         self.isr_shrinks = 0
@@ -69,7 +69,7 @@ class Followers:
                 else:
                     result = for_non_replica(result)
             answers.append(result)
-        self._change((partition, partition.isr_with(replica_id)) for partition, _ in noted)
+        self._change([(partition, partition.isr_with(replica_id)) for partition, _ in noted], now_ms)
         for partition, has_new_start in noted:
             if partition.maybe_increment_replicated_high_watermark(now_ms) or has_new_start:
                 self._on_progress(partition.topic_partition)
@@ -78,29 +78,53 @@ class Followers:
     def drop_laggards(self, now_ms: int) -> None:
         """Remove lagging followers from the in-sync replicas; without them the high watermark may move."""
         replicated = [each for each in self._partitions.leaders() if len(each.in_sync_replicas) > 1]
-        for partition in self._change((each, each.isr_without_laggards(now_ms)) for each in replicated):
-            if partition.maybe_increment_replicated_high_watermark(now_ms):
-                self._on_progress(partition.topic_partition)
+        self._change([(each, each.isr_without_laggards(now_ms)) for each in replicated], now_ms)
 
-    def _change(self, wanted: Iterable[tuple[Leading, list[int] | None]]) -> list[Leading]:
-        """Set the new in-sync replicas of each partition, None for unchanged; return the changed partitions."""
-        changes = [(partition, isr) for partition, isr in wanted if isr is not None]
+    def _change(self, wanted: Sequence[tuple[Leading, tuple[int, ...] | None]], now_ms: int) -> None:
+        """Ask for the new in-sync replicas of each partition, None for unchanged; with them its high watermark may
+        move. A partition that has asked already waits for that answer."""
+        changes = {
+            partition.topic_partition: (partition, partition.ask_for_isr(isr))
+            for partition, isr in wanted
+            if isr is not None and not partition.leadership.asked_in_sync_replicas
+        }
         if not changes:
-            return []
+            return
+        changed = [partition for partition, _ in changes.values()]
         try:
-            self._on_isr_change({partition.topic_partition: isr for partition, isr in changes})
+            outcomes = self._save_isr({name: change for name, (_, change) in changes.items()})
         except KafkaError as error:
-            self.failed_isr_updates += len(changes)
-            logger.warning("cannot change the in-sync replicas of %s: %s", counted(len(changes), "partition"), error)
-            return []
-        for partition, isr in changes:
-            if len(isr) > len(partition.in_sync_replicas):
+            self._keep(changed, error)
+        else:
+            if isinstance(outcomes, Pending):
+                outcomes.then(partial(self._take, changed, now_ms), partial(self._keep, changed))
+            else:
+                self._take(changed, now_ms, outcomes)
+
+    def _take(self, changed: Sequence[Leading], now_ms: int, outcomes: IsrOutcomes) -> None:
+        for partition in changed:
+            topic_partition, before = partition.topic_partition, partition.in_sync_replicas
+            if not partition.end_isr_change(outcomes[topic_partition]):
+                self.failed_isr_updates += 1
+                logger.info("%s: ISR %s is stale; waiting for the newer state", topic_partition, before)
+                continue
+            after = partition.in_sync_replicas
+            if len(after) > len(before):
                 self.isr_expansions += 1
             else:
                 self.isr_shrinks += 1
-            logger.info("%s: ISR %s, was %s", partition.topic_partition, isr, partition.in_sync_replicas)
-            partition.in_sync_replicas = isr
-        return [partition for partition, _ in changes]
+            logger.info("%s: ISR %s, was %s", topic_partition, list(after), list(before))
+            if partition.maybe_increment_replicated_high_watermark(now_ms):
+                self._on_progress(topic_partition)
+
+    def _keep(self, changed: Sequence[Leading], error: Exception) -> None:
+        """Keep the in-sync replicas, since a change of them could not be saved."""
+        for partition in changed:
+            partition.end_isr_change(None)
+        if not isinstance(error, KafkaError):
+            raise error
+        self.failed_isr_updates += len(changed)
+        logger.warning("cannot change the in-sync replicas of %s: %s", counted(len(changed), "partition"), error)
 
 
 def for_non_replica(result: FetchedPartition) -> FetchedPartition:

@@ -9,8 +9,10 @@ reading. It never moves back while this broker leads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
+from minibroker.broker.replica.isr import IsrChange
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -25,8 +27,24 @@ NO_EPOCH = -1
 ZSTD = "zstd"
 
 
+class Leadership(NamedTuple):
+    """A leader's term: its epoch, the in-sync replicas, and the version of the partition's state that has both.
+
+    The in-sync replicas are broker ids, also the leader's own.
+    """
+
+    leader_epoch: int
+    in_sync_replicas: tuple[int, ...]
+    state_version: int = 0
+    asked_in_sync_replicas: tuple[int, ...] = ()  # while the state of the cluster has not answered
+
+    def counts(self, broker_id: int) -> bool:
+        """Whether the high watermark waits for a replica: one in sync, or about to be."""
+        return broker_id in self.in_sync_replicas or broker_id in self.asked_in_sync_replicas
+
+
 class Leading:
-    """The leader of a partition. `in_sync_replicas` holds broker ids, also its own; `Followers` changes it.
+    """The leader of a partition.
 
     A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on.
     """
@@ -35,9 +53,8 @@ class Leading:
         "_answer_at_end",
         "_max_lag_ms",
         "broker_id",
-        "in_sync_replicas",
-        "leader_epoch",
         "leader_epoch_start_offset",
+        "leadership",
         "log",
         "remote_replicas",
         "topic_partition",
@@ -48,25 +65,31 @@ class Leading:
         log: Log,
         *,
         broker_id: int,
-        leader_epoch: int,
+        leadership: Leadership,
         replicas: Sequence[int],
-        in_sync_replicas: Sequence[int],
         max_lag_ms: int,
         now_ms: int,
     ) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
         self.broker_id = broker_id
-        self.leader_epoch = leader_epoch
+        self.leadership = leadership
         self.leader_epoch_start_offset = log.log_end_offset
         self.remote_replicas = {
-            replica: Replica(replica, last_caught_up_ms=now_ms if replica in in_sync_replicas else NEVER_MS)
+            replica: Replica(replica, last_caught_up_ms=now_ms if replica in leadership.in_sync_replicas else NEVER_MS)
             for replica in replicas
             if replica != broker_id
         }
-        self.in_sync_replicas = list(in_sync_replicas)
         self._max_lag_ms = max_lag_ms
         self._answer_at_end: FetchedPartition | None = None
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.leadership.leader_epoch
+
+    @property
+    def in_sync_replicas(self) -> tuple[int, ...]:
+        return self.leadership.in_sync_replicas
 
     def append_as_leader(
         self,
@@ -121,7 +144,7 @@ class Leading:
         least = own_end
         for broker_id, replica in self.remote_replicas.items():
             if replica.log_end_offset.message_offset < least.message_offset and (
-                broker_id in self.in_sync_replicas or replica.is_caught_up(now_ms, self._max_lag_ms)
+                self.leadership.counts(broker_id) or replica.is_caught_up(now_ms, self._max_lag_ms)
             ):
                 least = replica.log_end_offset
         return least
@@ -158,7 +181,7 @@ class Leading:
         )
         return log_start_offset > before
 
-    def isr_with(self, replica_id: int) -> list[int] | None:
+    def isr_with(self, replica_id: int) -> tuple[int, ...] | None:
         """Return the in-sync replicas with this follower; None if it is among them, or may not join yet.
 
         It must have reached the high watermark and the start of this leader epoch: before that its log may differ
@@ -168,19 +191,35 @@ class Leading:
         is_in_sync = end_offset >= max(self.log.high_watermark, self.leader_epoch_start_offset)
         if replica_id in self.in_sync_replicas or not is_in_sync:
             return None
-        return [*self.in_sync_replicas, replica_id]
+        return *self.in_sync_replicas, replica_id
 
-    def isr_without_laggards(self, now_ms: int) -> list[int] | None:
+    def isr_without_laggards(self, now_ms: int) -> tuple[int, ...] | None:
         """Return the in-sync replicas without those that lag; None if none lags.
 
         As kafka 2.0.1 Partition.getOutOfSyncReplicas.
         """
-        in_sync = [
+        in_sync = tuple(
             broker_id
             for broker_id in self.in_sync_replicas
             if broker_id == self.broker_id or self.remote_replicas[broker_id].is_caught_up(now_ms, self._max_lag_ms)
-        ]
+        )
         return None if len(in_sync) == len(self.in_sync_replicas) else in_sync
+
+    def ask_for_isr(self, in_sync_replicas: tuple[int, ...]) -> IsrChange:
+        """Begin a change of the in-sync replicas; return what to ask the state of the cluster for."""
+        leadership = self.leadership
+        self.leadership = leadership._replace(asked_in_sync_replicas=in_sync_replicas)
+        return IsrChange(in_sync_replicas, leadership.leader_epoch, leadership.state_version)
+
+    def end_isr_change(self, state_version: int | None) -> bool:
+        """Take the version of the state that has the change, None for a change that it did not take; return whether it
+        did. A leader whose state is stale keeps its in-sync replicas until it hears of a newer one."""
+        leadership = self.leadership
+        if state_version is None:
+            self.leadership = leadership._replace(asked_in_sync_replicas=())
+            return False
+        self.leadership = Leadership(leadership.leader_epoch, leadership.asked_in_sync_replicas, state_version)
+        return True
 
     def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
         """The least log start offset of the live replicas. As kafka 2.0.1 Partition.lowWatermarkIfLeader."""

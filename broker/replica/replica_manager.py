@@ -29,9 +29,10 @@ from minibroker.broker.replica.delete_records import (
 from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait, read_rows
 from minibroker.broker.replica.fetched_partition import NO_OFFSET, FetchedPartition
 from minibroker.broker.replica.flusher import LogFlusher
-from minibroker.broker.replica.followers import Followers, IsrChangeListener
+from minibroker.broker.replica.followers import Followers
 from minibroker.broker.replica.following import Following
-from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.isr import SaveIsr, saved
+from minibroker.broker.replica.leading import Leadership, Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
@@ -48,7 +49,7 @@ from minibroker.storage.files.storage_errors import map_storage_errors
 class ReplicaManager:
     """Owns the partitions and the three purgatories that wait for them.
 
-    `on_isr_change` writes changed in-sync replicas to disk; `is_alive` is whether a broker is up.
+    `save_isr` saves changed in-sync replicas; `is_alive` is whether a broker is up.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class ReplicaManager:
         timer: Timer,
         clock: Clock,
         background: Background,
-        on_isr_change: IsrChangeListener = lambda changes: None,
+        save_isr: SaveIsr = saved,
         is_alive: Callable[[int], bool] = lambda broker_id: False,
     ) -> None:
         self._config = config
@@ -72,7 +73,7 @@ class ReplicaManager:
         self.followers = Followers(
             self.partitions,
             broker_id=config.broker_id,
-            on_isr_change=on_isr_change,
+            save_isr=save_isr,
             on_progress=self.complete_delayed,
         )
         self._flusher = LogFlusher(log_manager, background)
@@ -94,6 +95,7 @@ class ReplicaManager:
         leader_epoch: int,
         replicas: Sequence[int],
         in_sync_replicas: Sequence[int] = (),
+        state_version: int = 0,
     ) -> Leading:
         """Open or create the log, and lead it. Without `in_sync_replicas` only this broker is in sync."""
         with map_storage_errors():
@@ -105,9 +107,8 @@ class ReplicaManager:
         partition = Leading(
             log,
             broker_id=self._config.broker_id,
-            leader_epoch=leader_epoch,
+            leadership=Leadership(leader_epoch, tuple(in_sync_replicas) or (self._config.broker_id,), state_version),
             replicas=replicas,
-            in_sync_replicas=in_sync_replicas or [self._config.broker_id],
             max_lag_ms=self._config.replica_lag_time_max_ms,
             now_ms=now_ms,
         )

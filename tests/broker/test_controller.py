@@ -14,10 +14,12 @@ from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic
 from minibroker.broker.cluster.topic_store import FILE_NAME, TopicStore, TopicStoreError, kafka_id_text, parse_kafka_id
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.isr import IsrChange
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.conftest import MakeBroker
 
+T0 = TopicPartition("t", 0)
 Parts = tuple[Controller, MetadataCache, TopicStore, list[Sequence[TopicPartition]]]
 
 
@@ -128,11 +130,12 @@ async def test_nothing_is_written_down_when_nothing_changes(parts: Parts, monkey
 async def test_in_sync_replicas_are_stored_before_they_are_seen(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, cache, store, _ = parts
     create_assigned(controller, {0: [0, 5], 1: [5, 6]})
-    store.set_in_sync_replicas({TopicPartition("t", 0): [0, 5]})
+    assert store.save_isr({T0: IsrChange((0, 5), 0, 0)}) == {T0: 1}
+    assert store.save_isr({T0: IsrChange((0,), 0, 0)}) == {T0: None}  # stale: of the version before
     monkeypatch.setattr(store, "save", fail)
 
     with pytest.raises(KafkaError) as raised:
-        store.set_in_sync_replicas({TopicPartition("t", 0): [0]})
+        store.save_isr({T0: IsrChange((0,), 0, 1)})
 
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert list(cache.topics["t"].partitions) == [0]  # those with a leader

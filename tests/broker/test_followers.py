@@ -14,6 +14,8 @@ import pytest
 import trio
 
 from minibroker.broker.pending import Pending
+from minibroker.broker.replica.isr import IsrChange, IsrChanges, IsrOutcomes
+from minibroker.broker.replica.leading import Leadership
 from minibroker.broker.replica.replica import NEVER_MS, Replica
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -29,6 +31,7 @@ THREE = [b"a", b"b", b"c"]
 LAG_SECONDS = 10.0
 CHECK_SECONDS = LAG_SECONDS / 2
 ACKS_ALL = -1
+T0 = TopicPartition("t", 0)
 
 
 async def test_row_55_a_follower_joins_beyond_where_this_leader_began(make_broker: MakeBroker, tmp_path: Path) -> None:
@@ -275,6 +278,39 @@ async def test_row_54_a_follower_commits_nothing_before_flush_messages_has_it_on
     assert isinstance(results, Pending)
     await results.wait()
     assert replica_manager.partitions.led(where).log.high_watermark == 1
+
+
+async def test_while_a_change_of_the_isr_is_saved_the_larger_set_counts(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    asked: list[IsrChanges] = []
+    saving: Pending[IsrOutcomes] = Pending()
+
+    def save(changes: IsrChanges) -> Pending[IsrOutcomes]:
+        asked.append(changes)
+        return saving
+
+    broker.parts.replica_manager.followers._save_isr = save
+    await follow(broker, "t", 0)
+    leading = partition_of(broker, "t")
+    await broker.produce("t", THREE)
+    await trio.sleep(60)  # it would have left, and the records be committed
+    await follow(broker, "t", 0)
+
+    assert asked == [{T0: IsrChange((0, 1), leading.leader_epoch, 0)}]  # one request at a time
+    assert leading.in_sync_replicas == (0,)
+    assert leading.log.high_watermark == 0
+    saving.resolve({T0: 1})
+    assert leading.leadership == Leadership(leading.leader_epoch, (0, 1), 1)
+
+
+async def test_a_leader_whose_state_is_stale_keeps_its_isr(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    followers = broker.parts.replica_manager.followers
+    followers._save_isr = lambda changes: dict.fromkeys(changes)
+    await follow(broker, "t", 0)
+
+    assert partition_of(broker, "t").in_sync_replicas == (0,)
+    assert (followers.failed_isr_updates, followers.isr_expansions) == (1, 0)
 
 
 async def test_row_54_a_high_watermark_moves_to_the_segment_that_was_rolled_behind_it(broker: InMemoryBroker) -> None:

@@ -435,7 +435,7 @@ async def test_a_waiting_fetch_is_pulled_with_its_limit(watched: Traced) -> None
 
 async def test_a_produce_that_waits_for_a_follower_is_woken_by_its_fetch(watched: Traced) -> None:
     partition = watched.broker.parts.replica_manager.partitions.led(TopicPartition("orders", 0))
-    assert partition.in_sync_replicas == [0]
+    assert partition.in_sync_replicas == (0,)
     silent = await watched.broker.produce("orders", [b"one"], acks=0)
     assert silent is None
 
