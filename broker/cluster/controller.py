@@ -31,6 +31,7 @@ from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, att
 from minibroker.broker.cluster.topic_store import Changed, TopicStore
 from minibroker.broker.config.dynamic_config import DynamicConfig
 from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.decisions import Decision, LeaderAndIsr, PartitionDecision, StopReplica
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
@@ -40,6 +41,7 @@ from minibroker.storage.config import LogConfig
 logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK = 1000
+CONTROLLER_EPOCH = 1  # one broker: no controller replaces another
 
 TopicDeletionListener = Callable[[Sequence[TopicPartition]], None]
 
@@ -295,9 +297,11 @@ class Controller:
         return topic
 
     def _delete_logs(self, topic: TopicState) -> None:
-        seen = self._cache.topics.pop(topic.name, None)
-        for topic_partition in self._cache.partitions_of(seen) if seen is not None else ():
-            self._replica_manager.stop_replica(topic_partition, delete=True)
+        self._cache.topics.pop(topic.name, None)
+        stopped = [
+            TopicPartition(topic.name, number) for number, each in topic.partitions.items() if each.leader != NO_LEADER
+        ]
+        self._obey(StopReplica(self._config.broker_id, CONTROLLER_EPOCH, True, stopped))
         logger.info("deleted topic %s", topic.name)
         partitions = list(self._cache.partitions_of(topic))
         for callback in self.on_topic_deleted:
@@ -322,17 +326,18 @@ class Controller:
     def _publish(self, topic: TopicState, only: Iterable[int] | None = None) -> None:
         """Open the logs (of the partitions in `only`), lead them, and publish the topic to clients."""
         self._replica_manager.log_manager.set_topic_overrides(topic.name, topic.configs)
-        for number in sorted(topic.partitions if only is None else only):
-            partition = topic.partitions[number]
-            if partition.leader != NO_LEADER:
-                self._replica_manager.become_leader(
-                    TopicPartition(topic.name, number),
-                    leader_epoch=partition.leader_epoch,
-                    replicas=partition.replicas,
-                    in_sync_replicas=partition.in_sync_replicas,
-                    state_version=partition.state_version,
-                )
+        decided = {
+            TopicPartition(topic.name, number): decision_of(topic.partitions[number])
+            for number in sorted(topic.partitions if only is None else only)
+            if topic.partitions[number].leader != NO_LEADER
+        }
+        self._obey(LeaderAndIsr(self._config.broker_id, CONTROLLER_EPOCH, decided))
         self._show(topic)
+
+    def _obey(self, decision: Decision) -> None:
+        """Have this broker obey. Raises the first of its KafkaErrors, after all partitions."""
+        for error in self._replica_manager.partitions.apply(decision).failures.values():
+            raise error
 
     def _show(self, topic: TopicState) -> None:
         seen = topic.with_leaders()
@@ -363,3 +368,13 @@ class Controller:
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
+
+
+def decision_of(partition: PartitionState) -> PartitionDecision:
+    return PartitionDecision(
+        partition.leader,
+        partition.leader_epoch,
+        tuple(partition.in_sync_replicas),
+        tuple(partition.replicas),
+        partition.state_version,
+    )

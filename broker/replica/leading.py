@@ -8,7 +8,7 @@ reading. It never moves back while this broker leads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.broker.replica.fetched_partition import NO_OFFSET, NO_RECORDS, FetchedPartition
@@ -25,6 +25,9 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 NO_EPOCH = -1
 ZSTD = "zstd"
+
+
+NONE_KNOWN: Mapping[int, Replica] = {}
 
 
 class Leadership(NamedTuple):
@@ -46,7 +49,8 @@ class Leadership(NamedTuple):
 class Leading:
     """The leader of a partition.
 
-    A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on.
+    A follower that is in sync when this broker begins to lead must catch up within `max_lag_ms` from then on. Those in
+    `known` go on as they are: this broker has led them before.
     """
 
     __slots__ = (
@@ -69,6 +73,7 @@ class Leading:
         replicas: Sequence[int],
         max_lag_ms: int,
         now_ms: int,
+        known: Mapping[int, Replica] = NONE_KNOWN,
     ) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
         self.log = log
@@ -76,7 +81,8 @@ class Leading:
         self.leadership = leadership
         self.leader_epoch_start_offset = log.log_end_offset
         self.remote_replicas = {
-            replica: Replica(replica, last_caught_up_ms=now_ms if replica in leadership.in_sync_replicas else NEVER_MS)
+            replica: known.get(replica)
+            or Replica(replica, last_caught_up_ms=now_ms if replica in leadership.in_sync_replicas else NEVER_MS)
             for replica in replicas
             if replica != broker_id
         }

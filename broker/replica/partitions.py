@@ -1,31 +1,49 @@
 """The partitions of this broker by name: each has a log and a role, `Leading` or `Following`.
 
-Only the replica manager changes roles. Everything else asks for the leader of a partition (`led`), or for what is here
-of it (`any`).
+A controller decides on the roles, and `apply` obeys. Everything else asks for the leader of a partition (`led`), or for
+what is here of it (`any`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from minibroker.broker.config.kafka_config import KafkaConfig
+from minibroker.broker.replica.decisions import Decision, LeaderAndIsr, Obeyed, PartitionDecision, StopReplica
 from minibroker.broker.replica.following import Following
-from minibroker.broker.replica.leading import Leading
+from minibroker.broker.replica.leading import Leadership, Leading
+from minibroker.broker.time.clock import Clock
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.storage.data_dir.log_manager import LogManager
+from minibroker.storage.files.storage_errors import map_storage_errors
+from minibroker.storage.log.log import Log
 
 Role = Leading | Following
-NONE: Mapping[TopicPartition, Role] = {}
+NO_ROLES: Mapping[TopicPartition, Role] = {}
 
 
 class Partitions:
-    """The roles of this broker. `log_manager` knows whether the disk below them has failed."""
+    """The roles of this broker. Calls `on_change` with a partition whose role has changed or ended."""
 
-    __slots__ = ("_log_manager", "_roles")
+    __slots__ = ("_clock", "_config", "_controller_epoch", "_log_manager", "_on_change", "_roles")
 
-    def __init__(self, log_manager: LogManager) -> None:
+    def __init__(
+        self,
+        *,
+        config: KafkaConfig,
+        log_manager: LogManager,
+        clock: Clock,
+        on_change: Callable[[TopicPartition], None],
+    ) -> None:
+        self._config = config
         self._log_manager = log_manager
+        self._clock = clock
+        self._on_change = on_change
+        self._controller_epoch = 0
         self._roles: dict[TopicPartition, Role] = {}
+
+    # -- asking -----------------------------------------------------------------------------------------------
 
     def led(self, topic_partition: TopicPartition) -> Leading:
         """Return the leader. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_FOR_PARTITION, or
@@ -47,7 +65,7 @@ class Partitions:
 
     def readable(self) -> Mapping[TopicPartition, Role]:
         """All roles; none after the disk has failed."""
-        return NONE if self._log_manager.is_offline else self._roles
+        return NO_ROLES if self._log_manager.is_offline else self._roles
 
     def items(self) -> list[tuple[TopicPartition, Role]]:
         return list(self._roles.items())
@@ -56,9 +74,73 @@ class Partitions:
         """The partitions that this broker leads."""
         return [role for role in self._roles.values() if isinstance(role, Leading)]
 
-    def set(self, topic_partition: TopicPartition, role: Role) -> None:
-        self._roles[topic_partition] = role
+    # -- obeying ----------------------------------------------------------------------------------------------
 
-    def remove(self, topic_partition: TopicPartition) -> None:
-        """Raises KeyError for a partition that is not on this broker."""
-        del self._roles[topic_partition]
+    def apply(self, decision: Decision) -> Obeyed:
+        """Change roles as a controller has decided. STALE_CONTROLLER_EPOCH for one that has been replaced.
+
+        As kafka 2.0.1 ReplicaManager.becomeLeaderOrFollower and stopReplicas.
+        """
+        if decision.controller_epoch < self._controller_epoch:
+            return Obeyed(ErrorCode.STALE_CONTROLLER_EPOCH, {})
+        self._controller_epoch = decision.controller_epoch
+        failures: dict[TopicPartition, KafkaError] = {}
+        for topic_partition in decision.partitions:
+            try:
+                if isinstance(decision, LeaderAndIsr):
+                    self._take_role(topic_partition, decision.partitions[topic_partition])
+                else:
+                    self._stop(topic_partition, decision)
+            except KafkaError as error:
+                failures[topic_partition] = error
+        return Obeyed(ErrorCode.NONE, failures)
+
+    def _take_role(self, topic_partition: TopicPartition, decided: PartitionDecision) -> None:
+        """Raises KafkaError: STALE_CONTROLLER_EPOCH for no newer leader epoch, which is usual: controllers repeat
+        themselves; UNKNOWN_TOPIC_OR_PARTITION if this broker is not assigned; KAFKA_STORAGE_ERROR."""
+        role, broker_id = self._roles.get(topic_partition), self._config.broker_id
+        if role is not None and decided.leader_epoch <= role.leader_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"{topic_partition} has the leader epoch {role.leader_epoch}, no older than {decided.leader_epoch}",
+            )
+        if broker_id not in decided.replicas:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} has no replica on {broker_id}")
+        with map_storage_errors():
+            log = self._log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
+            if decided.leader == broker_id:
+                self._roles[topic_partition] = self._leading(log, role, decided)
+            elif isinstance(role, Following):
+                role.follow(decided.leader, decided.leader_epoch)
+            else:
+                self._roles[topic_partition] = Following(
+                    log, leader_id=decided.leader, leader_epoch=decided.leader_epoch
+                )
+        if role is not None:
+            self._on_change(topic_partition)
+
+    def _leading(self, log: Log, role: Role | None, decided: PartitionDecision) -> Leading:
+        """Lead from now on, or go on in a newer epoch: then what is known of the followers stays."""
+        # A log that has an epoch gets a newer one with its first append: that saves an fsync a log at the start.
+        if log.leader_epochs.latest_epoch < 0:
+            log.assign_leader_epoch(decided.leader_epoch)
+        now_ms = self._clock.monotonic_ms() if len(decided.replicas) > 1 else 0
+        leading = Leading(
+            log,
+            broker_id=self._config.broker_id,
+            leadership=Leadership(decided.leader_epoch, decided.in_sync_replicas, decided.state_version),
+            replicas=decided.replicas,
+            max_lag_ms=self._config.replica_lag_time_max_ms,
+            now_ms=now_ms,
+            known=role.remote_replicas if isinstance(role, Leading) else {},
+        )
+        leading.maybe_increment_high_watermark(now_ms)
+        return leading
+
+    def _stop(self, topic_partition: TopicPartition, decision: StopReplica) -> None:
+        """Serve a partition no more; one that is not here is no error. Raises KafkaError(KAFKA_STORAGE_ERROR)."""
+        if self._roles.pop(topic_partition, None) is not None:
+            self._on_change(topic_partition)
+        if decision.delete_partitions:
+            with map_storage_errors():
+                self._log_manager.delete_log(topic_partition)

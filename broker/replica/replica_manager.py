@@ -30,9 +30,8 @@ from minibroker.broker.replica.fetch import DelayedFetch, LogEndWaits, must_wait
 from minibroker.broker.replica.fetched_partition import NO_OFFSET, FetchedPartition
 from minibroker.broker.replica.flusher import LogFlusher
 from minibroker.broker.replica.followers import Followers
-from minibroker.broker.replica.following import Following
 from minibroker.broker.replica.isr import SaveIsr, saved
-from minibroker.broker.replica.leading import Leadership, Leading
+from minibroker.broker.replica.leading import Leading
 from minibroker.broker.replica.partition_read import FetchParams, FetchRow
 from minibroker.broker.replica.partitions import Partitions
 from minibroker.broker.time.clock import Clock
@@ -67,7 +66,9 @@ class ReplicaManager:
         self.log_manager = log_manager
         self._clock = clock
         self.is_alive = is_alive
-        self.partitions = Partitions(log_manager)
+        self.partitions = Partitions(
+            config=config, log_manager=log_manager, clock=clock, on_change=self.complete_delayed
+        )
         # Called with each refused append: the partition, the error, the size of the records.
         self.on_refused: Callable[[TopicPartition, ErrorCode, int], object] | None = None
         self.followers = Followers(
@@ -85,57 +86,6 @@ class ReplicaManager:
         self.delete_records_purgatory = Purgatory(
             "DeleteRecords", timer, purge_interval=config.delete_records_purgatory_purge_interval_requests
         )
-
-    # -- partitions -------------------------------------------------------------------------------------------
-
-    def become_leader(
-        self,
-        topic_partition: TopicPartition,
-        *,
-        leader_epoch: int,
-        replicas: Sequence[int],
-        in_sync_replicas: Sequence[int] = (),
-        state_version: int = 0,
-    ) -> Leading:
-        """Open or create the log, and lead it. Without `in_sync_replicas` only this broker is in sync."""
-        with map_storage_errors():
-            log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
-            # A log that has an epoch gets a newer one with its first append: that saves an fsync a log at the start.
-            if log.leader_epochs.latest_epoch < 0:
-                log.assign_leader_epoch(leader_epoch)
-        now_ms = self._clock.monotonic_ms() if len(replicas) > 1 else 0
-        partition = Leading(
-            log,
-            broker_id=self._config.broker_id,
-            leadership=Leadership(leader_epoch, tuple(in_sync_replicas) or (self._config.broker_id,), state_version),
-            replicas=replicas,
-            max_lag_ms=self._config.replica_lag_time_max_ms,
-            now_ms=now_ms,
-        )
-        partition.maybe_increment_high_watermark(now_ms)
-        self.partitions.set(topic_partition, partition)
-        return partition
-
-    def become_follower(self, topic_partition: TopicPartition, *, leader_id: int, leader_epoch: int) -> Following:
-        """Open or create the log, and follow; requests that wait for this leader end (Case A)."""
-        role = self.partitions.any(topic_partition)
-        if isinstance(role, Following):
-            role.follow(leader_id, leader_epoch)
-            return role
-        with map_storage_errors():
-            log = self.log_manager.get_or_create_log(topic_partition, now_ms=self._clock.wall_ms())
-        following = Following(log, leader_id=leader_id, leader_epoch=leader_epoch)
-        self.partitions.set(topic_partition, following)
-        self.complete_delayed(topic_partition)
-        return following
-
-    def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Stop serving a partition; complete the operations that wait for it (Case B)."""
-        self.partitions.remove(topic_partition)
-        self.complete_delayed(topic_partition)
-        if delete:
-            with map_storage_errors():
-                self.log_manager.delete_log(topic_partition)
 
     # -- append -----------------------------------------------------------------------------------------------
 

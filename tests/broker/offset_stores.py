@@ -11,6 +11,7 @@ from minibroker.broker.group.offset_loader import LoadedGroup
 from minibroker.broker.group.offset_store import OffsetStore
 from minibroker.broker.group.offsets import GroupOffsets
 from minibroker.broker.replica.coordinator_log import CoordinatorLog
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.time.clock import Clock
 from minibroker.broker.upkeep.background import Background
@@ -75,8 +76,10 @@ class StoreOnDisk:
             clock=self.clock,
             background=self.background,
         )
-        for partition in range(partitions):
-            self.replica_manager.become_leader(partition_of(partition), leader_epoch=0, replicas=[0])
+        leads = PartitionDecision(0, 0, (0,), (0,))
+        self.replica_manager.partitions.apply(
+            LeaderAndIsr(0, 0, {partition_of(partition): leads for partition in range(partitions)})
+        )
         self.log = CoordinatorLog(
             GROUP_METADATA_TOPIC,
             replica_manager=self.replica_manager,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision
 from minibroker.broker.replica.leading import Leading
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
@@ -58,3 +59,10 @@ async def in_sync(broker: InMemoryBroker, topic: str, partition: int = 0) -> lis
 def partition_of(broker: InMemoryBroker, topic: str, partition: int = 0) -> Leading:
     found: Leading = broker.parts.replica_manager.partitions.led(TopicPartition(topic, partition))
     return found
+
+
+def lead_elsewhere(broker: InMemoryBroker, topic: str, partition: int = 0) -> None:
+    """Let a controller decide that broker 1 leads the partition."""
+    decided = PartitionDecision(FOLLOWER, 9, (0, FOLLOWER), (0, FOLLOWER))
+    partitions = broker.parts.replica_manager.partitions
+    partitions.apply(LeaderAndIsr(0, 1, {TopicPartition(topic, partition): decided}))

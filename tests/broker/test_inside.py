@@ -23,6 +23,7 @@ from tests.broker.group_clients import SETTINGS, GroupClient
 from tests.broker.peers import Connect, framed
 from tests.broker.peers import connect as connect
 from tests.broker.recorded_failures import recorded
+from tests.broker.scripted_follower import lead_elsewhere
 from tests.broker.traced import Traced
 
 LONG_MS = 600_000
@@ -363,7 +364,7 @@ async def failed(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def led_elsewhere(traced: Traced, monkeypatch: pytest.MonkeyPatch) -> None:
-    traced.broker.parts.replica_manager.become_follower(TopicPartition("orders", 0), leader_id=1, leader_epoch=9)
+    lead_elsewhere(traced.broker, "orders")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import TopicPartition
 from tests.broker.asking import LONG_MS, codes, fill, row_of, rows, seconds, sizes
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker, fetch_body
-from tests.broker.scripted_follower import assign, follow, partition_of
+from tests.broker.scripted_follower import assign, follow, lead_elsewhere, partition_of
 from tests.broker.transactional import started
 from tests.storage.file_limits import failing
 
@@ -81,7 +81,7 @@ async def test_row_23_row_24_a_leader_or_a_topic_that_goes_answers_who_waits_for
     of_leader = await broker.park(broker.fetch, ("v", 0, 0), max_wait_ms=LONG_MS)
     of_topic = await broker.park(broker.fetch, ("u", 0, 0), ("t", 1, 0), max_wait_ms=LONG_MS, min_bytes=10_000)
 
-    broker.parts.replica_manager.become_follower(TopicPartition("v", 0), leader_id=1, leader_epoch=1)
+    lead_elsewhere(broker, "v")
     when_the_leader_went = (codes(await of_leader.seen()), await of_topic.seen())
     await broker.call(ApiKey.DELETE_TOPICS, 1, topic_names=["t"], timeout_ms=1000)
 

@@ -1,0 +1,104 @@
+"""The roles of a broker: which decisions of a controller it obeys, and what a leader in a newer epoch keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker.broker.replica.decisions import LeaderAndIsr, PartitionDecision, StopReplica
+from minibroker.broker.replica.following import Following, State
+from minibroker.broker.replica.leading import Leading
+from minibroker.protocol.errors import ErrorCode, KafkaError
+from minibroker.protocol.primitives import TopicPartition
+from tests.broker.conftest import InMemoryBroker
+from tests.broker.scripted_follower import assign, follow
+
+pytestmark = pytest.mark.time_jumps
+
+T0 = TopicPartition("t", 0)
+NEW = TopicPartition("new", 0)
+STALE = ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+def decide(broker: InMemoryBroker, controller_epoch: int = 5, **fields: object) -> ErrorCode:
+    """Send the decision, by default that broker 0 leads NEW; return the error of the whole, else of the partition."""
+    values = {"leader": 0, "leader_epoch": 4, "in_sync_replicas": (0,), "replicas": (0, 1)} | fields
+    where = values.pop("where", NEW)
+    assert isinstance(where, TopicPartition)
+    decision = LeaderAndIsr(1, controller_epoch, {where: PartitionDecision(**values)})  # type: ignore[arg-type]
+    return outcome(broker, decision, where)
+
+
+def outcome(broker: InMemoryBroker, decision: LeaderAndIsr | StopReplica, where: TopicPartition) -> ErrorCode:
+    obeyed = broker.parts.replica_manager.partitions.apply(decision)
+    failure = obeyed.failures.get(where)
+    return obeyed.error or (ErrorCode.NONE if failure is None else failure.code)
+
+
+def test_a_controller_that_was_replaced_is_not_obeyed(broker: InMemoryBroker) -> None:
+    assert decide(broker, 7) is ErrorCode.NONE
+    assert decide(broker, 6, leader_epoch=9) is STALE
+    assert outcome(broker, StopReplica(1, 6, True, [NEW]), NEW) is STALE
+    assert decide(broker, 7, leader_epoch=9) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_only_a_newer_leader_epoch_changes_a_role(broker: InMemoryBroker, epoch: int) -> None:
+    decide(broker)
+
+    assert decide(broker, leader=1, leader_epoch=epoch) is STALE
+    assert broker.parts.replica_manager.partitions.led(NEW).leader_epoch == 4
+
+
+def test_a_partition_that_is_assigned_to_others_is_unknown(broker: InMemoryBroker) -> None:
+    assert decide(broker, leader=1, replicas=(1, 2)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.parts.replica_manager.partitions.any(NEW) is None
+
+
+def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroker) -> None:
+    decide(broker, leader=1)
+    partitions = broker.parts.replica_manager.partitions
+    role = partitions.any(NEW)
+
+    assert isinstance(role, Following)
+    assert (role.leader_id, role.leader_epoch, role.state) == (1, 4, State.TRUNCATING)
+    assert broker.parts.replica_manager.log_manager.get_log(NEW) is role.log
+    with pytest.raises(KafkaError) as raised:
+        partitions.led(NEW)
+    assert raised.value.code is ErrorCode.NOT_LEADER_FOR_PARTITION
+
+
+def test_a_leader_follows_and_leads_again_on_the_same_log(broker: InMemoryBroker) -> None:
+    decide(broker)
+    partitions = broker.parts.replica_manager.partitions
+    log = partitions.led(NEW).log
+    decide(broker, leader=1, leader_epoch=5)
+    following = partitions.any(NEW)
+    decide(broker, leader=2, leader_epoch=6, replicas=(0, 1, 2))
+    assert partitions.any(NEW) is following
+    decide(broker, leader_epoch=7)
+
+    assert partitions.led(NEW).log is log
+
+
+async def test_a_leader_in_a_newer_epoch_knows_its_followers_still(broker: InMemoryBroker) -> None:
+    await assign(broker, "t", [0, 1])
+    await broker.produce("t", [b"a", b"b"])
+    await follow(broker, "t", 2)
+    decide(broker, where=T0, in_sync_replicas=(0, 1), replicas=(0, 1, 2), state_version=3)
+    leading = broker.parts.replica_manager.partitions.led(T0)
+
+    assert isinstance(leading, Leading)
+    assert leading.leadership == (4, (0, 1), 3, ())
+    ends = {each: replica.log_end_offset.message_offset for each, replica in leading.remote_replicas.items()}
+    assert ends == {1: 2, 2: -1}
+
+
+def test_a_stopped_replica_is_unknown_and_its_log_stays_unless_it_is_deleted(broker: InMemoryBroker) -> None:
+    decide(broker)
+    logs, partitions = broker.parts.replica_manager.log_manager, broker.parts.replica_manager.partitions
+
+    assert outcome(broker, StopReplica(1, 5, False, [NEW, T0]), T0) is ErrorCode.NONE  # T0 is not here
+    assert partitions.any(NEW) is None
+    assert logs.get_log(NEW) is not None
+    assert outcome(broker, StopReplica(1, 5, True, [NEW]), NEW) is ErrorCode.NONE
+    assert logs.get_log(NEW) is None
