@@ -34,7 +34,7 @@ def outcome(broker: InMemoryBroker, decision: LeaderAndIsr | StopReplica, where:
     return obeyed.error or (ErrorCode.NONE if failure is None else failure.code)
 
 
-def test_a_controller_that_was_replaced_is_not_obeyed(broker: InMemoryBroker) -> None:
+async def test_a_controller_that_was_replaced_is_not_obeyed(broker: InMemoryBroker) -> None:
     assert decide(broker, 7) is ErrorCode.NONE
     assert decide(broker, 6, leader_epoch=9) is STALE
     assert outcome(broker, StopReplica(1, 6, True, [NEW]), NEW) is STALE
@@ -42,19 +42,19 @@ def test_a_controller_that_was_replaced_is_not_obeyed(broker: InMemoryBroker) ->
 
 
 @pytest.mark.parametrize("epoch", [3, 4])
-def test_only_a_newer_leader_epoch_changes_a_role(broker: InMemoryBroker, epoch: int) -> None:
+async def test_only_a_newer_leader_epoch_changes_a_role(broker: InMemoryBroker, epoch: int) -> None:
     decide(broker)
 
     assert decide(broker, leader=1, leader_epoch=epoch) is STALE
     assert broker.parts.replica_manager.partitions.led(NEW).leader_epoch == 4
 
 
-def test_a_partition_that_is_assigned_to_others_is_unknown(broker: InMemoryBroker) -> None:
+async def test_a_partition_that_is_assigned_to_others_is_unknown(broker: InMemoryBroker) -> None:
     assert decide(broker, leader=1, replicas=(1, 2)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.parts.replica_manager.partitions.any(NEW) is None
 
 
-def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroker) -> None:
+async def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroker) -> None:
     decide(broker, leader=1)
     partitions = broker.parts.replica_manager.partitions
     role = partitions.any(NEW)
@@ -67,7 +67,7 @@ def test_a_follower_has_a_log_and_no_client_reads_it(broker: InMemoryBroker) -> 
     assert raised.value.code is ErrorCode.NOT_LEADER_FOR_PARTITION
 
 
-def test_a_leader_follows_and_leads_again_on_the_same_log(broker: InMemoryBroker) -> None:
+async def test_a_leader_follows_and_leads_again_on_the_same_log(broker: InMemoryBroker) -> None:
     decide(broker)
     partitions = broker.parts.replica_manager.partitions
     log = partitions.led(NEW).log
@@ -93,7 +93,7 @@ async def test_a_leader_in_a_newer_epoch_knows_its_followers_still(broker: InMem
     assert ends == {1: 2, 2: -1}
 
 
-def test_a_stopped_replica_is_unknown_and_its_log_stays_unless_it_is_deleted(broker: InMemoryBroker) -> None:
+async def test_a_stopped_replica_is_unknown_and_its_log_stays_unless_it_is_deleted(broker: InMemoryBroker) -> None:
     decide(broker)
     logs, partitions = broker.parts.replica_manager.log_manager, broker.parts.replica_manager.partitions
 

@@ -16,6 +16,7 @@ import pytest
 from minibroker.protocol.errors import ErrorCode
 from minibroker.storage.config import LogConfig
 from minibroker.storage.files.storage_errors import LogFlushError
+from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.log.log import Log
 from tests.refusals import refusal_of
 from tests.storage.file_limits import failing
@@ -101,6 +102,7 @@ class TestCommitting:
 
         assert log.update_high_watermark(1)
         assert not log.update_high_watermark(0)
+        assert not log.move_high_watermark(LogOffsetMetadata(0, 0, 0))
         assert log.update_high_watermark(99)
         assert log.high_watermark == 2
         assert not log.update_high_watermark(99)
