@@ -101,8 +101,11 @@ class LogCleaning:
         )
         self._delete_horizon_ms = self._find_delete_horizon_ms()
         # The last batch of each producer stays, even without records, until the producer writes another one.
+        producers = log.producer_state.producers_and_remembered.values()
+        start_offset = log.log_start_offset
         self._last_batches = {
-            entry.producer_id: (entry.last_offset, entry.epoch) for entry in log.producer_state.producers.values()
+            entry.producer_id: (entry.last_offset if entry.last_offset >= start_offset else -1, entry.epoch)
+            for entry in producers
         }
         # Of all segments: the marker of a cleanable record may be in an uncleanable segment.
         self._transaction_indexes = [segment.transaction_index for segment in log.segments]

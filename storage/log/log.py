@@ -393,7 +393,9 @@ class Log:
                 f"{self.topic_partition}: offsets {analysis.first_known_offset} to {analysis.last_offset} "
                 f"cannot follow {self.log_end_offset - 1}",
             )
-        return self._append_batches(analysis.as_they_are(records), NO_TIMESTAMP, now_ms, False, False)
+        return self._append_batches(
+            analysis.as_they_are(records), NO_TIMESTAMP, now_ms, False, False, is_replicated=True
+        )
 
     def _append_plain_batch(
         self,
@@ -457,6 +459,8 @@ class Log:
         now_ms: int,
         is_from_client: bool,
         remembers_producers: bool,
+        *,
+        is_replicated: bool = False,
     ) -> LogAppendInfo:
         size = len(assigned.buffer)
         if size > self.config.segment_bytes:
@@ -479,7 +483,10 @@ class Log:
                     return self._duplicate_info(duplicate, size)
             if producer_id not in producers:
                 producers[producer_id] = self.producer_state.prepare_update(
-                    producer_id, is_from_client=is_from_client, remembers=remembers_producers
+                    producer_id,
+                    is_from_client=is_from_client,
+                    remembers=remembers_producers,
+                    is_replicated=is_replicated,
                 )
             ended = producers[producer_id].append(batch, assigned.buffer)
             if ended is not None:

@@ -4,6 +4,8 @@ A client's batch is checked before it is appended. A sequence among the producer
 and is answered with its offsets of the first time. Any other must follow the last one, 0 after 2^31 - 1, and begin at
 0 with a new epoch. An older epoch is fenced. A producer without a known sequence is UNKNOWN_PRODUCER_ID, except to a
 client of a release that has no use for that error: there it may begin anywhere (as kafka 2.5 ProducerAppendInfo).
+A coordinator's batch is fenced by its producer's epoch, a marker by that of its coordinator too (as kafka 2.5). What a
+leader or this log has accepted is not checked.
 Nothing here changes a producer's entry: `ProducerStateManager.update` applies the changes once the records are written.
 """
 
@@ -50,9 +52,19 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """A producer's last batches, all of one epoch, and the start of its open transaction."""
+    """A producer's last batches, all of one epoch, and the start of its open transaction.
 
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "epoch", "producer_id")
+    `last_timestamp_ms` is that of its last batch, or of the marker after it.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -60,6 +72,7 @@ class ProducerStateEntry:
         self.epoch = NO_EPOCH
         self.coordinator_epoch = -1
         self.current_txn_first_offset: int | None = None
+        self.last_timestamp_ms = NO_TIMESTAMP
 
     @property
     def last_sequence(self) -> int:
@@ -68,10 +81,6 @@ class ProducerStateEntry:
     @property
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else -1
-
-    @property
-    def last_timestamp_ms(self) -> int:
-        return self.batches[-1].timestamp_ms if self.batches else NO_TIMESTAMP
 
     def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
         """Return the batch with these sequence numbers, if it is among the last five."""
@@ -100,12 +109,14 @@ class ProducerAppendInfo:
     __slots__ = (
         "_checks_epoch",
         "_checks_sequence",
+        "_least_epoch",
         "_may_begin_anywhere",
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
         "epoch",
         "known",
+        "last_timestamp_ms",
         "producer_id",
         "started",
     )
@@ -114,11 +125,13 @@ class ProducerAppendInfo:
         self,
         producer_id: int,
         known: ProducerStateEntry | None,
+        remembered: ProducerStateEntry | None,
         *,
         checks_epoch: bool,
         checks_sequence: bool,
         may_begin_anywhere: bool = False,
     ) -> None:
+        """Collect changes to `known`, and fence by the epochs of `remembered`, which may be more than is known."""
         self.producer_id = producer_id
         self.batches: list[BatchMetadata] = []
         self.started: list[Transaction] = []
@@ -128,12 +141,18 @@ class ProducerAppendInfo:
         self.known = known
         if known is None:
             self.epoch = NO_EPOCH
-            self.coordinator_epoch = -1
             self.current_txn_first_offset: int | None = None
         else:
             self.epoch = known.epoch
-            self.coordinator_epoch = known.coordinator_epoch
             self.current_txn_first_offset = known.current_txn_first_offset
+        if remembered is None:
+            self._least_epoch = NO_EPOCH
+            self.coordinator_epoch = NO_EPOCH
+            self.last_timestamp_ms = NO_TIMESTAMP
+        else:
+            self._least_epoch = remembered.epoch
+            self.coordinator_epoch = remembered.coordinator_epoch
+            self.last_timestamp_ms = remembered.last_timestamp_ms
 
     def append(self, view: BatchView, buffer: ReadableBuffer) -> CompletedTxn | None:
         """Take in a batch of the buffer; return the transaction that it ends, if it is a marker.
@@ -143,7 +162,9 @@ class ProducerAppendInfo:
         if view.attributes & CONTROL_FLAG:
             for record in iter_all_records(buffer, view, max_decompressed_bytes=view.size_bytes):
                 marker = read_end_txn_marker(record)
-                return self.append_marker(marker, epoch=view.producer_epoch, offset=view.base_offset)
+                return self.append_marker(
+                    marker, epoch=view.producer_epoch, offset=view.base_offset, timestamp_ms=view.max_timestamp_ms
+                )
             return None  # compaction removed the record: the marker ends nothing any more
         last_sequence = view.base_sequence
         if last_sequence != NO_SEQUENCE:
@@ -174,11 +195,10 @@ class ProducerAppendInfo:
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID or
         INVALID_TXN_STATE.
         """
-        if self._checks_epoch:
-            if epoch < self.epoch:
-                raise self._fenced(epoch)
-            if self._checks_sequence:
-                self._check_sequence(epoch, first_sequence)
+        if self._checks_epoch and epoch < self._least_epoch:
+            raise self._fenced(epoch)
+        if self._checks_sequence:
+            self._check_sequence(epoch, first_sequence)
         if is_transactional:
             if self.current_txn_first_offset is None:
                 self.current_txn_first_offset = first_offset
@@ -187,26 +207,26 @@ class ProducerAppendInfo:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE, f"Expected transactional write from producer {self.producer_id}"
             )
-        if epoch != self.epoch:
-            self.batches.clear()
-            self.epoch = epoch
+        self._take_epoch(epoch)
+        self.last_timestamp_ms = timestamp_ms
         self.batches.append(BatchMetadata(last_sequence, last_offset, last_offset - first_offset, timestamp_ms))
 
-    def append_marker(self, marker: EndTxnMarker, *, epoch: int, offset: int) -> CompletedTxn:
+    def append_marker(self, marker: EndTxnMarker, *, epoch: int, offset: int, timestamp_ms: int) -> CompletedTxn:
         """Take in a marker; return the transaction that it ends. One without records ends where it begins.
 
         Raises KafkaError(INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED).
         """
-        if epoch < self.epoch:
-            raise self._fenced(epoch)
-        if marker.coordinator_epoch < self.coordinator_epoch:
-            raise KafkaError(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"Invalid coordinator epoch: {marker.coordinator_epoch} (zombie), {self.coordinator_epoch} (current)",
-            )
-        if epoch != self.epoch:
-            self.batches.clear()
-            self.epoch = epoch
+        if self._checks_epoch:
+            if epoch < self._least_epoch:
+                raise self._fenced(epoch)
+            if marker.coordinator_epoch < self.coordinator_epoch:
+                raise KafkaError(
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                    f"Invalid coordinator epoch: {marker.coordinator_epoch} (zombie), "
+                    f"{self.coordinator_epoch} (current)",
+                )
+        self._take_epoch(epoch)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
         first_offset = self.current_txn_first_offset
         if first_offset is None:
             first_offset = offset
@@ -216,11 +236,17 @@ class ProducerAppendInfo:
         is_aborted = marker.control_type is ControlType.ABORT
         return CompletedTxn(self.producer_id, first_offset, offset, is_aborted)
 
+    def _take_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+        self._least_epoch = epoch
+
     def _fenced(self, epoch: int) -> KafkaError:
         return KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             "Producer's epoch is no longer valid. There is probably another producer with a newer epoch. "
-            f"{epoch} (request epoch), {self.epoch} (server epoch)",
+            f"{epoch} (request epoch), {self._least_epoch} (server epoch)",
         )
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:

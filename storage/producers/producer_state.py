@@ -4,8 +4,9 @@ An append is prepared separately (`prepare_update`) and applied once the records
 failed one changes nothing. Control markers end transactions; a transaction's records are unstable until the high
 watermark has passed its marker. The state can be rebuilt from the newest `.snapshot` and the batches after it.
 
-A producer whose last batch is before the log's start is gone, as in kafka 2.0.1, and yet remembered until it expires:
-for clients of kafka 2.4 and later, whose brokers keep it (KIP-360).
+A producer whose last batch is before the log's start, or of which only a marker is left, is gone after a while as in
+kafka 2.0.1, and yet remembered until it expires, as by kafka 2.5: its epoch fences every client (KAFKA-9144), its
+sequence is for clients of kafka 2.4 and later, whose brokers keep it (KIP-360).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class ProducerStateManager:
         # The coordinator's batches of offsets committed in a transaction have no sequence.
         self._checks_sequences = topic_partition.topic != GROUP_METADATA_TOPIC
         self._producers: dict[int, ProducerStateEntry] = {}
-        self._remembered: dict[int, ProducerStateEntry] = {}  # those whose last batch is before the log's start
+        self._remembered: dict[int, ProducerStateEntry] = {}  # those without a batch in the log
         self._ongoing = _Transactions()
         self._completed = _Transactions()  # with a marker that the high watermark has not passed
         self._last_snapshot_offset = 0
@@ -89,7 +90,7 @@ class ProducerStateManager:
 
     @property
     def is_empty(self) -> bool:
-        return not self._producers and not self._completed
+        return not self._producers and not self._remembered and not self._completed
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
@@ -110,7 +111,7 @@ class ProducerStateManager:
             self._completed.remove_where(lambda txn: txn.last_offset is not None and txn.last_offset < high_watermark)
 
     def last_entry(self, producer_id: int, *, remembers: bool = False) -> ProducerStateEntry | None:
-        """Return what is known of the producer, with `remembers` of one before the log's start too."""
+        """Return what is known of the producer, with `remembers` of one without a batch in the log too."""
         known = self._producers.get(producer_id)
         return self._with_remembered(producer_id, known) if remembers and self._remembered else known
 
@@ -121,17 +122,24 @@ class ProducerStateManager:
         if known is None or remembered is None or remembered.epoch != known.epoch:
             return known or remembered
         remembered.coordinator_epoch = known.coordinator_epoch  # a marker came meanwhile
+        remembered.last_timestamp_ms = known.last_timestamp_ms
         return remembered
 
-    def prepare_update(self, producer_id: int, *, is_from_client: bool, remembers: bool = False) -> ProducerAppendInfo:
-        """Return where an append collects its changes; epochs and sequences are checked for a client's append.
+    def prepare_update(
+        self, producer_id: int, *, is_from_client: bool, remembers: bool = False, is_replicated: bool = False
+    ) -> ProducerAppendInfo:
+        """Return where an append collects its changes; sequences are checked for a client's append, epochs for any.
 
-        With `remembers`, they are checked as by a broker that keeps a producer when its records are deleted.
+        With `remembers`, they are checked as by a broker that keeps a producer when its records are deleted. Nothing
+        is checked that `is_replicated`, from a leader or from the log itself.
         """
+        known = self._producers.get(producer_id)
+        remembered = self._with_remembered(producer_id, known) if self._remembered else known
         return ProducerAppendInfo(
             producer_id,
-            self.last_entry(producer_id, remembers=remembers),
-            checks_epoch=is_from_client,
+            remembered if remembers else known,
+            remembered,
+            checks_epoch=not is_replicated,
             checks_sequence=is_from_client and self._checks_sequences,
             may_begin_anywhere=remembers,
         )
@@ -149,6 +157,7 @@ class ProducerStateManager:
             entry.epoch = info.epoch
         entry.batches.extend(info.batches)
         entry.coordinator_epoch = info.coordinator_epoch
+        entry.last_timestamp_ms = info.last_timestamp_ms
         entry.current_txn_first_offset = info.current_txn_first_offset
         for transaction in info.started:
             self._ongoing.add(transaction)
@@ -161,7 +170,7 @@ class ProducerStateManager:
     ) -> None:
         """Take in a batch that is in the log, unchecked, and have the transaction index note what it aborts."""
         if view.producer_id >= 0:
-            append_info = self.prepare_update(view.producer_id, is_from_client=False)
+            append_info = self.prepare_update(view.producer_id, is_from_client=False, is_replicated=True)
             completed = append_info.append(view, buffer)
             self.update(append_info)
             if completed is not None:
@@ -179,10 +188,12 @@ class ProducerStateManager:
         return completed.last_offset + 1 if undecided is None else undecided
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget the producers whose last batch is older than the expiration."""
+        """Forget the producers that wrote nothing, and of which no transaction ended, for the expiration."""
         for producers in (self._producers, self._remembered):
             for producer_id in [key for key, entry in producers.items() if self._is_expired(entry, now_ms)]:
                 del producers[producer_id]
+        for producer_id in [key for key, entry in self._producers.items() if not entry.batches]:
+            self._remember(self._producers.pop(producer_id))
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= self._expiration_ms
@@ -238,6 +249,8 @@ class ProducerStateManager:
                 path.unlink(missing_ok=True)
                 continue
             for entry in entries:
+                if entry.last_timestamp_ms == NO_TIMESTAMP and not entry.batches:
+                    entry.last_timestamp_ms = now_ms  # kafka 2.0.1 keeps no time of a marker
                 if self._is_expired(entry, now_ms):
                     continue
                 if entry.last_offset < log_start_offset:
@@ -256,22 +269,26 @@ class ProducerStateManager:
 
     def _remember(self, entry: ProducerStateEntry) -> None:
         entry.current_txn_first_offset = None
-        if entry.batches:
-            self._remembered[entry.producer_id] = entry
+        remembered = self._with_remembered(entry.producer_id, entry)
+        assert remembered is not None
+        self._remembered[entry.producer_id] = remembered
 
     def truncate_head(self, log_start_offset: int) -> None:
-        """Remove the producers whose last batch is before the log's new start, and older snapshots."""
+        """Remove the producers whose last batch is before the log's new start, and older snapshots.
+
+        Raises OSError from the snapshot of those that are remembered: no batch in the log has them any more.
+        """
         gone = {key for key, entry in self._producers.items() if entry.last_offset < log_start_offset}
         for producer_id in gone:
             self._remember(self._producers.pop(producer_id))
         self._ongoing.remove_where(lambda txn: txn.producer_id in gone)
         self.on_high_watermark_updated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        if self._remembered:
+            self.take_snapshot()
         self.delete_snapshots_before(log_start_offset)
         latest = self.latest_snapshot_offset
-        if latest is None:  # one at the log's start has only those that are remembered
-            latest = 0 if self._remembered else log_start_offset
-        self._last_snapshot_offset = latest
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def truncate(self) -> None:
         """Forget everything, and remove all snapshots."""
@@ -331,7 +348,10 @@ def _to_snapshot(entry: ProducerStateEntry) -> SnapshotEntry:
     return SnapshotEntry(
         entry.producer_id,
         entry.epoch,
-        *last,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        entry.last_timestamp_ms,
         entry.coordinator_epoch,
         -1 if first_offset is None else first_offset,
     )
@@ -341,6 +361,7 @@ def _from_snapshot(fields: SnapshotEntry) -> ProducerStateEntry:
     entry = ProducerStateEntry(fields.producer_id)
     entry.epoch = fields.epoch
     entry.coordinator_epoch = fields.coordinator_epoch
+    entry.last_timestamp_ms = fields.timestamp_ms
     if fields.last_offset >= 0:
         entry.batches.append(
             BatchMetadata(fields.last_sequence, fields.last_offset, fields.offset_delta, fields.timestamp_ms)

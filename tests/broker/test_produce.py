@@ -110,7 +110,7 @@ async def deleted_all(broker: InMemoryBroker, topic: str = "t") -> None:
     [
         (7, 1, 5, ErrorCode.UNKNOWN_PRODUCER_ID, -1),
         (7, 0, 5, ErrorCode.NONE, 1),  # and not as a duplicate
-        (7, 0, 4, ErrorCode.NONE, 1),  # and not fenced
+        (7, 0, 4, ErrorCode.INVALID_PRODUCER_EPOCH, -1),
         (8, 1, 5, ErrorCode.NONE, 1),
         (9, 1, 5, ErrorCode.NONE, 1),
         (8, 0, 5, ErrorCode.NONE, 0),  # a duplicate

@@ -261,6 +261,6 @@ async def test_producers_of_a_partition_are_described(broker: InMemoryBroker) ->
     assert [tuple(each) for each in found.active_producers] == [
         (producer.producer_id, 0, 1, NOW_MS, -1, 0),
         (1000, 2, 0, NOW_MS, -1, -1),
-        (1001, 4, -1, -1, 6, -1),
+        (1001, 4, -1, NOW_MS, 6, -1),
     ]
     assert (unknown.error_code, list(unknown.active_producers)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +231,76 @@ async def test_without_its_topic_no_id_is_known(broker: InMemoryBroker) -> None:
 
     assert await producer.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await producer.initialize() is ErrorCode.NONE
+
+
+async def nothing(broker: InMemoryBroker) -> None:
+    """Leave the broker as the abort left it."""
+
+
+async def roll(broker: InMemoryBroker) -> None:
+    broker.log_of("a").roll(NOW_MS)
+
+
+async def sweep(broker: InMemoryBroker) -> None:
+    """Forget idle producers, as each ten minutes."""
+    broker.parts.replica_manager.log_manager.remove_expired_producers(broker.clock.wall_ms())
+
+
+async def delete_records(broker: InMemoryBroker) -> None:
+    await broker.call(ApiKey.DELETE_RECORDS, 1, topics=[("a", [(0, -1)])], timeout_ms=1000)
+
+
+async def delete_by_age(broker: InMemoryBroker) -> None:
+    log = broker.log_of("a")
+    log.delete_old_segments(broker.clock.wall_ms() + log.config.retention_ms + 1)
+
+
+@pytest.mark.parametrize("restart", ["no restart", "clean stop", "kill -9"])
+@pytest.mark.parametrize("change", [nothing, roll, sweep, delete_records, delete_by_age])
+async def test_a_producer_of_which_a_timeout_left_only_a_marker_is_fenced(
+    make_broker: MakeBroker,
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    change: Callable[[InMemoryBroker], Awaitable[None]],
+    restart: str,
+) -> None:
+    zombie = await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW), timeout_ms=5000)
+    broker.clock.wall_now_ms += 5001
+    broker.parts.transactions.abort_timed_out()
+    await change(broker)
+    if restart == "clean stop":
+        broker.close()
+        broker = make_broker(tmp_path / "one", **FEW)
+    elif restart == "kill -9":
+        broker = make_broker(shutil.copytree(tmp_path / "one", tmp_path / "two"), **FEW)
+    zombie.broker = broker
+    log = broker.log_of("a")
+
+    for version, sequence in ((9, 1), (9, 0), (7, 0)):
+        zombie.sequences["a", 0] = sequence
+        assert await zombie.write("a", b"2", version=version) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert log.last_stable_offset == log.log_end_offset == 2
+
+    assert await zombie.initialize() is ErrorCode.NONE
+    await zombie.send("a", b"3")
+    assert await zombie.end() is ErrorCode.NONE
+    assert log.last_stable_offset == log.log_end_offset
+
+
+async def test_a_fenced_producer_stages_no_offsets(broker: InMemoryBroker) -> None:
+    """They would count with the next transaction of its id, whose producer did not stage them."""
+    await broker.create_topic("a")
+    await broker.call(ApiKey.FIND_COORDINATOR, 1, key="g", key_type=0)
+    zombie = await started(broker)
+    await zombie.add_offsets("g")
+    assert await zombie.commit_offset("g", "a", 1) is ErrorCode.NONE
+    await Producer(broker).initialize()  # aborts the transaction
+
+    for version in range(4):
+        error = await zombie.commit_offset("g", "a", 2, version=version)
+        assert error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+    topics = [("a", [0])]
+    answer = await broker.call(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
+    row = answer.topics[0].partitions[0]
+    assert (row.error_code, row.committed_offset) == (ErrorCode.NONE, -1)

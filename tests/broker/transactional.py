@@ -45,7 +45,9 @@ class Producer:
         answer = await self.broker.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, **self.identity(), topics=topics)
         return [ErrorCode(row.error_code) for each in answer.topics for row in each.partitions]
 
-    async def write(self, topic: str, *values: bytes, partition: int = 0, is_transactional: bool = True) -> ErrorCode:
+    async def write(
+        self, topic: str, *values: bytes, partition: int = 0, is_transactional: bool = True, version: int = 7
+    ) -> ErrorCode:
         sequence = self.sequences.get((topic, partition), 0)
         batch = build_batch(
             [Record(number, NOW_MS, None, value) for number, value in enumerate(values)],
@@ -55,7 +57,7 @@ class Producer:
             is_transactional=is_transactional,
         )
         body: dict[str, Any] = {"transactional_id": self.transactional_id, "topics": [(topic, [(partition, batch)])]}
-        answer = await self.broker.call(ApiKey.PRODUCE, 7, acks=-1, timeout_ms=1000, **body)
+        answer = await self.broker.call(ApiKey.PRODUCE, version, acks=-1, timeout_ms=1000, **body)
         error = ErrorCode(answer.topics[0].partitions[0].error_code)
         if error is ErrorCode.NONE:
             self.sequences[topic, partition] = sequence + len(values)
@@ -70,9 +72,11 @@ class Producer:
         answer = await self.broker.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, **self.identity(), group_id=group_id)
         return ErrorCode(answer.error_code)
 
-    async def commit_offset(self, group_id: str, topic: str, offset: int, **member: Any) -> ErrorCode:
+    async def commit_offset(
+        self, group_id: str, topic: str, offset: int, *, version: int = 3, **member: Any
+    ) -> ErrorCode:
         body = self.identity() | {"group_id": group_id, "topics": [(topic, [(0, offset, -1, "")])]} | member
-        answer = await self.broker.call(ApiKey.TXN_OFFSET_COMMIT, 3, **body)
+        answer = await self.broker.call(ApiKey.TXN_OFFSET_COMMIT, version, **body)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def end(self, *, is_commit: bool = True, version: int = 3) -> ErrorCode:

@@ -28,11 +28,14 @@ def append(
     producer_id: int = PID,
     is_transactional: bool = False,
     is_from_client: bool = True,
+    is_replicated: bool = False,
     timestamp_ms: int = 0,
     remembers: bool = False,
 ) -> None:
     """Append a batch as a log does: checked first, counted when it is written."""
-    info = manager.prepare_update(producer_id, is_from_client=is_from_client, remembers=remembers)
+    info = manager.prepare_update(
+        producer_id, is_from_client=is_from_client, remembers=remembers, is_replicated=is_replicated
+    )
     last_sequence = -1 if first_sequence == -1 else (first_sequence + count - 1) & MAX_SEQUENCE
     info.append_data(epoch, first_sequence, last_sequence, timestamp_ms, offset, offset + count - 1, is_transactional)
     manager.update(info)
@@ -47,10 +50,12 @@ def end_transaction(
     control_type: ControlType = ControlType.COMMIT,
     coordinator_epoch: int = 0,
     producer_id: int = PID,
+    timestamp_ms: int = 0,
 ) -> tuple[CompletedTxn, int]:
     """Append a marker as a log does; return the transaction it ends and the last stable offset after it."""
     info = manager.prepare_update(producer_id, is_from_client=False)
-    completed = info.append_marker(EndTxnMarker(control_type, coordinator_epoch), epoch=epoch, offset=offset)
+    marker = EndTxnMarker(control_type, coordinator_epoch)
+    completed = info.append_marker(marker, epoch=epoch, offset=offset, timestamp_ms=timestamp_ms)
     manager.update(info)
     last_stable_offset = manager.complete_txn(completed)
     manager.update_map_end_offset(offset + 1)

@@ -269,10 +269,13 @@ class TestProducers:
 
         assert [shape(batch) for batch in batches_of(log)] == [(1, 1, 0), (2, 2, 1)]
 
-    def test_a_marker_that_alone_has_the_epoch_of_a_producer_stays_whole(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("is_swept", [False, True])
+    def test_a_marker_that_alone_has_the_epoch_of_a_producer_stays_whole(self, tmp_path: Path, is_swept: bool) -> None:
         log = open_log(tmp_path / "log", config_of(delete_retention_ms=0, segment_bytes=140))
         put_in_transaction(log, PID, 0, ("a", "1"))
         end(log, PID, is_commit=False, epoch=1)
+        if is_swept:
+            log.producer_state.remove_expired(0)
         for number in range(4):
             put(log, (f"k{number}", "v" * 60))
             roll_and_clean(log)

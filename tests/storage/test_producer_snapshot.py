@@ -28,8 +28,11 @@ def test_a_snapshot_of_kafka_is_read_and_written_the_same(tmp_path: Path) -> Non
         offset = int(path.stem)
         manager = manager_of(directory)
         manager.truncate_and_reload(0, offset, now_ms=0)
-        kept = [entry for entry in read_snapshot(path) if entry.last_offset >= 0]
+        recorded = read_snapshot(path)
+        kept = [entry for entry in recorded if entry.last_offset >= 0]
         assert list(manager.producers) == [entry.producer_id for entry in kept]
+        # Of the others only a marker is left. Kafka 2.0.1 notes no time of it, and forgets them at its next start.
+        kept += [entry._replace(timestamp_ms=0) for entry in recorded if entry.last_offset < 0]
 
         manager.update_map_end_offset(offset + 1)
         manager.take_snapshot()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from minibroker.protocol.control_records import ControlType, EndTxnMarker, build_end_txn_marker
 from minibroker.protocol.errors import ErrorCode, KafkaError
-from minibroker.protocol.record_batch import build_empty_batch, read_header
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch, build_empty_batch, read_header
 from minibroker.storage.index.fetch_data import LogOffsetMetadata
 from minibroker.storage.index.transaction_index import CompletedTxn
 from minibroker.storage.producers.producer_append import BatchMetadata
+from minibroker.storage.producers.producer_snapshot import SnapshotEntry, write_snapshot
 from minibroker.storage.producers.producer_state import ProducerStateManager
 from tests.protocol.batch_bytes import views_of
 from tests.refusals import refusal_of
@@ -28,6 +31,22 @@ def refused(
     manager: ProducerStateManager, first_sequence: int, *, epoch: int = 0, remembers: bool = False
 ) -> ErrorCode:
     return refusal_of(lambda: append(manager, first_sequence, offset=1000, epoch=epoch, remembers=remembers))
+
+
+def batch_of(offset: int, *, epoch: int) -> bytearray:
+    records = [Record(offset, 0, None, b"")]
+    return build_batch(records, producer_id=PID, producer_epoch=epoch, base_sequence=0, is_transactional=True)
+
+
+def marker_of(offset: int, *, epoch: int, coordinator_epoch: int) -> bytearray:
+    return build_end_txn_marker(
+        ControlType.ABORT,
+        producer_id=PID,
+        producer_epoch=epoch,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=0,
+        base_offset=offset,
+    )
 
 
 def test_a_transaction_is_unstable_until_the_high_watermark_passed_its_marker(manager: ProducerStateManager) -> None:
@@ -74,7 +93,7 @@ def test_a_marker_without_records_ends_where_it_begins(manager: ProducerStateMan
 def test_a_marker_ends_what_its_own_append_began(manager: ProducerStateManager) -> None:
     info = manager.prepare_update(PID, is_from_client=False)
     info.append_data(0, 0, 1, 0, 20, 21, True)
-    completed = info.append_marker(EndTxnMarker(ControlType.ABORT, 0), epoch=0, offset=22)
+    completed = info.append_marker(EndTxnMarker(ControlType.ABORT, 0), epoch=0, offset=22, timestamp_ms=0)
     manager.update(info)
 
     assert manager.complete_txn(completed) == 23
@@ -158,8 +177,8 @@ def test_a_later_log_start_evicts_who_wrote_nothing_after_it(manager: ProducerSt
     assert set(manager.producers) == {2, 3}
     assert unstable(manager) == 10
     manager.truncate_head(50)
-    assert manager.is_empty
-    assert manager.map_end_offset == 50
+    assert not manager.producers
+    assert (unstable(manager), manager.map_end_offset) == (None, 50)
 
 
 def test_a_truncated_state_is_empty_on_disk_too(manager: ProducerStateManager, tmp_path: Path) -> None:
@@ -261,9 +280,9 @@ def test_a_producer_of_which_nothing_or_only_a_marker_is_known_starts_at_zero(ma
 
 
 def test_what_a_leader_replicated_is_not_checked_again(manager: ProducerStateManager) -> None:
-    append(manager, 70, offset=0, epoch=5, is_from_client=False)
-    append(manager, 90, offset=1, epoch=5, is_from_client=False)
-    append(manager, 3, offset=2, epoch=4, is_from_client=False)
+    append(manager, 70, offset=0, epoch=5, is_from_client=False, is_replicated=True)
+    append(manager, 90, offset=1, epoch=5, is_from_client=False, is_replicated=True)
+    append(manager, 3, offset=2, epoch=4, is_from_client=False, is_replicated=True)
 
     entry = manager.producers[PID]
     assert (entry.epoch, entry.last_sequence) == (4, 3)
@@ -318,6 +337,56 @@ def test_a_marker_leaves_a_remembered_producer_its_sequence(manager: ProducerSta
     assert refused(manager, 4, remembers=True) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(manager, 3, offset=4, remembers=True)
     assert manager.producers[PID].coordinator_epoch == 2
+
+
+@pytest.mark.parametrize("remembers", [False, True], ids=["as kafka 2.0.1", "as later kafka"])
+def test_the_epoch_of_a_marker_fences_until_it_expires(
+    manager: ProducerStateManager, tmp_path: Path, remembers: bool
+) -> None:
+    append(manager, 0, offset=0, count=3, is_transactional=True, timestamp_ms=-5 * EXPIRATION_MS)
+    end_transaction(manager, offset=3, epoch=1, coordinator_epoch=2, timestamp_ms=0)
+    last_ms = EXPIRATION_MS - 1
+
+    manager.remove_expired(last_ms)
+    manager.truncate_head(4)
+    restarted = manager_of(tmp_path)
+    restarted.truncate_and_reload(4, 4, now_ms=last_ms)
+
+    for each in (manager, restarted):
+        for first_sequence in (0, 3):
+            assert refused(each, first_sequence, remembers=remembers) is ErrorCode.INVALID_PRODUCER_EPOCH
+        end = partial(end_transaction, each, offset=4)
+        assert refusal_of(end) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert refusal_of(partial(end, epoch=1, coordinator_epoch=1)) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        each.remove_expired(EXPIRATION_MS)
+        append(each, 0, offset=4, remembers=remembers)
+
+
+def test_a_marker_of_which_the_time_is_unknown_fences_from_the_start_on(tmp_path: Path) -> None:
+    """Kafka 2.0.1 writes down no time of a marker."""
+    marker_alone = SnapshotEntry(PID, 1, -1, -1, 0, -1, 0, -1)
+    write_snapshot(tmp_path / f"{4:020d}.snapshot", [marker_alone])
+    manager = manager_of(tmp_path)
+    manager.truncate_and_reload(0, 4, now_ms=10**12)
+
+    manager.remove_expired(10**12 + EXPIRATION_MS - 1)
+    assert refused(manager, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    manager.remove_expired(10**12 + EXPIRATION_MS)
+    append(manager, 0, offset=4)
+
+
+def test_a_log_may_have_what_a_producer_wrote_after_it_was_fenced(manager: ProducerStateManager) -> None:
+    """Kafka 2.0.1 forgets markers: such a log is replayed as it is."""
+    batches = [
+        batch_of(0, epoch=0),
+        marker_of(1, epoch=1, coordinator_epoch=5),
+        batch_of(2, epoch=0),
+        marker_of(3, epoch=0, coordinator_epoch=4),
+    ]
+    for batch in batches:
+        manager.replay(views_of(batch)[0], batch)
+
+    assert (manager.map_end_offset, manager.first_undecided_offset) == (4, None)
 
 
 def test_a_marker_of_a_later_epoch_fences_a_remembered_producer(manager: ProducerStateManager) -> None:
