@@ -258,9 +258,10 @@ def transactions_whose_markers_are_missing() -> Script:
 
 
 def transactional_offsets_of_producers_that_cannot_be() -> Script:
+    """With epochs that rise: Apache Kafka 2.0.1 does not fence these commits, this broker does."""
     script: Script = [create("@a", 2), find(), find("@g", 0), init()]
     for producer in (ProducerOf("p"), -1, -2, 5):
-        for epoch in (0, -1, -2, 7):
+        for epoch in (0, -1, 7):
             group = f"@of{producer if isinstance(producer, int) else 'p'}{epoch}"
             rows = [("@a", [(0, 5, -1, "m")]), ("@nope", [(0, 1, -1, "")])]
             identity = of() | {"producer_id": producer, "producer_epoch": epoch}
