@@ -65,7 +65,7 @@ APIS = """
     42  DeleteGroups              -  -  0  1
 """
 
-# Defaults that differ from those of 2.0.1 in some release.
+# Defaults that differ in some release, from those of another one or from the broker's own.
 DEFAULTS = """
     delete.topic.enable                     false        false        true      true
     group.initial.rebalance.delay.ms        0            3000         3000      3000
@@ -73,6 +73,7 @@ DEFAULTS = """
     log.message.format.version              0.10.2-IV0   0.11.0-IV2   1.1-IV0   2.0-IV1
     offsets.retention.minutes               1440         1440         1440      10080
     ssl.endpoint.identification.algorithm   -            -            -         https
+    transaction.abort.timed.out.transaction.cleanup.interval.ms  60000 60000 60000 60000
     unclean.leader.election.enable          true         false        false     false
 """
 

@@ -39,6 +39,7 @@ from minibroker.purgatory.timing_wheel import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
+FIRST_LOOK_MS = 1000  # after the start, for transactions that timed out meanwhile
 RETRY_MS = 500  # between attempts to write the markers, or the completion
 NO_PRODUCER = ProducerIdentity(-1, -1)
 TOMBSTONES_PER_BATCH = 25  # with the longest ids, they stay below any usual max.message.bytes
@@ -91,6 +92,8 @@ class TransactionCoordinator:
                 logger.info("%s: completing %s", transaction.transactional_id, transaction.state.title)
                 self._write_markers(transaction)
         config = self._config
+        # Soon, too: with a broker that is restarted more often than the interval, readers would wait for ever.
+        self._timer.add(Timeout(self.abort_timed_out), self._clock.monotonic_ms() + FIRST_LOOK_MS)
         self._every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
         self._every(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.forget_expired)
 

@@ -16,7 +16,7 @@ from minibroker.broker.config.dynamic_settings import SETTINGS
 from minibroker.broker.config.entries import ConfigSource, config_entries, synonyms_of
 from minibroker.broker.config.kafka_config import ConfigError, KafkaConfig, load_config
 from minibroker.broker.config.kafka_settings import SETTINGS_OF_AUTHORIZER, KafkaSettings
-from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE
+from minibroker.broker.config.profiles import LATER, SETTINGS_SINCE, profile_of
 from minibroker.broker.config.settings import Setting
 from minibroker.broker.config.unused_settings import ONLY_CHECKED, UNUSED_SETTINGS, reason_unused
 from minibroker.storage.config import LogConfig
@@ -37,7 +37,10 @@ def without_later(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_table_has_each_setting_of_kafka_with_its_type_and_default(kafka: Any) -> None:
-    ours = {name: [row.kind.name, row.write(row.default)] for name, row in SETTINGS.items() if not is_later(name)}
+    acting = KafkaConfig({}, profile=profile_of("2.0"))
+    ours = {
+        name: [row.kind.name, row.write(acting.default_of(row))] for name, row in SETTINGS.items() if not is_later(name)
+    }
 
     for name in SETTINGS_OF_AUTHORIZER:
         del ours[name]  # which Kafka's brokers do not know
@@ -358,7 +361,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_broker_settings_are_described_as_kafka_describes_them(kafka: Any) -> None:
-    entries = config_entries(KafkaConfig(kafka["given"]))
+    entries = config_entries(KafkaConfig(kafka["given"], profile=profile_of("2.0")))
 
     ours = {}
     for entry in entries:

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT
+from minibroker.broker.transaction.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from tests.broker.conftest import NOW_MS, InMemoryBroker, MakeBroker
@@ -100,11 +100,19 @@ async def test_the_markers_follow_the_answer_to_the_decision(broker: InMemoryBro
     assert (state_of(broker), await committed(broker, "a")) == (COMPLETE_COMMIT, [b"1"])
 
 
-async def test_an_open_transaction_is_aborted_at_its_timeout(broker: InMemoryBroker, autojump_clock: MockClock) -> None:
-    producer = await with_open_transaction(broker, timeout_ms=5000)
+@pytest.mark.parametrize(
+    ("settings", "interval_seconds"),
+    [({}, 10), ({"transaction_abort_timed_out_transaction_cleanup_interval_ms": 60_000}, 60)],
+)
+async def test_an_open_transaction_is_aborted_at_its_timeout(
+    make_broker: MakeBroker, autojump_clock: MockClock, settings: dict[str, int], interval_seconds: int
+) -> None:
+    producer = await with_open_transaction(broker := make_broker(**FEW, **settings), timeout_ms=5000)
+    await trio.sleep(interval_seconds - 0.1)
+    assert state_of(broker) is ONGOING
     broker.clock.wall_now_ms += 5001
 
-    await trio.sleep(61)
+    await trio.sleep(0.2)
 
     assert state_of(broker) is COMPLETE_ABORT
     assert (await committed(broker, "a"), await last_stable_offset(broker, "a")) == ([], 2)

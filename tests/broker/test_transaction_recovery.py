@@ -11,7 +11,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minibroker.broker.transaction.transaction import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, TransactionMetadata
+from minibroker.broker.transaction.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_COMMIT,
+    TransactionMetadata,
+)
 from minibroker.protocol.api import ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record import Record
@@ -37,6 +43,19 @@ async def test_transactions_go_on_after_a_restart(make_broker: MakeBroker, tmp_p
     assert await producer.end() is ErrorCode.NONE
 
     assert await committed(again, "a") == [b"1", b"2"]
+
+
+async def test_what_timed_out_meanwhile_is_aborted_soon_after_a_start(
+    make_broker: MakeBroker, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    await with_open_transaction(broker := make_broker(tmp_path / "one", **FEW), timeout_ms=5000)
+    broker.close()
+
+    again = make_broker(tmp_path / "one", **FEW)
+    again.clock.wall_now_ms += 5001
+    await trio.sleep(1.1)
+
+    assert state_of(again) is COMPLETE_ABORT
 
 
 @pytest.mark.pure
