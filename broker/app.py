@@ -55,7 +55,12 @@ class BrokerApp:
         self._config = config
         self._options = options
         self._clock = Clock() if clock is None else clock
-        self._log_manager = LogManager(config.log_dir, default_config=config.log_config, broker_id=config.broker_id)
+        self._log_manager = LogManager(
+            config.log_dir,
+            default_config=config.log_config,
+            broker_id=config.broker_id,
+            producer_expiration_ms=config.transactional_id_expiration_ms,
+        )
         self._store = TopicStore(config.log_dir, config.broker_id)
         self._dynamic_config = DynamicConfig(config)
         self._dynamic_config.on_change.append(self._take_topic_defaults)

@@ -1,7 +1,7 @@
 """All settings of a Kafka 2.0 broker: those with an effect here as attributes, the others as names.
 
-Names, types, defaults (but for one) and bounds are those that kafka 2.0.1 prints; a test compares them. The attribute of
-`num.partitions` is `num_partitions`. A setting of Kafka without an effect here is accepted, and the log gives the
+Names, types, bounds and defaults, but for one, are those that kafka 2.0.1 prints; a test compares them. The attribute
+of `num.partitions` is `num_partitions`. A setting of Kafka without an effect here is accepted, and the log gives the
 reason (`unused_settings`).
 """
 
