@@ -767,6 +767,8 @@ class Log:
         self.log_start_offset = offset
         self.producer_state.update_map_end_offset(self.log_end_offset)
         self.producer_state.truncate_head(offset)
+        # One at the start of the first segment is kept, where recovery begins.
+        self.producer_state.delete_snapshots_before(self.segments.first.base_offset)
         return True
 
     def delete_records(self, offset: int) -> int:

@@ -90,6 +90,7 @@ class LogLoader:
         self._producer_expiration_ms = producer_expiration_ms
         self._segments = LogSegments(directory)
         self._has_lost_epochs = False
+        self._recovered: ProducerStateManager | None = None  # as of the end of the segment that was recovered last
         self._leader_epochs = self._open_leader_epochs()
 
     def load(self, *, recovery_point: int, is_after_clean_stop: bool) -> Log:
@@ -111,7 +112,9 @@ class LogLoader:
         if not is_after_clean_stop or start_offset < end_offset:  # an empty log keeps its epoch: two fsyncs less
             self._leader_epochs.truncate_from_end(end_offset)
         self._leader_epochs.truncate_from_start(start_offset)
-        producer_state = self._new_producer_state()
+        producer_state = self._recovered
+        if producer_state is None or producer_state.map_end_offset != end_offset:
+            producer_state = self._new_producer_state()
         self._rebuild(producer_state, end_offset, is_after_clean_stop=is_after_clean_stop)
         for segment in self._segments:
             segment.release_maps()
@@ -220,6 +223,7 @@ class LogLoader:
         self._rebuild(producer_state, segment.base_offset, is_after_clean_stop=False)
         try:
             lost_bytes = segment.recover(producer_state, leader_epochs)
+            self._recovered = producer_state
         except SegmentOffsetOverflowError as error:
             logger.error("%s is damaged, or was written by a Kafka before 1.1: %s", segment.path, error)
             lost_bytes = self._cut_overflow(segment)

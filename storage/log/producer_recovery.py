@@ -1,7 +1,7 @@
 """Rebuilds the producer state of a log that was opened or truncated, batch by batch from the newest snapshot on.
 
 As kafka 2.0.1 Log.rebuildProducerState. It takes snapshots at the start of the last two segments and at the end, so
-that the next time is short.
+that the next time is short. Batches that DeleteRecords has hidden are read too: they may have a producer's last epoch.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def rebuild_producer_state(
             producer_state.update_map_end_offset(offset)
             producer_state.take_snapshot()
         return
+    first_offset = min([log_start_offset, *segments.bases[:1]])
     was_empty = producer_state.is_empty and producer_state.map_end_offset >= end_offset
-    producer_state.truncate_and_reload(log_start_offset, end_offset, now_ms=now_ms)
+    producer_state.truncate_and_reload(first_offset, end_offset, now_ms=now_ms)
     if not was_empty and end_offset > producer_state.map_end_offset:
         for segment in segments.between(producer_state.map_end_offset, end_offset):
-            start_offset = max(segment.base_offset, producer_state.map_end_offset, log_start_offset)
+            start_offset = max(segment.base_offset, producer_state.map_end_offset)
             producer_state.update_map_end_offset(start_offset)
             if segment.base_offset in snapshot_offsets:
                 producer_state.take_snapshot()
@@ -45,6 +46,8 @@ def rebuild_producer_state(
             if fetched is not None and isinstance(fetched.records, FileSlice):
                 _replay(producer_state, fetched.records)
     producer_state.update_map_end_offset(end_offset)
+    if first_offset < log_start_offset <= end_offset:
+        producer_state.truncate_head(log_start_offset)
     producer_state.take_snapshot()
 
 

@@ -274,9 +274,9 @@ class ProducerStateManager:
         self._remembered[entry.producer_id] = remembered
 
     def truncate_head(self, log_start_offset: int) -> None:
-        """Remove the producers whose last batch is before the log's new start, and older snapshots.
+        """Remove the producers whose last batch is before the log's new start.
 
-        Raises OSError from the snapshot of those that are remembered: no batch in the log has them any more.
+        Raises OSError from the snapshot of those that are remembered: soon no batch has them any more.
         """
         gone = {key for key, entry in self._producers.items() if entry.last_offset < log_start_offset}
         for producer_id in gone:
@@ -286,7 +286,6 @@ class ProducerStateManager:
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         if self._remembered:
             self.take_snapshot()
-        self.delete_snapshots_before(log_start_offset)
         latest = self.latest_snapshot_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
