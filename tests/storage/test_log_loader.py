@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.record_batch import size_at
 from minibroker.storage.config import LogConfig
 from minibroker.storage.log.log import Log
 from minibroker.storage.segment.log_segment import LogSegment
+from tests.refusals import refusal_of
 from tests.storage.logs import (
     NOW_MS,
     SMALL,
@@ -125,6 +127,21 @@ class TestCleanStop:
         assert (beyond.log_start_offset, beyond.log_end_offset) == (50, 50)
         assert [path.name for path in tmp_path.glob("*.log")] == [f"{50:020d}.log"]
         assert append(beyond, "more").first_offset == 50
+
+    def test_a_fence_outlives_its_segment_the_deletion_of_records_and_a_crash(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        send_transactional(log, 7, 0, "1")
+        end_transaction(log, 7, is_commit=False, epoch=1)
+        log.update_high_watermark(2)
+        log.delete_old_segments(NOW_MS + log.config.retention_ms + 1)
+        append(log, "2")
+        log.update_high_watermark(3)
+        log.delete_records(3)
+
+        again = open_log(tmp_path, log_start_offset=3)
+
+        assert segment_bases(again) == [2]
+        assert refusal_of(lambda: send_transactional(again, 7, 0, "3")) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class TestIndexes:
