@@ -114,7 +114,7 @@ def test_a_transaction_nobody_ends_is_aborted_and_committed_readers_go_on(
     )
     assert reader.poll(timeout_ms=500) == {}
 
-    broker.clock.advance(121)  # its timeout, a minute, and the look for such ones, each minute
+    broker.clock.advance(71)  # its timeout, a minute, and the look for such ones, each ten seconds
 
     assert next(reader).value == b"after it"
     with pytest.raises(hanging.fenced):
