@@ -92,10 +92,11 @@ class TransactionCoordinator:
                 logger.info("%s: completing %s", transaction.transactional_id, transaction.state.title)
                 self._write_markers(transaction)
         config = self._config
-        # Soon, too: with a broker that is restarted more often than the interval, readers would wait for ever.
-        self._timer.add(Timeout(self.abort_timed_out), self._clock.monotonic_ms() + FIRST_LOOK_MS)
-        self._every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out)
-        self._every(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.forget_expired)
+        aborting_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        forgetting_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        # Soon: with a broker that is restarted more often than the interval, readers would wait for ever.
+        self._every(aborting_ms, self.abort_timed_out, first_ms=min(FIRST_LOOK_MS, aborting_ms))
+        self._every(forgetting_ms, self.forget_expired, first_ms=forgetting_ms)
 
     def ensure_topic(self) -> int:
         """Create `__transaction_state` if it does not exist; return its number of partitions. Raises KafkaError."""
@@ -284,12 +285,12 @@ class TransactionCoordinator:
         logger.info("%s: %s, trying again", transaction.transactional_id, error.name)
         self._timer.add(Timeout(partial(action, transaction)), self._clock.monotonic_ms() + RETRY_MS)
 
-    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+    def _every(self, interval_ms: int, action: Callable[[], None], *, first_ms: int) -> None:
         def act() -> None:
             action()
-            self._every(interval_ms, action)
+            self._every(interval_ms, action, first_ms=interval_ms)
 
-        self._timer.add(Timeout(act), self._clock.monotonic_ms() + interval_ms)
+        self._timer.add(Timeout(act), self._clock.monotonic_ms() + first_ms)
 
 
 class Timeout(TimerTask):

@@ -259,7 +259,7 @@ async def appended_commit(broker: InMemoryBroker) -> object:
 
 
 async def compaction(broker: InMemoryBroker) -> object:
-    """How a dirty log is compacted within a second, and how often the broker looks for one."""
+    """How a dirty log is compacted."""
     await broker.create_topic("t", cleanup_policy="compact")
     await write(broker, *(NOW_MS,) * 3)
     broker.log_of("t").roll(NOW_MS)
@@ -269,10 +269,18 @@ async def compaction(broker: InMemoryBroker) -> object:
         with trio.move_on_after(1.05):
             await made.run()
 
-    upkeep = "minibroker.broker.upkeep.compaction"
-    configs = await arguments_of(f"{upkeep}.LogCleaning", run, "config")
-    looks = await arguments_of(f"{CLEANER}.grab_filthiest_log", run)
-    return configs, looks, made._pace.max_bytes_per_second
+    configs = await arguments_of("minibroker.broker.upkeep.compaction.LogCleaning", run, "config")
+    return configs, made._pace.max_bytes_per_second
+
+
+async def looks_for_dirty_logs(broker: InMemoryBroker) -> object:
+    logs = broker.parts.replica_manager.log_manager
+
+    async def run() -> None:
+        with trio.move_on_after(1.05):
+            await Compaction(broker.parts.config, logs, broker.clock).run()
+
+    return await arguments_of(f"{CLEANER}.grab_filthiest_log", run)
 
 
 async def work_of_coordinators(broker: InMemoryBroker) -> object:
@@ -381,7 +389,7 @@ EFFECTS: dict[str, Effect] = {
     "replica.high.watermark.checkpoint.interval.ms": Effect(1000, work_of_coordinators),
     "offsets.retention.check.interval.ms": Effect(1000, work_of_coordinators),
     "log.cleaner.enable": Effect(False, compaction),
-    "log.cleaner.backoff.ms": Effect(100, compaction),
+    "log.cleaner.backoff.ms": Effect(100, looks_for_dirty_logs),
     "log.cleaner.dedupe.buffer.size": Effect(10_000_000, compaction),
     "log.cleaner.io.buffer.size": Effect(1000, compaction),
     "log.cleaner.io.buffer.load.factor": Effect(0.5, compaction),
