@@ -19,10 +19,14 @@ Commits = Mapping[TopicPartition, OffsetRecord]
 
 
 class PendingCommit(NamedTuple):
-    """An offset of an open transaction; `appended_at` is None until its record is in the log."""
+    """An offset of an open transaction; `appended_at` is None until its record is in the log.
+
+    Until then `before` is what the transaction had staged for the partition.
+    """
 
     record: OffsetRecord
     appended_at: int | None
+    before: PendingCommit | None = None
 
 
 class GroupOffsets:
@@ -80,7 +84,7 @@ class GroupOffsets:
         self._has_transactional_commits = True
         pending = self._pending_by_producer.setdefault(producer_id, {})
         for topic_partition, record in commits.items():
-            pending[topic_partition] = PendingCommit(record, None)
+            pending[topic_partition] = PendingCommit(record, None, pending.get(topic_partition))
 
     def complete_transactional_commit(self, producer_id: int, commits: Commits, appended_at: int) -> None:
         """Note the append of commits in an open transaction (as onTxnOffsetCommitAppend)."""
@@ -89,11 +93,20 @@ class GroupOffsets:
             staged = pending.get(topic_partition)
             if staged is not None and staged.record == record:
                 pending[topic_partition] = PendingCommit(record, appended_at)
+            elif staged is not None and staged.before is not None and staged.before.record == record:
+                pending[topic_partition] = staged._replace(before=PendingCommit(record, appended_at))
 
     def fail_transactional_commit(self, producer_id: int, commits: Commits) -> None:
-        """Drop commits whose append failed (as failPendingTxnOffsetCommit)."""
-        for topic_partition in commits:
-            self.unload_transactional(producer_id, topic_partition)
+        """Drop commits whose append failed (as failPendingTxnOffsetCommit); what was staged before stays.
+
+        The log has it. The producer may be a fenced one, and what was staged that of the one that replaced it.
+        """
+        for topic_partition, record in commits.items():
+            staged = self._pending_by_producer.get(producer_id, {}).get(topic_partition)
+            if staged is not None and staged.record == record and staged.before is not None:
+                self._pending_by_producer[producer_id][topic_partition] = staged.before
+            else:
+                self.unload_transactional(producer_id, topic_partition)
 
     def load_transactional(
         self, producer_id: int, topic_partition: TopicPartition, record: OffsetRecord, appended_at: int
@@ -114,7 +127,7 @@ class GroupOffsets:
         """Apply or drop the transaction's offsets after its marker (as completePendingTxnOffsetCommit)."""
         pending = self._pending_by_producer.pop(producer_id, {})
         if is_commit:
-            for topic_partition, (record, appended_at) in pending.items():
+            for topic_partition, (record, appended_at, _) in pending.items():
                 if appended_at is not None:
                     self._take(topic_partition, record, appended_at)
 

@@ -334,3 +334,11 @@ async def test_a_fenced_producer_stages_no_offsets(broker: InMemoryBroker) -> No
     answer = await broker.call(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
     row = answer.topics[0].partitions[0]
     assert (row.error_code, row.committed_offset) == (ErrorCode.NONE, -1)
+
+    successor = await started(broker)
+    await successor.add_offsets("g")
+    await successor.commit_offset("g", "a", 7)
+    assert await zombie.commit_offset("g", "a", 2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    await successor.end()
+    answer = await broker.call(ApiKey.OFFSET_FETCH, 7, group_id="g", topics=topics, require_stable=True)
+    assert answer.topics[0].partitions[0].committed_offset == 7
