@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 BASE64 = "base64:"
@@ -43,6 +44,17 @@ def json_text(value: Any) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0,2-4`: ascending numbers, with runs of them shortened."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def as_utc(timestamp_ms: int) -> str:

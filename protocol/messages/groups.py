@@ -247,8 +247,14 @@ OffsetDeleteResponse = versions("OffsetDeleteResponse", 0, 0,
             "error_code" / ErrorCode16)),
 )  # fmt: skip
 
-# The metadata of a consumer's protocols: later versions have more fields after these.
+# What the consumers of a group write for one another: later versions have more fields after these.
 ConsumerProtocolSubscription = versions("ConsumerProtocolSubscription", 0, 0,
     "version" / Int16sb,
     "topics" / array_of(TopicName),
+)  # fmt: skip
+ConsumerProtocolAssignment = versions("ConsumerProtocolAssignment", 0, 0,
+    "version" / Int16sb,
+    "assigned_partitions" / array(
+        "topic" / TopicName,
+        "partitions" / array_of(PartitionIndex)),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from minibroker import Broker
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
+from tests.minibroker.records_by_hand import Records
 
 pytestmark = [pytest.mark.integration]
 
@@ -219,6 +220,30 @@ def test_a_group_with_its_lag_and_for_how_long_it_has_waited(
     assert [(row["group"], row["lag"], row["topics"]) for row in listed] == [(group, 3, [topic])]
     assert of_topic == [{"group": group, "lag": 3, "partitions": 1}]
     assert lags == {topic: [{"group": group, "lag": 3}]}
+
+
+def test_groups_that_are_no_consumer_groups_are_shown_as_what_they_are(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    commit(shown_broker, f"{topic}-usual", topic, {1: 0})
+
+    with Records(shown_broker.bootstrap_servers).other_groups(f"{topic}-"):
+        listed = get(console, f"/api/groups?filter={topic}-")["rows"]
+        of_connect = get(console, f"/api/groups/{topic}-connect")
+        clients = get(console, "/api/clients")["members"]
+
+    assert [(row["group"].removeprefix(f"{topic}-"), row["type"], row["members"]) for row in listed] == [
+        ("connect", "connect", 1),
+        ("damaged", "consumer", 1),
+        ("registry", "sr", 1),
+        ("usual", "", 0),
+    ]
+    (member,) = of_connect["members"]
+    assert (of_connect["type"], of_connect["partitions"]) == ("connect", [])
+    assert (member["partitions"], member["unread"]) == ([], "14 bytes of protocol type connect")
+    assert {row["group"]: row["unread"] for row in clients if row["group"] == f"{topic}-damaged"} == {
+        f"{topic}-damaged": "13 bytes, damaged"
+    }
 
 
 def test_a_reset_is_planned_before_it_is_done(console: RunningConsole, shown_broker: Broker, topic: str) -> None:

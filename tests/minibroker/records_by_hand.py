@@ -6,10 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from minibroker import administration
 from minibroker.cli.cluster import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from minibroker.protocol.api import API_TABLE, ApiKey
 
 # kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
 POLL_MS = 2000
+SESSION_MS = 60_000
+# What a consumer's metadata is not: a worker of Kafka Connect, a schema registry, and a consumer's cut short.
+OTHER_GROUPS = {
+    "connect": ("connect", b"\0\1\0\x12http://host:8083/\xff\xff\xff", b"\0\1\0\0\0\5abcdefgh"),
+    "registry": ("sr", b'{"version":1,"host":"a"}', b'{"version":1,"error":0}'),
+    "damaged": ("consumer", b"\0\1\0\0\0\5ab", b"\0\1\0\0\0\7\0\5abcde"),
+}
 
 
 class Records:
@@ -62,6 +71,36 @@ class Records:
             while not consumer.assignment():
                 consumer.poll(POLL_MS)
             yield
+
+    @contextmanager
+    def other_groups(self, prefix: str) -> Iterator[None]:
+        """`OTHER_GROUPS` with a member each, named with this prefix; the coordinator is there already."""
+        join, sync = (API_TABLE[key].request.row for key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+        members = {}
+        with administration.connected(self._bootstrap) as connection:
+            for name, (protocol_type, metadata, assignment) in OTHER_GROUPS.items():
+                group = prefix + name
+                joined = connection.ask(
+                    ApiKey.JOIN_GROUP,
+                    group_id=group,
+                    session_timeout_ms=SESSION_MS,
+                    member_id="",
+                    protocol_type=protocol_type,
+                    protocols=[join("protocols")(name="default", metadata=metadata)],
+                )
+                members[group] = joined.member_id
+                connection.ask(
+                    ApiKey.SYNC_GROUP,
+                    group_id=group,
+                    generation_id=joined.generation_id,
+                    member_id=joined.member_id,
+                    assignments=[sync("assignments")(member_id=joined.member_id, assignment=assignment)],
+                )
+            try:
+                yield
+            finally:
+                for group, member in members.items():
+                    connection.ask(ApiKey.LEAVE_GROUP, group_id=group, member_id=member)
 
     def _consumer(self, group: str | None = None) -> Any:
         return KafkaConsumer(

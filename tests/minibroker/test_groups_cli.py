@@ -27,7 +27,7 @@ def group(cli: CommandLine, topic: str) -> str:
 
 
 def test_groups_are_listed_with_their_state(cli: CommandLine, group: str) -> None:
-    assert [group, "Empty", "0"] in cli.lines("groups", "list")
+    assert [group, "Empty", "0", "-"] in cli.lines("groups", "list")
     rows = cli.document("groups", "list")
     assert [row for row in rows if row["group"] == group] == [
         {"group": group, "state": "Empty", "members": 0, "protocol_type": ""}
@@ -95,6 +95,37 @@ def test_describe_shows_who_reads_what_and_a_group_in_use_is_neither_reset_nor_d
     assert "stop them first" in reset
     assert "is in use; stop its consumers first" in deleted
     assert committed(cli, group) == {0: 2}
+
+
+def test_a_group_that_is_no_consumer_group_is_shown_as_what_it_is_and_the_others_as_usual(
+    cli: CommandLine, topic: str, group: str
+) -> None:
+    unread = {"connect": "14 bytes of protocol type connect", "registry": "23 bytes of protocol type sr"}
+    unread |= {"damaged": "13 bytes, damaged"}
+    with cli.records.member(group, topic), cli.records.other_groups(cli.new("")):
+        listed = [row for row in cli.lines("groups", "list") if row[0].startswith(cli.new(""))]
+        described = {name: cli.out("groups", "describe", cli.new(name)) for name in unread}
+        document = cli.document("groups", "describe", cli.new("damaged"))
+        plan = cli.document("groups", "reset", cli.new("registry"), "-t", topic, "--to", "end")
+        refused = cli.complaint("groups", "reset", cli.new("connect"), "-t", topic, "--to", "end", "--execute")
+        metrics = cli.out("metrics", "show").splitlines()
+        usual = cli.lines("groups", "describe", group)
+
+    assert listed == [
+        [cli.new("connect"), "Stable", "1", "connect"],
+        [cli.new("damaged"), "Stable", "1", "consumer"],
+        [cli.new("registry"), "Stable", "1", "sr"],
+        [group, "Stable", "1", "consumer"],
+    ]
+    for name, text in unread.items():
+        assert f"127.0.0.1  {text}" in described[name]
+    assert described["connect"].startswith(f"{cli.new('connect')}: Stable, 1 member, lag 0, protocol type connect\n")
+    assert [(each["partitions"], each["unread_bytes"]) for each in document["members"]] == [([], 13)]
+    assert [(each["partition"], each["after"]) for each in plan["partitions"]] == [(0, 5), (1, 0)]
+    assert "in use by 1 member" in refused
+    for each in (group, *map(cli.new, unread)):
+        assert f'kafka_consumergroup_members{{consumergroup="{each}"}} 1.0' in metrics
+    assert usual[1:3] == [["CLIENT", "HOST", "PARTITIONS"], ["by-hand", "127.0.0.1", topic, "0-1"]]
 
 
 def test_a_reset_asks_for_topics_if_the_group_has_none(cli: CommandLine) -> None:

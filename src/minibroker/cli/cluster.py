@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ with warnings.catch_warnings():
     )
     from kafka.admin import ResourceType as AclResourceType
     from kafka.net.sasl.oauth import AbstractTokenProvider
-    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+    from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
     from kafka.protocol.consumer import FetchRequest
     from kafka.protocol.metadata import MetadataRequest
     from kafka.structs import OffsetAndMetadata
@@ -141,6 +141,19 @@ def answer_to(client: Any, request: Any, *, broker: int | None = None) -> Any:
     """The answer of a broker, of any without an id, to a request that the KafkaAdminClient has no method for."""
     manager = client._manager
     return manager.run(manager.send, request, broker)
+
+
+def group_rows(client: Any, groups: Collection[str]) -> list[dict[str, Any]]:
+    """A row of DescribeGroups for each group, from its coordinator, with what its members wrote as bytes.
+
+    kafka-python's own method reads the metadata of every protocol type as a consumer's.
+    """
+    coordinators = client._manager.run(client._find_coordinator_ids, list(groups))
+    rows = []
+    for broker in sorted(set(coordinators.values())):
+        request = DescribeGroupsRequest(groups=[group for group in groups if coordinators[group] == broker])
+        rows += answer_to(client, request, broker=broker).to_dict(json=False)["groups"]
+    return rows
 
 
 def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors
+from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
 from minibroker.cli.partition_offsets import clamped, latest_of, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
+from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.messages.groups import ConsumerProtocolAssignment
+from minibroker.protocol.text import counted
 
 STOP_IT = "stop its consumers first (`minibroker groups describe {group}` shows them), then try again"
 ADVICE: dict[int, str] = {
@@ -32,20 +35,52 @@ ADVICE: dict[int, str] = {
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
+UNKNOWN_STATE = "?"
+CONSUMER = "consumer"  # the protocol type of consumer groups
 
 
 class GroupSummary(NamedTuple):
+    """`members` is None where the broker does not describe them."""
+
     group: str
     state: str
-    members: int
+    members: int | None
     protocol_type: str
 
 
 class Member(NamedTuple):
+    """`unread_bytes` is the size of an assignment that is not a consumer's, or is damaged: it has no partitions."""
+
     member_id: str
     client_id: str
     host: str
     partitions: list[TopicPartition]
+    unread_bytes: int = 0
+
+    def unread(self, protocol_type: str) -> str | None:
+        """What the assignment is that has no partitions to show."""
+        if not self.unread_bytes:
+            return None
+        size = counted(self.unread_bytes, "byte")
+        return f"{size}, damaged" if protocol_type == CONSUMER else f"{size} of protocol type {protocol_type}"
+
+
+class Group(NamedTuple):
+    """A group as its coordinator describes it, or the error of that in one line.
+
+    `members` is None for a group of the protocols of Kafka 4, which has another request for each of them.
+    """
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[Member] | None
+    error: str | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.state != NO_SUCH_GROUP
 
 
 class GroupPartition(NamedTuple):
@@ -60,10 +95,13 @@ class GroupPartition(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
+    """`members` is None where the broker does not describe them."""
+
     group: str
     state: str
+    protocol_type: str
     protocol: str
-    members: list[Member]
+    members: list[Member] | None
     partitions: list[GroupPartition]
 
 
@@ -107,26 +145,26 @@ class GroupAdmin:
 
     def groups(self) -> list[GroupSummary]:
         """All groups by name."""
-        names = sorted(row["group_id"] for row in self._client.list_groups())
-        described = self._client.describe_groups(names) if names else {}
         return [
-            GroupSummary(name, row["group_state"], len(row["members"]), row["protocol_type"])
-            for name, row in sorted(described.items())
+            GroupSummary(
+                each.group, each.state, None if each.members is None else len(each.members), each.protocol_type
+            )
+            for each in described(self._client, group_ids(self._client)).values()
         ]
 
     def describe(self, group: str) -> GroupDescription:
         """Raises CommandFailed if the group does not exist."""
-        row, committed = self._group(group)
-        if row["group_state"] == NO_SUCH_GROUP and not committed:
+        found, committed = self._group(group)
+        if not found.exists and not committed:
             raise CommandFailed(refusal(group, errors.GroupIdNotFoundError.errno))
-        members = [member_of(member) for member in row["members"]]
-        readers = {partition: member.client_id for member in members for partition in member.partitions}
+        readers = {partition: member.client_id for member in found.members or () for partition in member.partitions}
         ends = self._ends({*committed, *readers})
         return GroupDescription(
             group,
-            row["group_state"],
-            row["protocol_data"],
-            members,
+            found.state,
+            found.protocol_type,
+            found.protocol,
+            found.members,
             [
                 GroupPartition(
                     partition.topic,
@@ -173,7 +211,8 @@ class GroupAdmin:
         return committed
 
     def members(self, group: str) -> int:
-        return len(self._group(group)[0]["members"])
+        """How many the broker describes."""
+        return len(self._group(group)[0].members or ())
 
     def reset(self, group: str, moves: Sequence[Move]) -> list[Move]:
         """Commit the offsets of a plan; return the moves, with an error in those that were refused."""
@@ -191,12 +230,12 @@ class GroupAdmin:
         answer = self._client.delete_groups(list(dict.fromkeys(groups)))
         return [deletion_of(group, result, may_be_absent=may_be_absent) for group, result in answer.items()]
 
-    def _group(self, group: str) -> tuple[Mapping[str, Any], dict[TopicPartition, int]]:
-        row = self._client.describe_groups([group])[group]
-        if row["error"] is not None:
-            raise CommandFailed(f"group {group}: {row['error']}; see the broker's log")
+    def _group(self, group: str) -> tuple[Group, dict[TopicPartition, int]]:
+        found = described(self._client, [group])[group]
+        if found.error is not None:
+            raise CommandFailed(found.error)
         committed = self._client.list_group_offsets(group)[group]
-        return row, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
+        return found, {partition: entry.offset for partition, entry in committed.items() if entry.offset >= 0}
 
     def _existing(self, partitions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Those of the partitions that exist."""
@@ -216,11 +255,56 @@ class GroupAdmin:
             return {}  # the ends are shown as unknown; the rest of the description is still useful
 
 
-def member_of(row: Mapping[str, Any]) -> Member:
-    assignment = row["member_assignment"]
-    topics = assignment["assigned_partitions"] if isinstance(assignment, Mapping) else []
-    partitions = [TopicPartition(topic["topic"], number) for topic in topics for number in topic["partitions"]]
-    return Member(row["member_id"], row["client_id"], row["client_host"].removeprefix("/"), sorted(partitions))
+def group_ids(client: Any) -> list[str]:
+    """Every group of the cluster, by name."""
+    return sorted(row["group_id"] for row in client.list_groups())
+
+
+def described(client: Any, groups: Sequence[str]) -> dict[str, Group]:
+    """Each of those groups, of whatever protocol type, by name in order."""
+    found = {row["group_id"]: group_of(row) for row in group_rows(client, groups)} if groups else {}
+    missing = [name for name, group in found.items() if not group.exists]
+    if missing:  # Kafka 4 does not describe a group of its new protocols in this request; it lists all
+        there = {row["group_id"]: row for row in client.list_groups()}
+        found |= {name: listed_only(there[name]) for name in missing if name in there}
+    return dict(sorted(found.items()))
+
+
+def group_of(row: Mapping[str, Any]) -> Group:
+    """The group of a row of DescribeGroups."""
+    name, code, protocol_type = row["group_id"], row["error_code"], row["protocol_type"]
+    if code == errors.GroupIdNotFoundError.errno:  # from version 6; before it, as a dead group
+        return Group(name, NO_SUCH_GROUP, "", "", [])
+    members = [member_of(member, protocol_type) for member in row["members"]]
+    error = refusal(name, code) if code else None
+    return Group(name, row["group_state"] or UNKNOWN_STATE, protocol_type, row["protocol_data"], members, error)
+
+
+def listed_only(row: Mapping[str, Any]) -> Group:
+    """The group of a row of ListGroups, in which old brokers have no state."""
+    return Group(row["group_id"], row.get("group_state") or NO_SUCH_GROUP, row["protocol_type"], "", None)
+
+
+def member_of(row: Mapping[str, Any], protocol_type: str) -> Member:
+    """The member of a row of DescribeGroups. Only a consumer's assignment has partitions."""
+    assignment = row["member_assignment"] or b""
+    partitions = partitions_in(assignment) if protocol_type == CONSUMER and assignment else None
+    return Member(
+        row["member_id"],
+        row["client_id"],
+        row["client_host"].removeprefix("/"),
+        partitions or [],
+        len(assignment) if partitions is None else 0,
+    )
+
+
+def partitions_in(assignment: bytes) -> list[TopicPartition] | None:
+    """The partitions of a consumer's assignment in order; None if it is damaged."""
+    try:
+        topics = ConsumerProtocolAssignment.decode(0, assignment)[0].assigned_partitions
+    except KafkaProtocolError:
+        return None
+    return sorted(TopicPartition(each.topic, number) for each in topics for number in each.partitions)
 
 
 def lag_of(committed: int | None, end: int | None) -> int | None:

@@ -28,7 +28,7 @@ from minibroker.cli.positions import Position
 
 if TYPE_CHECKING:
     from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.group_admin import GroupAdmin, GroupDescription, Move
+    from minibroker.cli.group_admin import GroupAdmin, GroupDescription, Member, Move
 
 app = typer.Typer(help="List, describe, reset, export and delete consumer groups.")
 app.callback(invoke_without_command=True)(show_help_if_alone)
@@ -49,8 +49,11 @@ def list_groups(cluster: Cluster, output: OutputOption = "text") -> int:
     from minibroker.cli.terminal import complain, print_table
 
     if groups:
-        rows = [(group.group, group.state, group.members) for group in groups]
-        print_table(("GROUP", "STATE", "MEMBERS"), rows, left=("GROUP", "STATE"))
+        rows = [
+            (each.group, each.state, "?" if each.members is None else each.members, each.protocol_type or "-")
+            for each in groups
+        ]
+        print_table(("GROUP", "STATE", "MEMBERS", "TYPE"), rows, left=("GROUP", "STATE", "TYPE"))
     else:
         complain("no groups yet; `minibroker consume TOPIC --group NAME` creates one")
     return EXIT_OK
@@ -72,15 +75,17 @@ def describe_group(group: GroupArgument, cluster: Cluster, output: OutputOption 
 
 
 def as_document(group: GroupDescription) -> dict[str, object]:
+    members = None if group.members is None else [member_document(member) for member in group.members]
     return {
         **group._asdict(),
         "lag": total_lag(group),
-        "members": [
-            {**member._asdict(), "partitions": [partition._asdict() for partition in member.partitions]}
-            for member in group.members
-        ],
+        "members": members,
         "partitions": [partition._asdict() for partition in group.partitions],
     }
+
+
+def member_document(member: Member) -> dict[str, object]:
+    return {**member._asdict(), "partitions": [partition._asdict() for partition in member.partitions]}
 
 
 def total_lag(group: GroupDescription) -> int:
@@ -88,16 +93,37 @@ def total_lag(group: GroupDescription) -> int:
 
 
 def print_description(group: GroupDescription) -> None:
+    from minibroker.cli.group_admin import CONSUMER
     from minibroker.cli.terminal import print_line, print_table
     from minibroker.protocol.text import counted
 
-    members = counted(len(group.members), "member")
-    print_line(f"{group.group}: {group.state}, {members}, lag {total_lag(group)}", "bold")
+    unknown = "members unknown (of a protocol of Kafka 4)"
+    members = unknown if group.members is None else counted(len(group.members), "member")
+    other = f", protocol type {group.protocol_type}" if group.protocol_type not in ("", CONSUMER) else ""
+    print_line(f"{group.group}: {group.state}, {members}, lag {total_lag(group)}{other}", "bold")
+    if group.members:
+        print_table(
+            ("CLIENT", "HOST", "PARTITIONS"),
+            [(each.client_id, each.host, assigned(each, group.protocol_type)) for each in group.members],
+            left=("CLIENT", "HOST", "PARTITIONS"),
+        )
+        print()
     if not group.partitions:
         print("no offsets committed")
         return
     rows = [tuple("-" if cell is None else cell for cell in partition) for partition in group.partitions]
     print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT"), rows, left=("TOPIC", "CLIENT"))
+
+
+def assigned(member: Member, protocol_type: str) -> str:
+    """The partitions of a member by topic, such as `flights 0,2-4`; what there is in their place."""
+    from minibroker.protocol.text import ranges
+
+    numbers: dict[str, list[int]] = {}
+    for topic, number in member.partitions:
+        numbers.setdefault(topic, []).append(number)
+    shown = "  ".join(f"{topic} {ranges(of_topic)}" for topic, of_topic in numbers.items())
+    return shown or member.unread(protocol_type) or "none"
 
 
 @app.command(

@@ -71,7 +71,9 @@ class LagHistory:
 
 def group_ids(client: Any) -> list[str]:
     """Every group of the cluster, by name."""
-    return sorted(row["group_id"] for row in client.list_groups())
+    from minibroker.cli import group_admin
+
+    return group_admin.group_ids(client)
 
 
 def committed_of(client: Any, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:

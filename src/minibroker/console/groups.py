@@ -16,13 +16,14 @@ from minibroker.console.event_stream import Event
 from minibroker.console.fetching import first_timestamps
 from minibroker.console.group_offsets import GroupLag, all_lags, group_ids, lags_of
 from minibroker.console.lag_watch import LagWatch
+from minibroker.console.members import member_row
 from minibroker.console.metadata import Snapshot
 from minibroker.console.pages import Wanted, cut, matching, wanted_page
 from minibroker.console.topics import existing_topic, names_in, text_of
 
 if TYPE_CHECKING:
     from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.group_admin import GroupDescription, Move
+    from minibroker.cli.group_admin import Group, GroupDescription, Move
 
 DESCRIBED = ("state", "members", "lag", "slope")
 SORTED_GROUPS_MAX = 300  # that are described to sort by what only their description has
@@ -71,39 +72,41 @@ class Groups:
         return len(every), len(names), cut(self._described(client, names), wanted, lambda row: row[wanted.sort])
 
     def _described(self, client: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-        described = client.describe_groups(list(names)) if names else {}
-        lags = lags_of(client, [name for name in names if described[name]["error"] is None])
-        rows = [self._row(name, described[name], lags.get(name)) for name in names]
+        from minibroker.cli.group_admin import described
+
+        found = described(client, names)
+        lags = lags_of(client, [name for name in names if found[name].error is None])
+        rows = [self._row(found[name], lags.get(name)) for name in names]
         seconds = behind_seconds(client, self._snapshot(), lags)
         return [row | {"seconds": seconds.get(row["group"])} for row in rows]
 
-    def _row(self, name: str, described: Mapping[str, Any], lag: GroupLag | None) -> dict[str, Any]:
+    def _row(self, group: Group, lag: GroupLag | None) -> dict[str, Any]:
+        name = group.group
         if lag is not None and lag.lag is not None:
             self._console.lags.record(name, lag.lag)
         return {
             "group": name,
-            "state": described["group_state"] or "?",
-            "type": described["protocol_type"],
-            "members": len(described["members"]),
+            "state": group.state,
+            "type": group.protocol_type,
+            "members": None if group.members is None else len(group.members),
             "topics": [] if lag is None else sorted({at.topic for at in lag.committed}),
             "lag": None if lag is None else lag.lag,
             "slope": self._console.lags.slope(name),
             "points": self._console.lags.of(name),
-            "failure": described["error"],
+            "failure": group.error,
         }
 
     def _snapshot(self) -> Snapshot | None:
         return self._console.metadata.last
 
     async def one(self, request: Request) -> Any:
-        from minibroker.cli.group_admin import NO_SUCH_GROUP, GroupAdmin
+        from minibroker.cli.group_admin import GroupAdmin, described
 
         group = in_path(request, "group")
 
         def describe(client: Any) -> GroupDescription | None:
-            row = client.describe_groups([group])[group]
-            is_dead = row["group_state"] == NO_SUCH_GROUP and group not in group_ids(client)
-            return None if is_dead else GroupAdmin(client).describe(group)
+            exists = described(client, [group])[group].exists
+            return GroupAdmin(client).describe(group) if exists else None
 
         description = await self._console.kafka.ask(describe)
         if description is None:
@@ -116,15 +119,15 @@ class Groups:
         return {
             "group": group,
             "state": description.state,
+            "type": description.protocol_type,
             "protocol": description.protocol,
             "lag": lag,
             "slope": self._console.lags.slope(group),
             "points": self._console.lags.of(group),
             "seconds": max(seconds.values(), default=0.0 if lag == 0 else None),
-            "members": [
-                {**member._asdict(), "partitions": [f"{at.topic}-{at.partition}" for at in member.partitions]}
-                for member in description.members
-            ],
+            "members": None
+            if description.members is None
+            else [member_row(member, description.protocol_type) for member in description.members],
             "partitions": [
                 {**each._asdict(), "seconds": seconds.get(topic_partition(each.topic, each.partition))}
                 for each in description.partitions

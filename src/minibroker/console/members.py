@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -12,6 +12,9 @@ from minibroker.console.console import Console
 from minibroker.console.group_offsets import group_ids
 from minibroker.console.inside_watch import InsideWatch
 from minibroker.process import BrokerError
+
+if TYPE_CHECKING:
+    from minibroker.cli.group_admin import Member
 
 GROUPS_MAX = 300
 CONNECTIONS_MAX = 5_000
@@ -53,18 +56,23 @@ async def every_connection(console: Console) -> list[Any]:
 
 def members(client: Any) -> tuple[int, list[dict[str, Any]]]:
     """A row of each member of the first groups, and how many groups there are."""
-    from minibroker.cli.group_admin import member_of
+    from minibroker.cli.group_admin import described
 
     names = group_ids(client)
-    described = client.describe_groups(names[:GROUPS_MAX]) if names else {}
     rows = [
-        {
-            **member._asdict(),
-            "group": name,
-            "state": row["group_state"],
-            "partitions": [f"{at.topic}-{at.partition}" for at in member.partitions],
-        }
-        for name, row in sorted(described.items())
-        for member in map(member_of, row["members"])
+        {**member_row(member, group.protocol_type), "group": name, "state": group.state}
+        for name, group in described(client, names[:GROUPS_MAX]).items()
+        for member in group.members or ()
     ]
     return len(names), rows
+
+
+def member_row(member: Member, protocol_type: str) -> dict[str, Any]:
+    """A member as pages show it; `unread` is what there is in the place of partitions."""
+    return {
+        "member_id": member.member_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [f"{at.topic}-{at.partition}" for at in member.partitions],
+        "unread": member.unread(protocol_type),
+    }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minibroker.cli.cluster import OffsetSpec, TopicPartition, connected, errors
+from minibroker.cli.group_admin import described, group_ids
 from minibroker.cli.options import Cluster
 from minibroker.metrics.facts import ClusterFacts, PartitionFacts, PartitionKey
 
@@ -58,10 +59,10 @@ def offsets_of(client: Any, keys: Sequence[PartitionKey], spec: Any) -> dict[Par
 
 
 def add_groups(client: Any, facts: ClusterFacts) -> None:
-    names = sorted(row["group_id"] for row in client.list_groups())
+    names = group_ids(client)
     for first in range(0, len(names), GROUPS_PER_REQUEST):
-        described = client.describe_groups(names[first : first + GROUPS_PER_REQUEST])
-        facts.members |= {name: len(row["members"]) for name, row in described.items()}
+        found = described(client, names[first : first + GROUPS_PER_REQUEST])
+        facts.members |= {name: len(group.members) for name, group in found.items() if group.members is not None}
     for name in names:
         try:
             committed = client.list_group_offsets(name)[name]

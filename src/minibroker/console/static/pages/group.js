@@ -8,6 +8,7 @@ import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel, problem } from '../view.js'
+import { isOther } from './groups.js'
 import { setFacts, signed } from './overview.js'
 
 const REFRESH_MS = 2000
@@ -35,7 +36,7 @@ export function show(view) {
       { name: 'host', label: 'from', cell: (row) => row.host },
       { name: 'member_id', label: 'member', kind: 'clip extra', cell: (row) => ({ text: row.member_id, title: row.member_id }) },
       { name: 'count', label: 'partitions', number: true, cell: (row) => number(row.partitions.length) },
-      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => ({ text: row.partitions.join(', ') || 'nothing: more members than partitions', title: row.partitions.join(', ') }) },
+      { name: 'partitions', label: 'assignment', kind: 'fill', cell: (row) => (row.unread ? { text: row.unread, kind: 'dim' } : { text: row.partitions.join(', ') || 'nothing: more members than partitions', title: row.partitions.join(', ') }) },
     ],
   })
   const partitionTable = new Table({
@@ -70,7 +71,7 @@ export function show(view) {
       fill(view.main, h('div', { class: 'head' }, h('h1', {}, visible(group))), panel('No such group', {}, empty('This group does not exist', h('a', { href: '/groups' }, 'Groups'), ' lists those that do.')))
       return
     }
-    setText(about, `${shown.state}, ${counted(shown.members.length, 'member')}${shown.protocol ? `, ${shown.protocol}` : ''}`)
+    setText(about, [shown.state, ...(shown.members ? [counted(shown.members.length, 'member')] : []), ...(isOther(shown.type) ? [`protocol type ${shown.type}`] : []), ...(shown.protocol ? [shown.protocol] : [])].join(', '))
     setFacts(facts, [
       ['lag', number(shown.lag)],
       ['lag/s', signed(shown.slope)],
@@ -93,7 +94,8 @@ export function show(view) {
   })
 
   function draw() {
-    if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
+    if (shown.members === null) fill(members, empty('Members unknown', 'It uses a protocol of Kafka 4, whose members this console cannot ask for; their commits are below.'))
+    else if (shown.members.length === 0) fill(members, empty('No members now', 'Its committed offsets stay; start a consumer with group.id=', visible(group), ' to go on from them.'))
     else {
       if (memberTable.element.parentElement !== members) fill(members, memberTable.element)
       memberTable.showAll(shown.members, 0, (row) => row.client_id)

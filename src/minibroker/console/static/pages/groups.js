@@ -10,6 +10,9 @@ import { signed } from './overview.js'
 
 const REFRESH_MS = 3000
 
+/** Whether members of that protocol type are no consumers, such as workers of Kafka Connect. */
+export const isOther = (type) => Boolean(type) && type !== 'consumer'
+
 /** @param {import('../view.js').View} view */
 export function show(view) {
   view.title('Groups')
@@ -30,7 +33,7 @@ export function show(view) {
     onPage: (from) => set({ from }),
     columns: [
       { name: 'group', label: 'group', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.group, href: path('groups', row.group), title: row.group }) },
-      { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? row.state, kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
+      { name: 'state', label: 'state', sorts: true, cell: (row) => ({ text: row.failure ?? (isOther(row.type) ? `${row.state}, ${row.type}` : row.state), kind: row.failure ? 'bad' : row.state === 'Stable' ? 'tag good' : 'tag' }) },
       { name: 'members', label: 'members', number: true, sorts: true, cell: (row) => number(row.members) },
       { name: 'topics', label: 'topics', kind: 'clip', cell: (row) => row.topics.join(', ') || { text: '–', kind: 'dim' } },
       { name: 'lag', label: 'lag', number: true, sorts: true, cell: (row) => number(row.lag) },
