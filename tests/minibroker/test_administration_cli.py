@@ -45,7 +45,7 @@ def test_a_reset_moves_only_the_partitions_named(cli: CommandLine, topic: str, g
     cli.out("groups", "reset", group, "--to", "end", "-p", 1, "--execute")
     assert committed(cli, group) == {0: 2, 1: 5}
 
-    assert "has no partition 7" in cli.complaint("groups", "reset", group, "--to", "end", "-p", 7)
+    assert "has no partition 7" in cli.complaint("groups", "reset", group, "--to", "end", "-p", 0, "-p", 7)
 
 
 def test_a_group_takes_over_the_offsets_of_another_or_of_a_file(
@@ -58,11 +58,20 @@ def test_a_group_takes_over_the_offsets_of_another_or_of_a_file(
     file.write_text(exported)
     cli.out("groups", "reset", third, "--from-file", file, "-p", 0, "--execute")
 
+    other_topic = cli.complaint("groups", "reset", third, "--to-group", group, "-t", topic, "-t", "typo")
+    assert f"group {group} has no offsets of topic typo; correct --topic" in other_topic
     assert exported == f"{topic},0,2\n{topic},1,4\n"
     assert cli.document("groups", "export", other)[1] == {"topic": topic, "partition": 1, "offset": 4}
     assert (committed(cli, other), committed(cli, third)) == ({0: 2, 1: 4}, {0: 2})
-    file.write_text(f'"{topic}",0,99\n{topic} 1 3\n\n')  # as Kafka's tool quotes, and as rpk writes
-    cli.out("groups", "reset", third, "--from-file", file, "--execute")
+    file.write_text(f'"{third}","{topic}",0,99\n{topic} 1 3\n\n"{group}","{topic}",1,0\n')
+    status, _, err = cli.run("groups", "reset", third, "--from-file", file, "--execute")
+    assert (status, err.splitlines()) == (
+        0,
+        [
+            f"minibroker: {file}: 1 line of other groups left out",
+            f"minibroker: {topic} 0: it has no offset 99; the nearest that it has is 5",
+        ],
+    )
     assert committed(cli, third) == {0: 5, 1: 3}
 
 
@@ -71,8 +80,13 @@ def test_a_group_takes_over_the_offsets_of_another_or_of_a_file(
     [
         ("TOPIC,0,1\nTOPIC,1\n", "line 2: not TOPIC,PARTITION,OFFSET"),
         ("TOPIC,0,-1\n", "line 1: not TOPIC,PARTITION,OFFSET"),
-        ("missing,0,1\n", "has no offsets of existing partitions"),
-        ("TOPIC,9,1\n", "has no offsets of existing partitions"),
+        ("GROUP,TOPIC,0,1,2\n", "line 1: not TOPIC,PARTITION,OFFSET"),
+        ('"TOPIC,0,1\n', "line 1: not TOPIC,PARTITION,OFFSET"),
+        ("TOPIC,0,1\nmissing,0,1\n", "offsets of partitions that do not exist: missing 0; leave them out"),
+        ("TOPIC,9,1\nTOPIC,0,1\n", "offsets of partitions that do not exist: TOPIC 9; leave them out"),
+        ("TOPIC,0,1\nTOPIC,1,1\nTOPIC,0,2\n", "line 3: TOPIC 0 is in line 1 too"),
+        ("other,TOPIC,0,1\n", "has no offsets of group GROUP; it has those of other"),
+        ("\n", "has no offsets to take over"),
         (None, "cannot read"),
     ],
 )
@@ -81,7 +95,8 @@ def test_a_file_that_does_not_fit_changes_nothing(
 ) -> None:
     file = tmp_path / "offsets.csv"
     if content is not None:
-        file.write_text(content.replace("TOPIC", topic))
+        file.write_text(content.replace("TOPIC", topic).replace("GROUP", group))
+    reason = re.sub(r"\bTOPIC\b(?!,)", topic, reason).replace("GROUP", group)
 
     assert reason in cli.complaint("groups", "reset", group, "--from-file", file, "--execute")
     assert committed(cli, group) == {0: 2, 1: 4}

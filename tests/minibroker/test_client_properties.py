@@ -56,9 +56,13 @@ def test_a_value_that_does_not_fit_is_refused(given: dict[str, str]) -> None:
         for_kafka_python(normalized(given), KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_a_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("byte_order_mark", ["", "\ufeff"])
+def test_a_file_is_read_as_java_reads_it_and_as_editors_of_windows_save_it(
+    tmp_path: Path, byte_order_mark: str
+) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("# of Ann\n! old\n\nsecurity.protocol = SSL\nsasl.jaas.config=one \\\n    two\\\\three\nx=a=b\n")
+    lines = "security.protocol = SSL\n# of Ann\n! old\n\nsasl.jaas.config=one \\\n    two\\\\three\nx=a=b\n"
+    file.write_text(byte_order_mark + lines)
 
     assert read_properties(file) == {"security.protocol": "SSL", "sasl.jaas.config": "one two\\three", "x": "a=b"}
 

@@ -52,7 +52,7 @@ def test_a_reset_without_execute_shows_every_move_and_changes_nothing(cli: Comma
     assert json.loads(as_json) == {
         "group": group,
         "executed": False,
-        "partitions": [{"topic": topic, "partition": 0, "before": 2, "after": 5, "error": None}],
+        "partitions": [{"topic": topic, "partition": 0, "before": 2, "after": 5, "error": None, "asked": None}],
     }
     assert committed(cli, group) == {0: 2}
 

@@ -13,11 +13,11 @@ import typer
 from minibroker.cli.app import main
 from minibroker.cli.cluster import TopicPartition, error_of, errors
 from minibroker.cli.failures import CommandFailed
-from minibroker.cli.groups import offsets_of
 from minibroker.cli.parameters import cluster_of
 from minibroker.cli.record_clients import KafkaPythonConsumer
 from minibroker.cli.record_lines import Template, pieces_of, records_of, records_with_lengths
 from minibroker.cli.record_text import ShownRecord, compile_format
+from minibroker.cli.reset_plan import plan_in
 from minibroker.cli.transaction_admin import TransactionAdmin
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
@@ -91,10 +91,20 @@ def test_values_come_after_their_sizes() -> None:
         next(records)
 
 
-def test_offsets_are_read_from_a_file_of_kafka_or_of_rpk(tmp_path: Path) -> None:
-    (file := tmp_path / "offsets").write_text('"a",0,1\n\nb 2 3\n')
+@pytest.mark.parametrize(
+    ("content", "of_other_groups"),
+    [
+        (b'"a",0,1\n\nb 2 3\n', 0),
+        ('"a",0,1\r\n"b",2,3\r\n'.encode("utf-8-sig"), 0),  # as editors of Windows save it
+        ("a,0,1\r\nb,2,3\r\n".encode("utf-16"), 0),  # as PowerShell redirects it
+        (b'"g ""1""","a",0,1\n"g, too","a",0,4\n"g ""1""","b",2,3\n', 1),
+    ],
+    ids=["rpk and Kafka", "byte order mark", "UTF-16", "several groups"],
+)
+def test_a_plan_is_read_as_other_tools_write_it(tmp_path: Path, content: bytes, of_other_groups: int) -> None:
+    (file := tmp_path / "offsets").write_bytes(content)
 
-    assert offsets_of(file) == {TopicPartition("a", 0): 1, TopicPartition("b", 2): 3}
+    assert plan_in(file, 'g "1"') == ({TopicPartition("a", 0): 1, TopicPartition("b", 2): 3}, of_other_groups)
 
 
 @pytest.mark.parametrize(

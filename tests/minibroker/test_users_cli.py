@@ -10,6 +10,7 @@ import pytest
 from minibroker.cli import users
 from minibroker.cli.app import main
 from minibroker.cli.user_admin import Deletion, one_of_each_user
+from minibroker.cli.users import read_password
 from minibroker.protocol import scram
 from tests.integration.brokers import apache_kafka_jars
 from tests.minibroker.conftest import CommandLine
@@ -32,6 +33,12 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     status = main(list(map(str, arguments)))
     found = capsys.readouterr()
     return status, found.out, found.err
+
+
+def test_a_byte_order_mark_is_not_part_of_a_password(tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes("hunter2\r\n".encode("utf-8-sig"))
+
+    assert read_password("alice", tmp_path / "password") == "hunter2"
 
 
 @needs_minibroker

@@ -14,7 +14,7 @@ from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected,
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import clamped, latest_of, offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import OffsetRange, clamped, latest_of, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 from minibroker.protocol.errors import KafkaProtocolError
 from minibroker.protocol.messages.groups import ConsumerProtocolAssignment
@@ -36,6 +36,7 @@ ADVICE: dict[int, str] = {
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
 UNKNOWN_STATE = "?"
+MISSING_SHOWN = 5  # partitions
 CONSUMER = "consumer"  # the protocol type of consumer groups
 
 
@@ -106,13 +107,14 @@ class GroupDescription(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A partition's committed offset, before and after a reset."""
+    """A partition's committed offset, before and after a reset; `asked` is the plan's, if the partition lacks it."""
 
     topic: str
     partition: int
     before: int | None
     after: int
     error: str | None = None
+    asked: int | None = None
 
 
 class Scope(NamedTuple):
@@ -121,13 +123,16 @@ class Scope(NamedTuple):
     topics: tuple[str, ...] = ()
     partitions: tuple[int, ...] = ()
 
-    def of(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        return [
-            each
-            for each in partitions
-            if (not self.topics or each.topic in self.topics)
-            and (not self.partitions or each.partition in self.partitions)
-        ]
+    def of(self, partitions: Sequence[TopicPartition], source: str) -> list[TopicPartition]:
+        """Those of the source's partitions. Raises CommandFailed for a topic, or a number, that none of them has."""
+        for topic in self.topics:
+            if all(each.topic != topic for each in partitions):
+                raise CommandFailed(f"{source} has no offsets of topic {topic}; correct --topic")
+        chosen = [each for each in partitions if not self.topics or each.topic in self.topics]
+        for number in self.partitions:
+            if all(each.partition != number for each in chosen):
+                raise CommandFailed(f"{source} has no partition {number} in these topics; correct --partition")
+        return [each for each in chosen if not self.partitions or each.partition in self.partitions]
 
 
 @contextmanager
@@ -184,24 +189,29 @@ class GroupAdmin:
         if not scope.topics and not committed:
             raise CommandFailed(f"group {group} has no committed offsets; name the topics with --topic NAME")
         there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
-        partitions = scope.of(there)
-        if not partitions:
-            numbers = " or ".join(map(str, scope.partitions))
-            raise CommandFailed(f"group {group} has no partition {numbers} in these topics; correct --partition")
+        partitions = scope.of(there, f"group {group}")
         after = offsets_at(self._client, position, ranges_of(self._client, partitions))
         return [Move(each.topic, each.partition, committed.get(each), after[each]) for each in partitions]
 
     def plan_as(self, group: str, scope: Scope, offsets: Mapping[TopicPartition, int], source: str) -> list[Move]:
-        """The moves to these offsets, or the nearest in each partition. Raises CommandFailed if there are none."""
+        """The moves to these offsets, or the nearest in each partition.
+
+        Raises CommandFailed if there are none, or if a partition does not exist.
+        """
         _, committed = self._group(group)
-        partitions = scope.of(self._existing(offsets))
-        if not partitions:
-            raise CommandFailed(f"{source} has no offsets of existing partitions to take over; nothing was changed")
+        if not offsets:
+            raise CommandFailed(f"{source} has no offsets to take over; nothing was changed")
+        partitions = scope.of(sorted(offsets), source)
+        missing = sorted(set(partitions) - set(self._existing(offsets)))
+        if missing:
+            names = ", ".join(f"{each.topic} {each.partition}" for each in missing[:MISSING_SHOWN])
+            more = f" and {len(missing) - MISSING_SHOWN} more" if len(missing) > MISSING_SHOWN else ""
+            raise CommandFailed(
+                f"{source} has offsets of partitions that do not exist: {names}{more}; leave them out, or choose "
+                "others with --topic and --partition; nothing was changed"
+            )
         ranges = ranges_of(self._client, partitions)
-        return [
-            Move(each.topic, each.partition, committed.get(each), clamped(offsets[each], ranges[each]))
-            for each in partitions
-        ]
+        return [move_to(each, committed.get(each), offsets[each], ranges[each]) for each in partitions]
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """The committed offsets. Raises CommandFailed if there are none."""
@@ -253,6 +263,12 @@ class GroupAdmin:
             return latest_of(self._client, existing)
         except errors.KafkaError:
             return {}  # the ends are shown as unknown; the rest of the description is still useful
+
+
+def move_to(at: TopicPartition, before: int | None, asked: int, inside: OffsetRange) -> Move:
+    """The move to that offset, or to the nearest in the partition."""
+    after = clamped(asked, inside)
+    return Move(at.topic, at.partition, before, after, asked=None if after == asked else asked)
 
 
 def group_ids(client: Any) -> list[str]:

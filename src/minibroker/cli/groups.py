@@ -148,7 +148,10 @@ def reset_group(
         ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="To the offsets in this file of `groups export`.")
+        Path | None,
+        typer.Option(
+            "--from-file", metavar="FILE", help="To the offsets in this file of `groups export` or of Kafka's tool."
+        ),
     ] = None,
     topics: TopicsOption = None,
     partitions: Annotated[
@@ -173,31 +176,24 @@ def reset_group(
             moves = admin.plan_as(group, scope, admin.committed(other_group), f"group {other_group}")
         else:
             assert file is not None
-            moves = admin.plan_as(group, scope, offsets_of(file), str(file))
+            moves = admin.plan_as(group, scope, offsets_in(file, group), str(file))
         if execute:
             refuse_if_in_use(admin, group)
             moves = admin.reset(group, moves)
     return report_moves(group, moves, output, executed=execute)
 
 
-def offsets_of(file: Path) -> dict[TopicPartition, int]:
-    """The offsets in a file: lines of TOPIC,PARTITION,OFFSET, or with spaces as in rpk's. Raises CommandFailed."""
-    from minibroker.cli.cluster import TopicPartition
+def offsets_in(file: Path, group: str) -> dict[TopicPartition, int]:
+    """The offsets of that group in a plan; a line on standard error counts those of others. Raises CommandFailed."""
+    from minibroker.cli.reset_plan import plan_in
 
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise CommandFailed(f"cannot read {file}: {reason}; name a file of `minibroker groups export`") from error
-    offsets = {}
-    for number, line in enumerate(lines, 1):
-        parts = [part.strip().strip('"') for part in (line.split(",") if "," in line else line.split())]
-        if not parts:
-            continue
-        if len(parts) != 3 or not all(part.isascii() and part.isdecimal() for part in parts[1:]):
-            raise CommandFailed(f"{file} line {number}: not TOPIC,PARTITION,OFFSET; correct the line")
-        offsets[TopicPartition(parts[0], int(parts[1]))] = int(parts[2])
-    return offsets
+    plan = plan_in(file, group)
+    if plan.of_other_groups:
+        from minibroker.cli.terminal import complain
+        from minibroker.protocol.text import counted
+
+        complain(f"{file}: {counted(plan.of_other_groups, 'line')} of other groups left out")
+    return plan.offsets
 
 
 def report_moves(group: str, moves: list[Move], output: Output, *, executed: bool) -> int:
@@ -208,6 +204,11 @@ def report_moves(group: str, moves: list[Move], output: Output, *, executed: boo
     else:
         print_moves(moves)
     refused = [move for move in moves if move.error is not None]
+    for move in moves:
+        if move.asked is not None:
+            complain(
+                f"{move.topic} {move.partition}: it has no offset {move.asked}; the nearest that it has is {move.after}"
+            )
     for move in refused:
         complain(f"{move.topic} {move.partition}: {move.error}")
     if not executed and output != "json":

@@ -89,7 +89,7 @@ def parse_delimiter(text: str | bytes) -> bytes:
 def read_properties(path: Path) -> dict[str, str]:
     """The properties of a file, as Java's clients read it. Raises typer.BadParameter for an unreadable file."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise typer.BadParameter(f"cannot read {path}: {reason}") from error

@@ -23,6 +23,7 @@ MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4096, 4096, 16_384
 GENERATED_BYTES = 18
 STANDARD_INPUT = "-"
+BYTE_ORDER_MARK = "\ufeff"  # editors of Windows write it
 
 UsersArgument = Annotated[list[str], typer.Argument(metavar="USER", show_default=False)]
 DataDirOption = Annotated[
@@ -162,7 +163,7 @@ def read_password(user: str, file: Path | None) -> str:
         return asked_password(user)
     try:
         with sys.stdin if str(file) == STANDARD_INPUT else file.open(encoding="utf-8") as lines:
-            password = lines.readline().rstrip("\r\n")
+            password = lines.readline().rstrip("\r\n").removeprefix(BYTE_ORDER_MARK)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise CommandFailed(f"cannot read {file} ({reason}); name a text file with --password-file") from None
