@@ -342,6 +342,9 @@ def test_a_refusal_has_the_next_step(
         ("POST", "/api/topics/searched/records", {"headers": [["a"]]}, 400),
         ("POST", "/api/topics/searched/records", {"value_base64": "%"}, 400),
         ("POST", "/api/topics/searched/records", {"value": "x", "partition": 99}, 404),
+        ("DELETE", "/api/topics/__consumer_offsets", {}, 409),
+        ("POST", "/api/topics/__consumer_offsets/partitions", {"partitions": 51}, 409),
+        ("POST", "/api/topics/__consumer_offsets/records", {"value": "x"}, 409),
         ("POST", "/api/groups/no-such/reset", {"to": "beginning"}, 502),
         ("DELETE", "/api/topics/no-such", {}, 404),
     ],
@@ -351,6 +354,7 @@ def test_a_change_that_makes_no_sense_is_refused(
 ) -> None:
     if "searched" not in shown_broker.topics():
         shown_broker.create_topic("searched", partitions=2)
+    commit(shown_broker, "any", "searched", {0: 0})  # creates __consumer_offsets
 
     answer = ask(console, method, path, body, token=True)
 

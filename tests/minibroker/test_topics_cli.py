@@ -14,8 +14,11 @@ from minibroker.cli import terminal
 from minibroker.cli.app import main
 from tests.minibroker.commands import minibroker
 from tests.minibroker.conftest import CommandLine
+from tests.minibroker.records_by_hand import Records
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 # -- what there is
@@ -164,6 +167,42 @@ def test_json_of_a_partial_success_has_both_outcomes(cli: CommandLine) -> None:
     assert rows[there] == {"name": there, "outcome": "deleted", "error": None}
     assert rows[missing]["outcome"] == "failed"
     assert rows[missing]["error"] in err
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["topics", "delete", OFFSETS_TOPIC], "--internal allows to delete it all the same"),
+        (["topics", "grow", OFFSETS_TOPIC, "-p", "51"], "--internal allows to grow it all the same"),
+        (["topics", "delete-records", OFFSETS_TOPIC, "--before", "end"], "Kafka deletes none of its records"),
+        (["produce", OFFSETS_TOPIC, "/dev/null"], "only the broker writes to it"),
+    ],
+)
+def test_an_internal_topic_is_not_changed_by_mistake(cli: CommandLine, command: list[str], advice: str) -> None:
+    cli.records.commit(cli.new("reports"), cli.topic(values=["a"]), 1)
+
+    line = cli.complaint(*command)
+
+    assert line == (
+        f"minibroker: topic {OFFSETS_TOPIC} is internal, with the state of groups or transactions; {advice}"
+    )
+
+
+def test_internal_topics_are_deleted_and_grown_where_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker() as broker:
+        records, at = Records(broker.bootstrap_servers), ("-b", broker.bootstrap_servers)
+        broker.create_topic("flights")
+        records.commit("reports", "flights", 0)
+
+        grown = main(["topics", "grow", OFFSETS_TOPIC, "-p", "51", "--internal", *at])
+        deleted = main(["topics", "delete", OFFSETS_TOPIC, "flights", "--internal", *at])
+
+    assert (grown, deleted) == (0, 0)
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        f"deleted: {OFFSETS_TOPIC}",
+        "deleted: flights",
+        f"grown: {OFFSETS_TOPIC}",
+    ]
 
 
 # -- as a process

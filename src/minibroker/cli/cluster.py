@@ -285,7 +285,7 @@ def explained(error: Exception, address: Address) -> str:
         return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
-    if isinstance(error, errors.BrokerResponseError):
+    if isinstance(error, errors.BrokerResponseError) and error.errno is not None:
         return f"the broker at {address} refused the request: {error_name(error.errno)}; see its log"
     return (
         f"cannot connect to a broker of the cluster at {address}{in_brackets}; check that it runs, and that this "

@@ -55,6 +55,10 @@ ConnectionOption = Annotated[
 ReadCommittedOption = Annotated[bool, typer.Option("--read-committed", help="Skip open and aborted transactions.")]
 IfExistsOption = Annotated[bool, typer.Option("--if-exists", help="Ignore those that do not exist.")]
 
+InternalOption = Annotated[
+    bool, typer.Option("--internal", help="Also Kafka's internal topics, which hold the state of groups.")
+]
+
 
 def position_option(*names: str, does: str, default: str | bool = False) -> Any:
     """An option whose value is a position; `does` begins its help."""

@@ -224,12 +224,15 @@ class Target(NamedTuple):
 
 
 def target_of(topic: str, cluster: Cluster) -> Target:
-    """Raises CommandFailed if the topic does not exist."""
+    """Raises CommandFailed if the topic does not exist, or is internal."""
     from minibroker.cli.cluster import brokers_of, connected
     from minibroker.cli.partition_offsets import max_message_bytes_of, partitions_of
+    from minibroker.cli.topic_admin import internal_among, internal_refusal
 
     with connected(cluster) as client:
         partitions = partitions_of(client, [topic])
+        if internal_among(client, [topic]):
+            raise CommandFailed(internal_refusal(topic, "only the broker writes to it"))
         return Target(topic, len(partitions), max_message_bytes_of(client, topic), brokers_of(client))
 
 

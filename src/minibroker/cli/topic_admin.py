@@ -5,7 +5,7 @@ A broker's refusal becomes one line with the next step. Any other failure is a C
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -123,25 +123,43 @@ class TopicAdmin:
         harmless = {errors.TopicAlreadyExistsError.errno: "exists"} if may_exist else {}
         return [outcome_of(row, "created", harmless) for row in answer["topics"]]
 
-    def grow(self, names: Sequence[str], *, partitions: int) -> list[Outcome]:
-        """Raise topics to this number of partitions; existing records stay in theirs."""
-        answer = self._client.create_partitions(
-            dict.fromkeys(names, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
-        ).to_dict()
-        return [outcome_of(row, "grown", {}) for row in answer["results"]]
+    def grow(self, names: Sequence[str], *, partitions: int, with_internal: bool) -> list[Outcome]:
+        """Raise topics to this number of partitions; existing records stay in theirs.
 
-    def delete(self, names: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
-        answer = self._client.delete_topics(
-            list(dict.fromkeys(names)), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
-        )
+        An internal topic is refused unless `with_internal`: groups and transactional ids would move to other
+        partitions, away from their state.
+        """
+        allowed, refused = self._allowed(names, "grow", with_internal=with_internal)
+        if not allowed:
+            return refused
+        answer = self._client.create_partitions(
+            dict.fromkeys(allowed, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
+        ).to_dict()
+        return [outcome_of(row, "grown", {}) for row in answer["results"]] + refused
+
+    def delete(self, names: Sequence[str], *, may_be_absent: bool, with_internal: bool) -> list[Outcome]:
+        """An internal topic is refused unless `with_internal`: the state of all groups or transactions goes with it."""
+        allowed, refused = self._allowed(names, "delete", with_internal=with_internal)
+        if not allowed:
+            return refused
+        answer = self._client.delete_topics(allowed, timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False)
         harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
-        return [outcome_of(row, "deleted", harmless) for row in answer["topics"]]
+        return [outcome_of(row, "deleted", harmless) for row in answer["topics"]] + refused
+
+    def _allowed(self, names: Sequence[str], verb: str, *, with_internal: bool) -> tuple[list[str], list[Outcome]]:
+        """The names, each once, and the refusals of internal ones."""
+        internal = set() if with_internal else internal_among(self._client, names)
+        advice = f"--internal allows to {verb} it all the same"
+        refused = [Outcome(name, "failed", internal_refusal(name, advice)) for name in sorted(internal)]
+        return [name for name in dict.fromkeys(names) if name not in internal], refused
 
     def delete_records(self, name: str, partition: int | None, position: Position) -> list[Deletion]:
         """Delete the records before a position. Raises CommandFailed."""
         there = partitions_of(self._client, [name])
         if partition is not None and partition >= len(there):
             raise no_such_partition(name, partition, len(there), "correct --partition")
+        if internal_among(self._client, [name]):
+            raise CommandFailed(internal_refusal(name, "Kafka deletes none of its records"))
         ranges = ranges_of(self._client, [each for each in there if partition in (None, each.partition)])
         answer = self._client.delete_records(offsets_at(self._client, position, ranges), timeout_ms=REQUEST_TIMEOUT_MS)
         return [
@@ -199,6 +217,15 @@ class TopicAdmin:
         if not configs:  # every topic has configs: kafka-python leaves a refusal out
             raise CommandFailed(f"the broker did not return the configs of topic {name}; see its log and its ACLs")
         return configs
+
+
+def internal_among(client: Any, names: Collection[str]) -> set[str]:
+    """Those that are Kafka's internal topics."""
+    return {row["name"] for row in client.describe_topics(list(names)) if row["is_internal"]}
+
+
+def internal_refusal(name: str, advice: str) -> str:
+    return f"topic {name} is internal, with the state of groups or transactions; {advice}"
 
 
 def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -> Outcome:

@@ -14,6 +14,7 @@ from minibroker.cli.failures import EXIT_OK
 from minibroker.cli.options import Cluster, Setting, parse_setting, show_help_if_alone
 from minibroker.cli.parameters import (
     IfExistsOption,
+    InternalOption,
     NewTopicsArgument,
     OutputOption,
     PartitionOption,
@@ -103,6 +104,7 @@ def grow_topics(
             "--partitions", "-p", metavar="N", min=1, help="New number of partitions of each topic.", show_default=False
         ),
     ],
+    internal: InternalOption = False,
     output: OutputOption = "text",
 ) -> int:
     """Add partitions to topics; existing records stay in theirs."""
@@ -110,21 +112,25 @@ def grow_topics(
     from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
-        outcomes = admin.grow(names, partitions=partitions)
+        outcomes = admin.grow(names, partitions=partitions, with_internal=internal)
     return report(outcomes, output)
 
 
 @app.command("delete", epilog="Example: minibroker topics delete flights")
 @on_cluster
 def delete_topics(
-    names: TopicsArgument, cluster: Cluster, if_exists: IfExistsOption = False, output: OutputOption = "text"
+    names: TopicsArgument,
+    cluster: Cluster,
+    if_exists: IfExistsOption = False,
+    internal: InternalOption = False,
+    output: OutputOption = "text",
 ) -> int:
     """Delete topics and their records."""
     from minibroker.cli.outcomes import report
     from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
-        outcomes = admin.delete(names, may_be_absent=if_exists)
+        outcomes = admin.delete(names, may_be_absent=if_exists, with_internal=internal)
     return report(outcomes, output)
 
 

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from minibroker.console.answers import Refused, change, in_path
 from minibroker.console.console import Console
 from minibroker.console.messages import chosen
-from minibroker.console.topics import existing_topic, number_in
+from minibroker.console.topics import existing_topic, number_in, refuse_internal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,7 @@ class Written(NamedTuple):
 def routes(console: Console) -> list[BaseRoute]:
     async def produce(request: Request, body: dict[str, Any]) -> Any:
         topic = await existing_topic(console, in_path(request, "topic"))
+        refuse_internal(topic, "only the broker writes to it")
         written = written_in(body)
         chosen(topic, written.partition)
         rows = await console.kafka.in_thread(lambda: send(console.kafka.cluster, topic.name, written))

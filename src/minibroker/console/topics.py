@@ -178,17 +178,23 @@ class Topics:
         from minibroker.cli.topic_admin import TopicAdmin
 
         topic = await self.topic_in(request)
+        refuse_internal(topic, "`minibroker topics grow --internal` adds partitions all the same")
         partitions = number_in(body, "partitions", 0, most=PARTITIONS_MAX)
         return self._changed(
-            await self._console.kafka.act(lambda client: TopicAdmin(client).grow([topic.name], partitions=partitions))
+            await self._console.kafka.act(
+                lambda client: TopicAdmin(client).grow([topic.name], partitions=partitions, with_internal=True)
+            )
         )
 
     async def delete(self, request: Request, body: dict[str, Any]) -> Any:
         from minibroker.cli.topic_admin import TopicAdmin
 
         topic = await self.topic_in(request)
+        refuse_internal(topic, "`minibroker topics delete --internal` deletes it all the same")
         return self._changed(
-            await self._console.kafka.act(lambda client: TopicAdmin(client).delete([topic.name], may_be_absent=False))
+            await self._console.kafka.act(
+                lambda client: TopicAdmin(client).delete([topic.name], may_be_absent=False, with_internal=True)
+            )
         )
 
     async def change_settings(self, request: Request, body: dict[str, Any]) -> Any:
@@ -272,6 +278,14 @@ async def existing_topic(console: Console, name: str) -> TopicRow:
     if name not in snapshot.topics:
         raise Refused(404, f"topic {name} does not exist; the page Topics lists those that do")
     return snapshot.topics[name]
+
+
+def refuse_internal(topic: TopicRow, advice: str) -> None:
+    """Raises Refused for an internal topic."""
+    from minibroker.cli.topic_admin import internal_refusal
+
+    if topic.is_internal:
+        raise Refused(409, internal_refusal(topic.name, advice))
 
 
 def text_of(body: dict[str, Any], name: str, *, most: int = 1_000) -> str:

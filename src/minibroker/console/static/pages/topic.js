@@ -31,7 +31,7 @@ export async function show(view) {
   )
   const described = (found) => {
     setText(about, `${counted(found.partitions, 'partition')}, ${counted(found.replication, 'replica')}${found.internal ? ', internal' : ''}`)
-    if (view.cluster?.changes && end.childElementCount === 0) fill(end, actionsOf(topic, found))
+    if (view.cluster?.changes && !found.internal && end.childElementCount === 0) fill(end, actionsOf(topic, found))
   }
   const tabs = { partitions: showPartitions, messages: showMessages, groups: showGroups, settings: showSettings, log: showLog }
   const shown = tabs[/** @type {keyof typeof tabs} */ (tab)]
