@@ -55,7 +55,7 @@ def test_a_token_file_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> Non
     [
         (["--listen", "8080"], 2, "is not HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], 2, "is not HOST:PORT"),
-        (["--bootstrap-server", "nowhere"], 2, "is not HOST:PORT"),
+        (["--bootstrap-server", "nowhere:"], 2, "is not HOST:PORT"),
         (["-X", "security.protocol"], 2, "is not KEY=VALUE"),
         (["--command-config", "/no/such/file"], 2, "cannot read /no/such/file"),
         (["--alow-changes"], 2, "unrecognized arguments"),

@@ -135,9 +135,21 @@ def test_addresses_are_read_and_written() -> None:
     assert parse_address("localhost:9092") == Address("localhost", 9092)
     assert parse_address("[::1]:9092") == Address("::1", 9092)
     assert str(Address("::1", 9092)) == "[::1]:9092"
-    for wrong in ("", "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x"):
-        with pytest.raises(ValueError, match="HOST:PORT"):
-            parse_address(wrong)
+    assert [
+        parse_address(text, default_port=9092) for text in ("localhost", "10.0.0.7", "[::1]", "::1", "kafka:9")
+    ] == [
+        Address("localhost", 9092),
+        Address("10.0.0.7", 9092),
+        Address("::1", 9092),
+        Address("::1", 9092),
+        Address("kafka", 9),
+    ]
+    for wrong in ("", "localhost:", ":9092", "localhost:0", "localhost:65536", "localhost:x", "9092", "SSL://a:9092"):
+        for default_port in (None, 9092):
+            with pytest.raises(ValueError, match="HOST:PORT"):
+                parse_address(wrong, default_port=default_port)
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_address("localhost")
 
 
 def test_a_code_that_came_after_us_has_a_name() -> None:

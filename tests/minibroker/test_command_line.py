@@ -90,7 +90,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (["topics", "create"], "NAME"),
         (["topics", "create", "t", "-p", "0"], "greater than or equal to 1"),
         (["topics", "create", "t", "-c", "retention.ms"], "KEY=VALUE"),
-        (["topics", "list", "--bootstrap-server", "somewhere"], "HOST:PORT"),
+        (["topics", "list", "--bootstrap-server", "9092"], "HOST:PORT"),
         (["topics", "list", "-b", "[::1]:0"], "HOST:PORT"),
         (["topics", "list", "-o", "yaml"], "/ '-o': 'yaml' is not one of 'text', 'json'; see"),
         (["dump-log"], "FILE"),
@@ -122,7 +122,7 @@ def test_the_help_names_no_types_of_python(command: list[str], capsys: pytest.Ca
 
 
 def test_the_address_in_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "nowhere")
+    monkeypatch.setenv("MINIBROKER_BOOTSTRAP", "nowhere:")
 
     assert main(["topics", "list"]) == 2
 

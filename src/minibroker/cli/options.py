@@ -32,13 +32,15 @@ class Cluster:
         return ",".join(map(str, self.addresses))
 
 
-DEFAULT_CLUSTER = Cluster((Address("127.0.0.1", 9092),))
+DEFAULT_PORT = 9092
+DEFAULT_CLUSTER = Cluster((Address("127.0.0.1", DEFAULT_PORT),))
 
 
 def parse_bootstrap(value: str) -> Cluster:
-    """Read addresses separated by commas. Raises typer.BadParameter."""
+    """Read addresses separated by commas; the default port is Kafka's. Raises typer.BadParameter."""
     try:
-        return Cluster(tuple(parse_address(part) for part in value.strip().strip(",").split(",")))
+        parts = value.strip().strip(",").split(",")
+        return Cluster(tuple(parse_address(part, default_port=DEFAULT_PORT) for part in parts))
     except ValueError as error:
         raise typer.BadParameter(f"{error}, such as {DEFAULT_CLUSTER}") from error
 

@@ -18,6 +18,7 @@ from minibroker.cli.completion import api_names, group_names, topic_names
 from minibroker.cli.options import (
     BOOTSTRAP_VARIABLE,
     DEFAULT_CLUSTER,
+    DEFAULT_PORT,
     Cluster,
     Output,
     Setting,
@@ -72,7 +73,7 @@ BootstrapOption = Annotated[
         "-b",
         metavar="HOST:PORT",
         parser=parse_bootstrap,
-        help="A broker of the cluster, or several separated by commas; "
+        help=f"A broker of the cluster, or several separated by commas, port {DEFAULT_PORT} unless given; "
         f"else the variable {BOOTSTRAP_VARIABLE}, else {DEFAULT_CLUSTER}.",
         show_default=False,
     ),

@@ -19,7 +19,14 @@ from typing import NoReturn
 import typer
 
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, EXIT_USAGE, CommandFailed
-from minibroker.cli.options import BOOTSTRAP_VARIABLE, DEFAULT_CLUSTER, cluster_of, parse_bootstrap, parse_setting
+from minibroker.cli.options import (
+    BOOTSTRAP_VARIABLE,
+    DEFAULT_CLUSTER,
+    DEFAULT_PORT,
+    cluster_of,
+    parse_bootstrap,
+    parse_setting,
+)
 from minibroker.console.listening import listening
 from minibroker.console.options import ConsoleOptions, is_loopback
 
@@ -56,7 +63,7 @@ def parser() -> Arguments:
     made.add_argument(
         *("--bootstrap-server", "-b"),
         metavar="HOST:PORT",
-        help="a broker of the cluster, or several separated by commas; "
+        help=f"a broker of the cluster, or several separated by commas, port {DEFAULT_PORT} unless given; "
         f"else the variable {BOOTSTRAP_VARIABLE}, else {DEFAULT_CLUSTER}",
     )
     made.add_argument(
