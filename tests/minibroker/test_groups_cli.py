@@ -139,6 +139,14 @@ def test_a_group_that_is_not_there_is_refused_with_the_way_on(cli: CommandLine, 
     assert f"group {name} does not exist; `minibroker groups list`" in cli.complaint("groups", command, name)
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["groups describe", "groups delete", "groups export", "groups reset --to end", "groups reset g --to-group"],
+)
+def test_a_group_whose_name_is_alike_is_guessed(cli: CommandLine, group: str, command: str) -> None:
+    assert f"; did you mean {group}?" in cli.complaint(*command.split(), group.replace("reports", "Reprots"))
+
+
 def test_deleted_groups_are_gone_and_deleting_what_is_not_there_may_be_allowed(cli: CommandLine, group: str) -> None:
     missing = cli.new("missing")
 

@@ -170,6 +170,23 @@ def test_json_of_a_partial_success_has_both_outcomes(cli: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        *("consume", "produce", "offsets", "producers", "log-dirs", "topics describe", "topics delete"),
+        *("topics grow -p 9", "topics delete-records --before end", "groups reset g --to end -t"),
+        *("configs describe --topic", "configs set a=b --topic", "configs unset a --topic"),
+    ],
+)
+def test_a_topic_whose_name_is_alike_is_guessed(cli: CommandLine, command: str) -> None:
+    topic = cli.topic("flights")
+    typed = topic.replace("flights", "Flihgts")
+
+    line = cli.complaint(*command.split(), typed)
+
+    assert line == f"minibroker: topic {typed} does not exist; did you mean {topic}?"
+
+
+@pytest.mark.parametrize(
     ("command", "advice"),
     [
         (["topics", "delete", OFFSETS_TOPIC], "--internal allows to delete it all the same"),

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from minibroker.cli.cluster import ConfigResource, ConfigResourceType, connected, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
+from minibroker.cli.partition_offsets import missing_topic
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
@@ -94,7 +95,7 @@ class ConfigAdmin:
                 errors.UnknownTopicOrPartitionError.errno,
                 errors.InvalidTopicError.errno,
             ):
-                raise CommandFailed(f"{subject} does not exist; `minibroker topics list` shows the topics")
+                raise CommandFailed(missing_topic(self._client, subject.name))
             return
         ids = sorted(row["broker_id"] for row in self._client.describe_cluster()["brokers"])
         if int(subject.name) not in ids:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from minibroker.cli.cluster import OffsetAndMetadata, TopicPartition, connected, error_name, errors, group_rows
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.guesses import next_step
 from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
 from minibroker.cli.partition_offsets import OffsetRange, clamped, latest_of, offsets_at, partitions_of, ranges_of
@@ -26,7 +27,6 @@ ADVICE: dict[int, str] = {
     errors.UnknownMemberIdError.errno: STOP_IT,
     errors.RebalanceInProgressError.errno: STOP_IT,
     errors.IllegalGenerationError.errno: STOP_IT,
-    errors.GroupIdNotFoundError.errno: "`minibroker groups list` shows the groups",
     errors.InvalidGroupIdError.errno: "a group needs a name",
     errors.CoordinatorLoadInProgressError.errno: "the broker has just started; try again",
     errors.CoordinatorNotAvailableError.errno: "the broker has just started; try again",
@@ -35,6 +35,8 @@ ADVICE: dict[int, str] = {
     errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
 }
 NO_SUCH_GROUP = "Dead"  # in DescribeGroups
+NO_OFFSETS = "has no committed offsets"
+GROUPS_ARE_LISTED = "`minibroker groups list` shows the groups"
 UNKNOWN_STATE = "?"
 MISSING_SHOWN = 5  # partitions
 CONSUMER = "consumer"  # the protocol type of consumer groups
@@ -161,7 +163,7 @@ class GroupAdmin:
         """Raises CommandFailed if the group does not exist."""
         found, committed = self._group(group)
         if not found.exists and not committed:
-            raise CommandFailed(refusal(group, errors.GroupIdNotFoundError.errno))
+            raise CommandFailed(self._missing(group))
         readers = {partition: member.client_id for member in found.members or () for partition in member.partitions}
         ends = self._ends({*committed, *readers})
         return GroupDescription(
@@ -187,7 +189,7 @@ class GroupAdmin:
         """The moves to a position: of the topics named, or of all with committed offsets. Raises CommandFailed."""
         _, committed = self._group(group)
         if not scope.topics and not committed:
-            raise CommandFailed(f"group {group} has no committed offsets; name the topics with --topic NAME")
+            raise CommandFailed(f"{self._missing(group, NO_OFFSETS)}; to reset it all the same, name --topic NAME")
         there = partitions_of(self._client, scope.topics) if scope.topics else self._existing(committed)
         partitions = scope.of(there, f"group {group}")
         after = offsets_at(self._client, position, ranges_of(self._client, partitions))
@@ -217,7 +219,7 @@ class GroupAdmin:
         """The committed offsets. Raises CommandFailed if there are none."""
         _, committed = self._group(group)
         if not committed:
-            raise CommandFailed(f"group {group} has no committed offsets; `minibroker groups list` shows the groups")
+            raise CommandFailed(self._missing(group, NO_OFFSETS))
         return committed
 
     def members(self, group: str) -> int:
@@ -238,7 +240,21 @@ class GroupAdmin:
 
     def delete(self, groups: Sequence[str], *, may_be_absent: bool) -> list[Outcome]:
         answer = self._client.delete_groups(list(dict.fromkeys(groups)))
-        return [deletion_of(group, result, may_be_absent=may_be_absent) for group, result in answer.items()]
+        return [self._deletion(group, result, may_be_absent=may_be_absent) for group, result in answer.items()]
+
+    def _deletion(self, group: str, result: str, *, may_be_absent: bool) -> Outcome:
+        """`result` is OK or the name of kafka-python's exception."""
+        if result == "OK":
+            return Outcome(group, "deleted")
+        code = getattr(errors, result, errors.UnknownError).errno
+        if code != errors.GroupIdNotFoundError.errno:
+            return Outcome(group, "failed", refusal(group, code))
+        return Outcome(group, "absent") if may_be_absent else Outcome(group, "failed", self._missing(group))
+
+    def _missing(self, group: str, what: str = "does not exist") -> str:
+        """What a group is missing, with the next step."""
+        others = [name for name in group_ids(self._client) if name != group]
+        return f"group {group} {what}; {next_step(group, others, GROUPS_ARE_LISTED)}"
 
     def _group(self, group: str) -> tuple[Group, dict[TopicPartition, int]]:
         found = described(self._client, [group])[group]
@@ -328,21 +344,9 @@ def lag_of(committed: int | None, end: int | None) -> int | None:
     return None if committed is None or end is None else max(0, end - committed)
 
 
-def deletion_of(group: str, result: str, *, may_be_absent: bool) -> Outcome:
-    """`result` is OK or the name of kafka-python's exception."""
-    if result == "OK":
-        return Outcome(group, "deleted")
-    code = getattr(errors, result, errors.UnknownError).errno
-    if code == errors.GroupIdNotFoundError.errno and may_be_absent:
-        return Outcome(group, "absent")
-    return Outcome(group, "failed", refusal(group, code))
-
-
 def refusal(group: str, code: int) -> str:
     """A group's error in one line, with the next step."""
     advice = ADVICE.get(code, "see the broker's log").format(group=group)
-    if code == errors.GroupIdNotFoundError.errno:
-        return f"group {group} does not exist; {advice}"
     if STOP_IT.format(group=group) == advice:
         return f"group {group} is in use; {advice}"
     return f"group {group}: {error_name(code)}; {advice}"

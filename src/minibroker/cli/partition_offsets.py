@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from minibroker.cli.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.guesses import next_step
 from minibroker.cli.positions import Position
 from minibroker.protocol.text import counted
 
@@ -32,10 +33,16 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     rows = client.describe_topics(list(topics))
     for row in rows:
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
-            raise CommandFailed(f"topic {row['name']} does not exist; `minibroker topics list` shows the topics")
+            raise CommandFailed(missing_topic(client, row["name"]))
     return sorted(
         TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
     )
+
+
+def missing_topic(client: Any, name: str) -> str:
+    """That a topic does not exist, with the next step."""
+    names = [row["name"] for row in client.describe_topics()]
+    return f"topic {name} does not exist; {next_step(name, names, '`minibroker topics list` shows the topics')}"
 
 
 def max_message_bytes_of(client: Any, topic: str) -> int:

@@ -21,19 +21,19 @@ from minibroker.cli.cluster import (
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import no_such_partition, offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import missing_topic, no_such_partition, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
 OFFSETS_TIMEOUT_MS = 5_000
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 NO_ERROR = 0
+NOTHING_HARMLESS: Mapping[int, str] = {}
 
 ADVICE: dict[int, str] = {
     errors.TopicAlreadyExistsError.errno: (
         "choose another name, or see it with `minibroker topics describe {name}`; --if-not-exists accepts it"
     ),
-    errors.UnknownTopicOrPartitionError.errno: "`minibroker topics list` shows the topics",
     errors.InvalidTopicError.errno: "use letters, digits, `.`, `_` and `-`, 249 at most",
     errors.InvalidReplicationFactorError.errno: "the cluster has fewer brokers; lower --replication-factor",
     errors.InvalidPartitionsError.errno: "correct --partitions",
@@ -135,7 +135,7 @@ class TopicAdmin:
         answer = self._client.create_partitions(
             dict.fromkeys(allowed, partitions), timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False
         ).to_dict()
-        return [outcome_of(row, "grown", {}) for row in answer["results"]] + refused
+        return [self._outcome(row, "grown") for row in answer["results"]] + refused
 
     def delete(self, names: Sequence[str], *, may_be_absent: bool, with_internal: bool) -> list[Outcome]:
         """An internal topic is refused unless `with_internal`: the state of all groups or transactions goes with it."""
@@ -144,7 +144,14 @@ class TopicAdmin:
             return refused
         answer = self._client.delete_topics(allowed, timeout_ms=REQUEST_TIMEOUT_MS, raise_errors=False)
         harmless = {errors.UnknownTopicOrPartitionError.errno: "absent"} if may_be_absent else {}
-        return [outcome_of(row, "deleted", harmless) for row in answer["topics"]] + refused
+        return [self._outcome(row, "deleted", harmless) for row in answer["topics"]] + refused
+
+    def _outcome(self, row: Mapping[str, Any], done: str, harmless: Mapping[int, str] = NOTHING_HARMLESS) -> Outcome:
+        """The outcome for a topic that may be missing."""
+        outcome = outcome_of(row, done, harmless)
+        if outcome.error is not None and row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            return outcome._replace(error=missing_topic(self._client, outcome.name))
+        return outcome
 
     def _allowed(self, names: Sequence[str], verb: str, *, with_internal: bool) -> tuple[list[str], list[Outcome]]:
         """The names, each once, and the refusals of internal ones."""
@@ -171,6 +178,8 @@ class TopicAdmin:
         """Raises CommandFailed if the topic does not exist."""
         (topic,) = self._client.describe_topics([name])
         # A topic without a leader still has partitions to show.
+        if topic["error_code"] == errors.UnknownTopicOrPartitionError.errno:
+            raise CommandFailed(missing_topic(self._client, name))
         if topic["error_code"] not in (NO_ERROR, errors.LeaderNotAvailableError.errno):
             raise CommandFailed(refusal(name, topic["error_code"]))
         rows = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
@@ -239,12 +248,7 @@ def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -
 
 def refusal(name: str, code: int, message: str | None = None) -> str:
     """A topic's error in one line: the broker's message, and the next step."""
-    if message:
-        reason = " ".join(message.split()).rstrip(".")
-    else:
-        reason = (
-            f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
-        )
+    reason = " ".join(message.split()).rstrip(".") if message else error_name(code)
     subject = "" if name in reason else f"topic {name}: "
     advice = ADVICE.get(code)
     return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

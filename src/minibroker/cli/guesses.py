@@ -1,0 +1,31 @@
+"""What was probably meant by a name that does not exist: the one that is most like it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+ALIKE = 0.75  # of 1: one wrong letter in four
+DIGITS = re.compile(r"\d+")
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of the names, whatever their case; None if none is alike.
+
+    A name with another number, such as flights-2 for flights-1, is no slip.
+    """
+    asked = name.lower()
+    alike = {
+        each.lower(): each
+        for each in names
+        if each.lower() == asked or DIGITS.sub("", each.lower()) != DIGITS.sub("", asked)
+    }
+    found = difflib.get_close_matches(asked, alike, n=1, cutoff=ALIKE)
+    return alike[found[0]] if found else None
+
+
+def next_step(name: str, names: Iterable[str], otherwise: str) -> str:
+    """The name that was probably meant, else another step."""
+    meant = closest(name, names)
+    return otherwise if meant is None else f"did you mean {meant}?"
