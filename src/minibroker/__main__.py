@@ -10,6 +10,8 @@ import minibroker
 
 def main() -> int:
     """Run `minibroker ...`; return the exit status."""
+    if sys.argv[1:2] == ["help"] and sys.argv[2:3] in (["serve"], ["console"]):  # which read their own arguments
+        sys.argv[1:] = [*sys.argv[2:], "--help"]
     if len(sys.argv) > 1 and sys.argv[1] == "serve":
         gc.disable()  # the broker enables it when it is ready: a start leaves no garbage
         try:

@@ -15,6 +15,7 @@ import minibroker as package
 from minibroker.cli import dump_log
 from minibroker.cli.app import app, main
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from minibroker.cli.habits import HABITS
 from minibroker.protocol.form import form
 from tests.minibroker.commands import minibroker
 
@@ -77,8 +78,35 @@ def test_every_command_and_every_exit_status_is_in_the_document() -> None:
         assert f"| {status} |" in text
 
 
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+def test_an_option_that_stands_for_another_is_one_that_the_command_does_not_have() -> None:
+    for command in (typer.main.get_command(app), *every_command(typer.main.get_command(app))):
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert not options & HABITS.get(command.name or "minibroker", {}).keys()
+
+
+@pytest.mark.parametrize(
+    ("typed", "usage"),
+    [
+        (["help"], "minibroker [OPTIONS]"),
+        (["help", "topics", "create"], "minibroker topics create"),
+        (["topics", "help"], "minibroker topics [OPTIONS]"),
+        (["topics", "help", "create"], "minibroker topics create"),
+    ],
+)
+def test_help_is_a_command_too(typed: list[str], usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(typed) == 0
+    assert f"Usage: {usage}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["serve", "console"])
+def test_help_shows_the_options_of_what_reads_its_own(command: str) -> None:
+    assert f"usage: minibroker {command} [-h]" in minibroker("help", command).out
+
+
+@pytest.mark.parametrize("typed", ["--version", "version"])
+def test_the_version_is_the_packages(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([typed]) == 0
     assert capsys.readouterr().out == f"minibroker {package.__version__} ({form()})\n"
 
 
@@ -96,6 +124,16 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         (["dump-log"], "FILE"),
         (["transcript"], "FILE"),
         (["--nonsense"], "--nonsense"),
+        (["topic", "list"], "No such command 'topic'. Did you mean 'topics'? See"),
+        (["-L"], "; write `minibroker topics list`;"),
+        (["topics", "--list"], "; write `minibroker topics list`;"),
+        (["consume", "-t", "flights"], "; the topic is an argument: `minibroker consume TOPIC`;"),
+        (["consume", "flights", "-o", "end"], "; write --from POSITION to start there;"),
+        (["consume", "flights", "-o", "-5"], "; write --from POSITION to start there;"),
+        (["consume", "flights", "--offset=end"], "; write --from POSITION;"),
+        (["consume", "flights", "-e"], "; it stops at the end unless --follow is given;"),
+        (["produce", "flights", "-Z"], "; write --json, for lines"),
+        (["topics", "list", "-o", "end"], "is not one of 'text', 'json'; see"),
     ],
 )
 def test_what_was_not_understood_is_one_line_with_the_way_to_the_help(

@@ -34,6 +34,7 @@ from minibroker.cli import (
 )
 from minibroker.cli.completion import ServeCommand, console_options, rejoin_words, serve_options
 from minibroker.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, CommandFailed
+from minibroker.cli.habits import as_options, written_here
 from minibroker.cli.options import show_help_if_alone
 from minibroker.cli.signals import Interrupted
 
@@ -115,10 +116,12 @@ app.command("transcript", epilog=transcript.EPILOG)(transcript.transcript)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     rejoin_words(os.environ)
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     leave_types_out(command)
+    nouns = [name for name, inner in command.commands.items() if hasattr(inner, "commands")]
+    words = as_options(sys.argv[1:] if arguments is None else arguments, nouns)
     try:
-        status = command.main(arguments, prog_name="minibroker", standalone_mode=False)
+        status = command.main(words, prog_name="minibroker", standalone_mode=False)
         sys.stdout.flush()
         return EXIT_OK if status is None else int(status)
     except CommandFailed as failure:
@@ -157,5 +160,8 @@ def explained(error: TyperException) -> str:
     """A usage error in one line, with the command that shows the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "minibroker"
-    message = " ".join(error.format_message().split()).rstrip(".?").replace(VALIDATION, "")
-    return f"{message}; see `{command} --help`"
+    message = " ".join(error.format_message().split()).rstrip(".").replace(VALIDATION, "")
+    habit = written_here(command.rpartition(" ")[2], getattr(error, "option_name", ""), message)
+    if habit is not None:
+        return f"{message}; {habit}; see `{command} --help`"
+    return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
