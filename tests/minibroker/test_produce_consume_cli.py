@@ -167,6 +167,23 @@ def test_it_prints_from_a_position_to_the_end(cli: CommandLine, topic: str, argu
     assert cli.out("consume", topic, *arguments) == "".join(f"{value}\n" for value in values)
 
 
+def test_several_partitions_are_read_and_a_missing_one_is_refused(cli: CommandLine) -> None:
+    topic = cli.topic(partitions=4)
+    for number in range(4):
+        cli.records.write(topic, [f"in {number}"], partition=number)
+
+    assert sorted(cli.lines("consume", topic, "-p", "0,2-3")) == [["in", "0"], ["in", "2"], ["in", "3"]]
+    assert sorted(cli.lines("consume", topic, "-p", 1, "-p", 2, "--from", "@-1h")) == [["in", "1"], ["in", "2"]]
+    assert cli.out("consume", topic, "--to", "@-1h") == ""
+    assert "has no partition 5" in cli.complaint("consume", topic, "-p", "1,5")
+    assert [
+        row["partition"] for row in cli.document("topics", "delete-records", topic, "--before", 1, "-p", "1-2")
+    ] == [
+        1,
+        2,
+    ]
+
+
 def test_aborted_records_are_left_out_when_asked_and_the_end_is_found_behind_the_marker(cli: CommandLine) -> None:
     topic = cli.topic()
     cli.records.transaction(topic, ["kept"], commit=True)

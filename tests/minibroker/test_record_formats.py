@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,21 @@ def test_pieces_keep_what_ends_a_line() -> None:
     assert [each.value for each in records_of([b"a\r\n"], Template(), by_line=False)] == [b"a\r\n"]
 
 
+def test_keys_and_values_of_lines_are_written_in_hex_or_base64() -> None:
+    template = Template(key_separator=b":", key_encoding="hex", value_encoding="base64")
+
+    (record,) = records_of([b"00fF:/wA=\n"], template)
+
+    assert (record.key, record.value) == (b"\0\xff", b"\xff\0")
+    for line, reason in (
+        (b"0x:AA==\n", "line 1: key '0x' is not hex; correct the line, or --key-encoding"),
+        (b"\xc3\xa9:AA==\n", "line 1: key 'é' is not hex"),
+        (b"00:A\n", "line 1: value 'A' is not base64; correct the line, or --value-encoding"),
+    ):
+        with pytest.raises(CommandFailed, match=re.escape(reason)):
+            next(records_of([line], template))
+
+
 def test_values_come_after_their_sizes() -> None:
     records = records_with_lengths(io.BytesIO(b"\0\0\0\1a\xff\xff\xff\xff\0\0\0\0\0\0\0\2b"), Template(key=b"k"))
 
@@ -158,6 +174,9 @@ def test_an_abort_marker_has_a_coordinator_epoch_even_of_a_new_producer(monkeypa
         ["produce", "t", "-R", "-D", "x"],
         ["produce", "t", "-D", r"\q"],
         ["produce", "t", "-D", ""],
+        ["produce", "t", "--key", "0x", "--key-encoding", "hex"],
+        ["produce", "t", "--json", "--value-encoding", "hex"],
+        ["produce", "t", "file", "--value-encoding", "hex"],
         ["topics", "list", "-X", "novalue"],
         ["topics", "list", "--command-config", "/nonexistent"],
         ["groups", "reset", "g"],

@@ -15,10 +15,10 @@ import typer
 
 from minibroker.cli.completion import group_names
 from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, Output
+from minibroker.cli.options import Cluster, Output, numbers_of
 from minibroker.cli.parameters import (
     OutputOption,
-    PartitionOption,
+    PartitionsOption,
     ReadCommittedOption,
     TopicsArgument,
     on_cluster,
@@ -59,7 +59,7 @@ def consume(
     count: Annotated[
         int | None, typer.Option("--count", "-n", metavar="N", min=1, help="Stop after N records.")
     ] = None,
-    partition: PartitionOption = None,
+    partitions: PartitionsOption = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -78,7 +78,7 @@ def consume(
 ) -> int:
     """Print the records of topics."""
     check_format(text_format, output)
-    if group is not None and (end or partition is not None or start.kind not in ("beginning", "end") or start.value):
+    if group is not None and (end or partitions or start.kind not in ("beginning", "end") or start.value):
         raise typer.BadParameter(
             "--group continues from the committed offsets: it takes no --partition, no --to, and --from, for "
             "partitions without a commit, only as beginning or end; `minibroker groups reset` moves a group"
@@ -90,7 +90,7 @@ def consume(
     from minibroker.cli.logins import login_to
     from minibroker.cli.record_reader import GroupReader, Reader, Selection
 
-    wanted = Selection(topics, regex, partition, start, end, read_committed)
+    wanted = Selection(topics, regex, numbers_of(partitions), start, end, read_committed)
     reader = Reader(cluster, wanted) if group is None else GroupReader(cluster, wanted, group)
     with (
         interruption() as signals,

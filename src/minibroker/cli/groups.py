@@ -14,12 +14,13 @@ import typer
 
 from minibroker.cli.completion import group_names
 from minibroker.cli.failures import EXIT_FAILED, EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, Output, show_help_if_alone
+from minibroker.cli.options import Cluster, Output, numbers_of, show_help_if_alone
 from minibroker.cli.parameters import (
     GroupArgument,
     GroupsArgument,
     IfExistsOption,
     OutputOption,
+    PartitionsOption,
     TopicsOption,
     on_cluster,
     position_option,
@@ -154,10 +155,7 @@ def reset_group(
         ),
     ] = None,
     topics: TopicsOption = None,
-    partitions: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition; may be repeated."),
-    ] = None,
+    partitions: PartitionsOption = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
@@ -168,7 +166,7 @@ def reset_group(
         raise typer.BadParameter("name the new offsets by one of --to, --to-group and --from-file")
     from minibroker.cli.group_admin import Scope, group_admin
 
-    scope = Scope(tuple(topics or ()), tuple(partitions or ()))
+    scope = Scope(tuple(topics or ()), tuple(numbers_of(partitions)))
     with group_admin(cluster) as admin:
         if position is not None:
             moves = admin.plan_reset(group, scope, position)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -16,6 +18,8 @@ BOOTSTRAP_VARIABLE = "MINIBROKER_BOOTSTRAP"
 BOOTSTRAP_PROPERTY = "bootstrap.servers"
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 HEX_DIGITS = 2
+NUMBER_OR_RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+RANGE_MAX = 100_000
 
 Output = Literal["text", "json"]
 Properties = Mapping[str, str]
@@ -86,6 +90,39 @@ def parse_delimiter(text: str | bytes) -> bytes:
     if not delimiter:
         raise typer.BadParameter("a delimiter has at least one byte")
     return delimiter
+
+
+Encoding = Literal["text", "hex", "base64"]
+
+
+def decode(data: bytes, encoding: Encoding) -> bytes:
+    """The bytes that are written so. Raises ValueError."""
+    if encoding == "hex":
+        return bytes.fromhex(data.decode("ascii"))
+    return base64.b64decode(data, validate=True) if encoding == "base64" else data
+
+
+class Partitions(NamedTuple):
+    numbers: tuple[int, ...]
+
+
+def parse_partitions(text: str) -> Partitions:
+    """Read numbers and ranges of them, such as 0,2-4. Raises typer.BadParameter."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        found = NUMBER_OR_RANGE.fullmatch(part.strip())
+        if found is None:
+            raise typer.BadParameter(f"{text!r} is not a partition, or several such as 0,2-4")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < first + RANGE_MAX:
+            raise typer.BadParameter(f"{text!r} has a range of {RANGE_MAX} partitions or more, or from high to low")
+        numbers += range(first, last + 1)
+    return Partitions(tuple(numbers))
+
+
+def numbers_of(given: Sequence[Partitions] | None) -> list[int]:
+    """The partitions that options name, each once, in order."""
+    return sorted({number for each in given or () for number in each.numbers})
 
 
 def read_properties(path: Path) -> dict[str, str]:

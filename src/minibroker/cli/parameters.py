@@ -21,9 +21,11 @@ from minibroker.cli.options import (
     DEFAULT_PORT,
     Cluster,
     Output,
+    Partitions,
     Setting,
     cluster_of,
     parse_bootstrap,
+    parse_partitions,
     parse_setting,
 )
 from minibroker.cli.positions import HOW, Position, parse_position
@@ -40,6 +42,16 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", show_default=Fals
 GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP", show_default=False, autocompletion=group_names)]
 PartitionOption = Annotated[
     int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition.")
+]
+PartitionsOption = Annotated[
+    list[Partitions] | None,
+    typer.Option(
+        "--partition",
+        "-p",
+        metavar="N[,N...]",
+        parser=parse_partitions,
+        help="Only these partitions, such as 0,2-4; may be repeated.",
+    ),
 ]
 ApiOption = Annotated[
     list[str] | None,

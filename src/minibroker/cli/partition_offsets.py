@@ -5,7 +5,8 @@ A time means the first record that is not older; past the last record it means t
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.cli.cluster import ConfigResource, ConfigResourceType, OffsetSpec, TopicPartition, errors
@@ -37,6 +38,16 @@ def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     return sorted(
         TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
     )
+
+
+def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> list[TopicPartition]:
+    """Those with these numbers, all without numbers. Raises CommandFailed for a number that a topic does not have."""
+    counts = Counter(each.topic for each in partitions)
+    for topic, count in sorted(counts.items()):
+        for number in sorted(numbers):
+            if number >= count:
+                raise no_such_partition(topic, number, count, "correct --partition")
+    return [each for each in partitions if not numbers or each.partition in numbers]
 
 
 def missing_topic(client: Any, name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple
 import typer
 
 from minibroker.cli.failures import EXIT_OK, CommandFailed
-from minibroker.cli.options import Cluster, Setting, parse_delimiter, parse_header
+from minibroker.cli.options import Cluster, Encoding, Setting, decode, parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster
 
 if TYPE_CHECKING:
@@ -85,6 +85,12 @@ def produce(
             help="Separates key and value in a line.",
         ),
     ] = None,
+    key_encoding: Annotated[
+        Encoding, typer.Option("--key-encoding", help="How --key and the keys of lines are written.")
+    ] = "text",
+    value_encoding: Annotated[
+        Encoding, typer.Option("--value-encoding", help="How the values of lines are written.")
+    ] = "text",
     headers: Annotated[
         list[Setting] | None,
         typer.Option(
@@ -118,18 +124,32 @@ def produce(
         raise typer.BadParameter("--length-prefixed is for values: it takes no --json, --key-separator, --delimiter")
     if files and (file or as_json or key_separator or delimiter or length_prefixed):
         raise typer.BadParameter("FILE arguments become one record each; --file FILE reads the lines of one")
+    if as_json and (key_encoding, value_encoding) != ("text", "text"):
+        raise typer.BadParameter("--key-encoding and --value-encoding are not for JSON, which has bytes as base64:...")
+    if (length_prefixed or files) and value_encoding != "text":
+        raise typer.BadParameter("--value-encoding is for lines: it takes no --length-prefixed and no FILE")
     template = Template(
-        None if key is None else key.encode(),
+        None if key is None else key_of(key, key_encoding),
         [(header.key, header.value.encode()) for header in headers or ()],
         partition,
         key_separator,
         as_json,
+        key_encoding,
+        value_encoding,
     )
     target = target_of(topic, cluster)
     with records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records:
         sent = send(records, target, cluster, settings_of(cluster, compression, acks))
     report(topic, sent, output)
     return EXIT_OK
+
+
+def key_of(text: str, encoding: Encoding) -> bytes:
+    """Raises typer.BadParameter."""
+    try:
+        return decode(text.encode(), encoding)
+    except ValueError:
+        raise typer.BadParameter(f"--key {text!r} is not {encoding}; correct it, or --key-encoding") from None
 
 
 def report(topic: str, sent: int, output: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from minibroker.cli.failures import CommandFailed
+from minibroker.cli.options import Encoding, decode
 from minibroker.cli.record_text import BINARY_SIZE
 from minibroker.protocol.text import counted, read_back
 
@@ -39,6 +40,8 @@ class Template(NamedTuple):
     partition: int | None = None
     key_separator: bytes | None = None
     is_json: bool = False
+    key_encoding: Encoding = "text"  # of keys and values in lines
+    value_encoding: Encoding = "text"
 
 
 class LineError(ValueError):
@@ -106,7 +109,20 @@ def read_plain(line: bytes, template: Template) -> NewRecord:
         if not found:
             separator = template.key_separator.decode(errors="replace")
             raise LineError(f"no {separator!r} between key and value; correct the line, or --key-separator")
+        if template.key_encoding != "text":
+            key = decoded(key, "key", template.key_encoding)
+    if template.value_encoding != "text":
+        value = decoded(value, "value", template.value_encoding)
     return NewRecord(key, value, template.headers, template.partition)
+
+
+def decoded(data: bytes, name: str, encoding: Encoding) -> bytes:
+    """Raises LineError."""
+    try:
+        return decode(data, encoding)
+    except ValueError:
+        text = data.decode(errors="replace")
+        raise LineError(f"{name} {text!r} is not {encoding}; correct the line, or --{name}-encoding") from None
 
 
 def read_json(line: bytes, template: Template) -> NewRecord:

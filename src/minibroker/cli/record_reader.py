@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from minibroker.cli.address import Address
 from minibroker.cli.cluster import TopicPartition, brokers_of, connected, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import no_such_partition, offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 from minibroker.cli.record_clients import RecordConsumer, consuming
 
@@ -26,11 +26,11 @@ JOIN_SECONDS = 60.0
 
 
 class Selection(NamedTuple):
-    """The records to read: of which topics, from where to where. `partition` is None for all."""
+    """The records to read: of which topics, from where to where; of all partitions without numbers."""
 
     topics: Sequence[str]
     are_patterns: bool
-    partition: int | None
+    numbers: Collection[int]
     start: Position
     end: Position | None
     committed_only: bool
@@ -59,7 +59,7 @@ class Reader:
         wanted = self._wanted
         with connected(self._cluster) as admin:
             self.brokers = brokers_of(admin)
-            partitions = self._chosen(partitions_of(admin, topics_of(admin, wanted)))
+            partitions = chosen(partitions_of(admin, topics_of(admin, wanted)), wanted.numbers)
             ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
             self._starts = offsets_at(admin, wanted.start, ranges)
             self._ends = {partition: inside.latest for partition, inside in ranges.items()}
@@ -68,16 +68,6 @@ class Reader:
         with consuming(self._cluster, **{"auto.offset.reset": "earliest"}, **wanted.isolation) as self.consumer:
             self.consumer.assign(self._starts)
             yield
-
-    def _chosen(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        number = self._wanted.partition
-        if number is None:
-            return partitions
-        chosen = [partition for partition in partitions if partition.partition == number]
-        for topic in {partition.topic for partition in partitions} - {partition.topic for partition in chosen}:
-            count = sum(partition.topic == topic for partition in partitions)
-            raise no_such_partition(topic, number, count, "correct --partition")
-        return chosen
 
     def expected(self, count: int | None) -> int | None:
         """The most records there can be to read."""

@@ -21,7 +21,7 @@ from minibroker.cli.cluster import (
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
-from minibroker.cli.partition_offsets import missing_topic, no_such_partition, offsets_at, partitions_of, ranges_of
+from minibroker.cli.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
@@ -160,14 +160,12 @@ class TopicAdmin:
         refused = [Outcome(name, "failed", internal_refusal(name, advice)) for name in sorted(internal)]
         return [name for name in dict.fromkeys(names) if name not in internal], refused
 
-    def delete_records(self, name: str, partition: int | None, position: Position) -> list[Deletion]:
-        """Delete the records before a position. Raises CommandFailed."""
-        there = partitions_of(self._client, [name])
-        if partition is not None and partition >= len(there):
-            raise no_such_partition(name, partition, len(there), "correct --partition")
+    def delete_records(self, name: str, numbers: Collection[int], position: Position) -> list[Deletion]:
+        """Delete the records before a position, of all partitions without numbers. Raises CommandFailed."""
+        wanted = chosen(partitions_of(self._client, [name]), numbers)
         if internal_among(self._client, [name]):
             raise CommandFailed(internal_refusal(name, "Kafka deletes none of its records"))
-        ranges = ranges_of(self._client, [each for each in there if partition in (None, each.partition)])
+        ranges = ranges_of(self._client, wanted)
         answer = self._client.delete_records(offsets_at(self._client, position, ranges), timeout_ms=REQUEST_TIMEOUT_MS)
         return [
             Deletion(each.partition, inside.earliest, answer[each]["low_watermark"], inside.latest)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, Setting, parse_setting, show_help_if_alone
+from minibroker.cli.options import Cluster, Setting, numbers_of, parse_setting, show_help_if_alone
 from minibroker.cli.parameters import (
     IfExistsOption,
     InternalOption,
     NewTopicsArgument,
     OutputOption,
-    PartitionOption,
+    PartitionsOption,
     TopicArgument,
     TopicsArgument,
     on_cluster,
@@ -140,7 +140,7 @@ def delete_records(
     topic: TopicArgument,
     cluster: Cluster,
     position: Annotated[Position, position_option("--before", does="Delete what is before")],
-    partition: PartitionOption = None,
+    partitions: PartitionsOption = None,
     output: OutputOption = "text",
 ) -> int:
     """Delete the records before a position; each partition begins there from then on."""
@@ -148,7 +148,7 @@ def delete_records(
     from minibroker.cli.topic_admin import topic_admin
 
     with topic_admin(cluster) as admin:
-        deleted = admin.delete_records(topic, partition, position)
+        deleted = admin.delete_records(topic, numbers_of(partitions), position)
     if output == "json":
         print(json.dumps([row._asdict() for row in deleted]))
     else:

@@ -6,7 +6,7 @@ the transactional id, or an abort marker in a partition whose coordinator has fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from minibroker.cli.cluster import (
 )
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
-from minibroker.cli.partition_offsets import no_such_partition, partitions_of
+from minibroker.cli.partition_offsets import chosen, partitions_of
 
 NONE = -1  # Kafka's number for a transaction, time or offset that there is none of
 
@@ -110,7 +110,7 @@ class TransactionAdmin:
 
     def abort_in(self, partition: TopicPartition, producer_id: int) -> ActiveProducer:
         """Write an abort marker into the partition, for a transaction that its coordinator does not end."""
-        for row in self.producers(partition.topic, partition.partition):
+        for row in self.producers(partition.topic, [partition.partition]):
             if row.producer_id == producer_id and row.transaction_start is not None:
                 # As Kafka's own tool: a producer that never ended a transaction has no coordinator epoch yet.
                 epoch = max(0, row.coordinator_epoch)
@@ -121,12 +121,12 @@ class TransactionAdmin:
             f"`minibroker producers {partition.topic}` shows them"
         )
 
-    def producers(self, topic: str, partition: int | None) -> list[ActiveProducer]:
-        """Those whose last records a partition's leader remembers. Raises CommandFailed for a missing partition."""
-        there = partitions_of(self._client, [topic])
-        if partition is not None and partition >= len(there):
-            raise no_such_partition(topic, partition, len(there), "correct --partition")
-        wanted = [each for each in there if partition in (None, each.partition)]
+    def producers(self, topic: str, numbers: Collection[int]) -> list[ActiveProducer]:
+        """Those whose last records the leaders of the partitions remember, of all partitions without numbers.
+
+        Raises CommandFailed for a missing partition.
+        """
+        wanted = chosen(partitions_of(self._client, [topic]), numbers)
         found = self._client.describe_producers(wanted)
         return sorted(
             ActiveProducer(

@@ -13,8 +13,8 @@ import typer
 
 from minibroker.cli.completion import topic_names, transactional_ids
 from minibroker.cli.failures import EXIT_OK
-from minibroker.cli.options import Cluster, show_help_if_alone
-from minibroker.cli.parameters import OutputOption, PartitionOption, TopicArgument, on_cluster
+from minibroker.cli.options import Cluster, numbers_of, show_help_if_alone
+from minibroker.cli.parameters import OutputOption, PartitionOption, PartitionsOption, TopicArgument, on_cluster
 
 if TYPE_CHECKING:
     from minibroker.cli.transaction_admin import Described
@@ -141,13 +141,13 @@ def is_given(value: object) -> bool:
 
 @on_cluster
 def producers(
-    topic: TopicArgument, cluster: Cluster, partition: PartitionOption = None, output: OutputOption = "text"
+    topic: TopicArgument, cluster: Cluster, partitions: PartitionsOption = None, output: OutputOption = "text"
 ) -> int:
     """Show the idempotent and transactional producers of a topic's partitions."""
     from minibroker.cli.transaction_admin import transaction_admin
 
     with transaction_admin(cluster) as admin:
-        active = admin.producers(topic, partition)
+        active = admin.producers(topic, numbers_of(partitions))
     if output == "json":
         print(json.dumps([row._asdict() for row in active]))
         return EXIT_OK

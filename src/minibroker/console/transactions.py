@@ -24,7 +24,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
         topic = await existing_topic(console, in_path(request, "topic"))
         rows = await console.kafka.ask(
-            lambda client: TransactionAdmin(console.kafka.cluster, client).producers(topic.name, None)
+            lambda client: TransactionAdmin(console.kafka.cluster, client).producers(topic.name, ())
         )
         return {"rows": [each._asdict() for each in rows]}
 
