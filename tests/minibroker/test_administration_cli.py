@@ -131,6 +131,21 @@ def test_log_directories_list_the_bytes_of_each_partition(cli: CommandLine, topi
     assert "does not exist" in cli.complaint("log-dirs", cli.new("missing"))
 
 
+def test_empty_partitions_of_internal_topics_are_one_line_unless_they_are_asked_for(
+    cli: CommandLine, group: str
+) -> None:
+    def of_offsets(lines: list[list[str]]) -> list[list[str]]:
+        return [line for line in lines if "__consumer_offsets" in line]
+
+    sizes = {row["partition"]: row["size_bytes"] for row in cli.document("log-dirs", "__consumer_offsets")}
+    empty = sum(size == 0 for size in sizes.values())
+    listed = of_offsets(cli.lines("log-dirs"))
+
+    assert [line[3:] for line in listed if "empty" in line] == [[str(empty), "empty", "0", "0"]]
+    assert len(listed) == len(sizes) - empty + 1
+    assert len(of_offsets(cli.lines("log-dirs", "__consumer_offsets"))) == len(sizes)
+
+
 # -- transactions
 
 

@@ -143,6 +143,7 @@ def log_dirs(
         if topics:
             partitions_of(client, topics)  # fails for a missing topic
         brokers = client.describe_log_dirs(topics or None)
+        internal = set() if topics else {row["name"] for row in client.describe_topics() if row["is_internal"]}
     rows = [row for broker in brokers for row in log_dir_rows(broker)]
     if output == "json":
         print(json.dumps(rows))
@@ -151,7 +152,8 @@ def log_dirs(
     from minibroker.cli.terminal import complain, print_table
 
     columns = ("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES", "LAG")
-    print_table(columns, [tuple(row.values())[: len(columns)] for row in rows], left=("DIRECTORY", "TOPIC"))
+    shown = without_empty(rows, internal)
+    print_table(columns, [tuple(row.values())[: len(columns)] for row in shown], left=("DIRECTORY", "TOPIC"))
     for broker in brokers:
         for directory in broker["log_dirs"]:
             if directory["error_code"]:
@@ -175,3 +177,21 @@ def log_dir_rows(broker: Any) -> list[dict[str, Any]]:
         for topic in sorted(directory["topics"], key=lambda row: str(row["name"]))
         for partition in sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
     ]
+
+
+def without_empty(rows: list[dict[str, Any]], topics: set[str]) -> list[dict[str, Any]]:
+    """The rows with one for all empty partitions of each of those topics, in the place of the first."""
+    shown = []
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        if row["topic"] not in topics or row["size_bytes"] or row["lag"]:
+            shown.append(row)
+            continue
+        key = (row["broker"], row["directory"], row["topic"])
+        if key not in merged:
+            merged[key] = {**row, "partition": 0}
+            shown.append(merged[key])
+        merged[key]["partition"] += 1
+    for row in merged.values():
+        row["partition"] = f"{row['partition']} empty"
+    return shown
