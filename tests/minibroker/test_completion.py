@@ -46,6 +46,8 @@ def test_a_cluster_that_does_not_answer_offers_nothing_and_says_nothing(address:
         ("topics de", ["delete", "delete-records", "describe"]),
         ("prod", ["produce", "producers"]),
         ("groups reset g --ex", ["--execute"]),
+        ("topics delete t --int", ["--internal"]),
+        ("produce t --value-encoding ", ["base64", "hex", "text"]),
         ("consume t --output ", ["json", "text"]),
         ("serve --co", ["--config", "--console", "--console-config", "--control", "--count"]),
         ("console --al", ["--allow-changes"]),

@@ -251,3 +251,15 @@ def test_a_line_is_as_long_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr()
     assert len(printed.err.splitlines()) == 1
     assert printed.out.splitlines()[1].rstrip() == "t" * 249
+
+
+def test_text_from_a_cluster_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    client_id = "evil\x1b]0;owned\x07\n\x9b31m"
+
+    terminal.complain(client_id)
+    terminal.print_line(client_id)
+    terminal.print_table(("CLIENT",), [(client_id,)], left=("CLIENT",))
+
+    printed = capsys.readouterr()
+    for line in (printed.err, *printed.out.splitlines()[::2]):
+        assert line.strip().removeprefix("minibroker: ") == r"evil\x1b]0;owned\x07\x0a\x9b31m"

@@ -193,7 +193,7 @@ def print_description(topic: TopicDescription, *, with_defaults: bool) -> None:
             print_line(f"partition {partition.partition} has replicas out of sync", "yellow")
     print()
     for name, value in sorted(topic.configs.items()):
-        print(f"{name}={'(hidden)' if value is None else value}")
+        print_line(f"{name}={'(hidden)' if value is None else value}")
     if not topic.configs:
         print("no configs of its own")
     if with_defaults:
