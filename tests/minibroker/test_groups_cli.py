@@ -109,6 +109,7 @@ def test_a_group_that_is_no_consumer_group_is_shown_as_what_it_is_and_the_others
         plan = cli.document("groups", "reset", cli.new("registry"), "-t", topic, "--to", "end")
         refused = cli.complaint("groups", "reset", cli.new("connect"), "-t", topic, "--to", "end", "--execute")
         metrics = cli.out("metrics", "show").splitlines()
+        joining = cli.complaint("consume", topic, "--group", cli.new("connect"))
         usual = cli.lines("groups", "describe", group)
 
     assert listed == [
@@ -123,6 +124,7 @@ def test_a_group_that_is_no_consumer_group_is_shown_as_what_it_is_and_the_others
     assert [(each["partitions"], each["unread_bytes"]) for each in document["members"]] == [([], 13)]
     assert [(each["partition"], each["after"]) for each in plan["partitions"]] == [(0, 5), (1, 0)]
     assert "in use by 1 member" in refused
+    assert "the members of the group use another protocol" in joining
     for each in (group, *map(cli.new, unread)):
         assert f'kafka_consumergroup_members{{consumergroup="{each}"}} 1.0' in metrics
     assert usual[1:3] == [["CLIENT", "HOST", "PARTITIONS"], ["by-hand", "127.0.0.1", topic, "0-1"]]

@@ -76,6 +76,7 @@ ANSWER_SECONDS = 30.0
 LIBRDKAFKA_TIMEOUTS = (-192, -185)  # _MSG_TIMED_OUT, _TIMED_OUT
 CLIENT_ID = "minibroker-cli"
 NO_PROPERTIES: Properties = {}
+CHOOSE_A_GROUP = "choose another group; `minibroker groups list` shows the type of each"
 OR_ANOTHER = "or name another with --bootstrap-server HOST:PORT"
 
 codecs.complete(codec)
@@ -283,6 +284,8 @@ def explained(error: Exception, address: Address) -> str:
         return f"the cluster at {address} did not answer in time{in_brackets}; see the broker's log"
     if isinstance(error, errors.KafkaConfigurationError):
         return f"the client refuses its properties{in_brackets}; correct those of -X and --command-config"
+    if isinstance(error, errors.InconsistentGroupProtocolError):
+        return f"the members of the group use another protocol, as Kafka Connect's do, or assignor; {CHOOSE_A_GROUP}"
     if isinstance(error, RuntimeError):
         return f"the cluster at {address} has no controller now; try again in a few seconds"
     if isinstance(error, errors.BrokerResponseError) and error.errno is not None:

@@ -55,13 +55,13 @@ OUTPUT_IS_POSITION = re.compile(r"'-o': '(beginning|start|earliest|end|latest|st
 
 def as_options(words: Sequence[str], nouns: Sequence[str]) -> list[str]:
     """The words with `help` and `version` as the options that they are here, also behind one of the nouns."""
-    first, rest = words[:1], list(words[1:])
-    if first == [HELP]:
-        return [*rest, "--help"]
-    if first == [VERSION] and not rest:
-        return ["--version"]
-    if rest[:1] == [HELP] and first[0] in nouns:
-        return [*first, *rest[1:], "--help"]
+    match list(words):
+        case [first, *rest] if first == HELP:
+            return [*rest, "--help"]
+        case [first] if first == VERSION:
+            return ["--version"]
+        case [first, second, *rest] if second == HELP and first in nouns:
+            return [first, *rest, "--help"]
     return list(words)
 
 
