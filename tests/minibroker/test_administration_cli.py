@@ -60,6 +60,7 @@ def test_a_group_takes_over_the_offsets_of_another_or_of_a_file(
 
     other_topic = cli.complaint("groups", "reset", third, "--to-group", group, "-t", topic, "-t", "typo")
     assert f"group {group} has no offsets of topic typo; correct --topic" in other_topic
+    assert "has no offsets of topic typo" in cli.complaint("groups", "export", group, "-t", topic, "-t", "typo")
     assert exported == f"{topic},0,2\n{topic},1,4\n"
     assert cli.document("groups", "export", other)[1] == {"topic": topic, "partition": 1, "offset": 4}
     assert (committed(cli, other), committed(cli, third)) == ({0: 2, 1: 4}, {0: 2})

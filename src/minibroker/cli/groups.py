@@ -220,11 +220,12 @@ def export_group(
     group: GroupArgument, cluster: Cluster, topics: TopicsOption = None, output: OutputOption = "text"
 ) -> int:
     """Print a group's committed offsets as TOPIC,PARTITION,OFFSET, for `groups reset --from-file`."""
-    from minibroker.cli.group_admin import group_admin
+    from minibroker.cli.group_admin import Scope, group_admin
 
     with group_admin(cluster) as admin:
-        committed = sorted(admin.committed(group).items())
-    rows = [(*partition, offset) for partition, offset in committed if not topics or partition.topic in topics]
+        committed = admin.committed(group)
+    wanted = Scope(tuple(topics or ())).of(sorted(committed), f"group {group}")
+    rows = [(*partition, committed[partition]) for partition in wanted]
     if output == "json":
         print(json.dumps([dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]))
     else:
