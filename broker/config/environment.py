@@ -6,6 +6,9 @@ As kafka 4.0 KafkaDockerWrapper.getServerConfigsFromEnv.
 
 A compose file for that image works here: KRaft's settings and the controllers' listeners are left out, since this
 broker has no quorum of controllers, and node.id is broker.id.
+
+In Kubernetes a pod has the addresses of the services in its namespace as variables. Those of a service `kafka` begin as
+settings do (KAFKA_PORT=tcp://10.0.35.234:9092), and are none. As kubernetes 1.31 envvars.FromServices.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ OF_THE_IMAGE = {
     "KAFKA_LOG4J_LOGGERS",
     "KAFKA_TOOLS_LOG4J_LOGLEVEL",
 }
+OF_A_SERVICE = re.compile(r"KAFKA\w*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+ADDRESS_OF_A_SERVICE = re.compile(r"(tcp|udp|sctp)://.+:\d+")
 UNDERSCORES = re.compile("_{1,3}")
 STANDS_FOR = {1: ".", 2: "_", 3: "-"}
 CONTROLLER_LISTENERS = "controller.listener.names"
@@ -40,9 +45,31 @@ def settings_of_environment(environment: Mapping[str, str]) -> dict[str, tuple[s
     found = {
         setting_name(variable): (value, variable)
         for variable, value in environment.items()
-        if variable.startswith(PREFIX) and variable not in OF_THE_IMAGE
+        if variable.startswith(PREFIX) and variable not in OF_THE_IMAGE and not is_of_a_service(variable, value)
     }
     return without_quorum(found)
+
+
+def is_of_a_service(variable: str, value: str) -> bool:
+    """Whether Kubernetes sets this variable for a service."""
+    # `KAFKA_PORT=9092` is a setting.
+    is_address = variable.endswith("_PORT") and ADDRESS_OF_A_SERVICE.fullmatch(value) is not None
+    return is_address or OF_A_SERVICE.fullmatch(variable) is not None
+
+
+def note_of_services(environment: Mapping[str, str]) -> str | None:
+    """A line about the variables of services, if there are any."""
+    names = [
+        variable
+        for variable, value in sorted(environment.items())
+        if variable.startswith(PREFIX) and is_of_a_service(variable, value)
+    ]
+    if not names:
+        return None
+    return (
+        f"{', '.join(names)}: no effect, Kubernetes sets them to addresses of services; "
+        "`enableServiceLinks: false` keeps them out of a pod"
+    )
 
 
 def setting_name(variable: str) -> str:

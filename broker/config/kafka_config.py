@@ -368,9 +368,12 @@ def load_config(
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     repeated = [] if path is None else _read_file(path, given, sources)
+    notes = []
     if environment:
-        from minibroker.broker.config.environment import settings_of_environment
+        from minibroker.broker.config.environment import note_of_services, settings_of_environment
 
+        note = note_of_services(environment)
+        notes = [] if note is None else [note]
         for name, (value, variable) in settings_of_environment(environment).items():
             given[name], sources[name] = value, variable
     for assignment in assignments:
@@ -391,9 +394,9 @@ def load_config(
     try:
         config = KafkaConfig(given, sources, profile=profile)
     except ConfigError as error:
-        error.warnings[:0] = repeated
+        error.warnings[:0], error.notes[:0] = repeated, notes
         raise
-    config.warnings[:0] = repeated
+    config.warnings[:0], config.notes[:0] = repeated, notes
     log_warnings(config)
     return config
 

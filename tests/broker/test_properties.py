@@ -114,6 +114,52 @@ def test_what_starts_the_image_starts_this_broker() -> None:
     assert config.warnings == []
 
 
+def service_variables(service: str, host: str = "10.0.35.234") -> dict[str, str]:
+    """What Kubernetes sets in a pod for a service of one named port (as kubernetes 1.31 envvars.FromServices)."""
+    address = f"tcp://{f'[{host}]' if ':' in host else host}:9092"
+    return {
+        f"{service}_SERVICE_HOST": host,
+        f"{service}_SERVICE_PORT": "9092",
+        f"{service}_SERVICE_PORT_CLIENT": "9092",
+        f"{service}_PORT": address,
+        f"{service}_PORT_9092_TCP": address,
+        f"{service}_PORT_9092_TCP_PROTO": "tcp",
+        f"{service}_PORT_9092_TCP_PORT": "9092",
+        f"{service}_PORT_9092_TCP_ADDR": host,
+    }
+
+
+@pytest.mark.parametrize(
+    "services",
+    [
+        service_variables("KAFKA"),
+        service_variables("KAFKA", "fd00::7"),
+        service_variables("KAFKA") | service_variables("KAFKA_ADVERTISED") | service_variables("KAFKA_0"),
+        service_variables("KAFKA_SERVICE") | service_variables("KAFKA_JMX") | service_variables("KAFKA_LOG_DIRS"),
+        {"KAFKA_PORT": "udp://10.0.35.234:9092", "KAFKA_ADVERTISED_PORT": "sctp://10.0.35.234:9092"},
+    ],
+)
+def test_variables_of_kubernetes_services_are_one_note_and_no_settings(services: dict[str, str]) -> None:
+    given = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_ADVERTISED_HOST_NAME": "kafka", "PORT": "tcp://10.0.0.1:80"}
+
+    config = load_config(None, [], listen=None, data_dir=None, environment=services | given)
+
+    assert (config.num_partitions, config.advertised_host_name) == (3, "kafka")
+    assert config.warnings == []
+    assert config.notes == [
+        f"{', '.join(sorted(services))}: no effect, Kubernetes sets them to addresses of services; "
+        "`enableServiceLinks: false` keeps them out of a pod"
+    ]
+
+
+def test_a_port_that_a_variable_names_is_a_setting() -> None:
+    given = {"KAFKA_PORT": "9099", "KAFKA_ADVERTISED_PORT": "9098"}
+
+    config = load_config(None, [], listen=None, data_dir=None, environment=given)
+
+    assert (config.listen_addresses, config.advertised_port, config.notes) == ([("", 9099)], 9098, [])
+
+
 def test_the_command_line_wins_over_the_environment() -> None:
     config = load_config(
         None, ["num.partitions=5"], listen=None, data_dir=None, environment={"KAFKA_NUM_PARTITIONS": "3"}
