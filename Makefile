@@ -1,7 +1,7 @@
 # Everything is installed in .venv, nothing outside this folder.
 #   make run    start a broker, replay a year of flights into it beside a Spark job, show the result
 #   make demo   the same, slower (SPEED=3 days a second), on a web page that shows what the broker does
-#   make test   run every test, with real clients and real Spark
+#   make test   run every test, with real clients and real Spark: ten minutes on two cores
 #   make serve  start a broker
 # MINIBROKER_COMPILE=1 make serve (run, test-fast ...) does it with the compiled form.
 PYTHON ?= python3
@@ -17,7 +17,8 @@ WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # where there is enough of it, and nobody has said where they are to be.
 IN_MEMORY = $(if $(TMPDIR),,$(shell [ -w /dev/shm ] && awk '/^MemAvailable/ { exit $$2 < 12000000 }' /proc/meminfo \
 	&& df -Pk /dev/shm | awk 'NR == 2 && $$4 > 8000000 { print "TMPDIR=/dev/shm" }'))
-PYTEST = $(IN_MEMORY) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
+# In place of the shell: a signal for make's child is one for pytest.
+PYTEST = $(IN_MEMORY) exec $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 FAST := not slow and not integration and not spark
 SEEDS ?= 1000
 SOURCES := broker protocol storage purgatory transcript spark_jobs src tests benchmarks docs/diagrams docs/pictures docs/reference/generate.py setup.py compiled_form.py compiled_profile.py
@@ -87,6 +88,7 @@ serve: $(VENV)/.serve $(FORM)
 # The image of test_compose.py is in pure Python: compiled, it is built minutes later, at night.
 test: $(VENV)/.dev
 	@$(BIN)/python tests/setup_clients.py
+	@echo "Running every test with $(WORKERS) workers (ten minutes on two cores; the percentage is of tests) ..."
 	@MINIBROKER_COMPILE= $(PYTEST)
 
 test-fast: $(VENV)/.dev $(FORM)

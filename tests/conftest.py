@@ -33,11 +33,18 @@ LONGEST_FIRST = ("spark", "integration", "slow")
 def pytest_configure() -> None:
     # A shell starts its background jobs with SIGINT ignored, `nohup` starts any with SIGHUP ignored, and children go on
     # so: tests send both to commands.
-    for ignored, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-        if signal.getsignal(ignored) is signal.SIG_IGN:
-            signal.signal(ignored, handler)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_as_at_ctrl_c)
     for classes in CLASSES.values():
         os.environ.setdefault(classes.variable, classes.options)
+
+
+def end_as_at_ctrl_c(number: int, frame: object) -> None:
+    """Let fixtures end what they have started; the signal may come twice, by the process group and by `make`."""
+    signal.signal(number, lambda number, frame: None)
+    raise KeyboardInterrupt
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +25,7 @@ from tests.setup_clients import NEWEST_JAVA_CLIENT, java_drivers, locked
 
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA_CLIENT_VARIABLE = "MINIBROKER_TEST_JAVA_CLIENT"
-ARCHIVE_SECONDS = 300.0
+ARCHIVE_SECONDS = 60.0
 # What jobs use: a stream, windows of event time with their state, JSON, Parquet.
 SPARK_JOB = """
 import sys
@@ -106,18 +108,35 @@ class Classes:
         arriving = archive.with_suffix(".partial")
         options = " ".join((*QUICK_JVM, f"-XX:ArchiveClassesAtExit={arriving}", "-Xlog:disable"))
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(
+            status, errors = run_for(
+                ARCHIVE_SECONDS,
                 [sys.executable, "-c", self.program, folder],
-                cwd=ROOT,
-                env=os.environ | {self.variable: options},
-                capture_output=True,
-                text=True,
-                timeout=ARCHIVE_SECONDS,
-                check=False,
+                os.environ | {self.variable: options},
             )
-        if done.returncode or not arriving.is_file():
-            raise RuntimeError(done.stderr.strip().rpartition("\n")[2] or "this Java archives no classes")
+        if status or not arriving.is_file():
+            raise RuntimeError(errors.strip().rpartition("\n")[2] or "this Java archives no classes")
         arriving.rename(archive)
+
+
+def run_for(seconds: float, command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """The status of a command, and its errors. Raises RuntimeError after that time, when it and its JVM are killed."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    ) as process:
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not done in {seconds:.0f} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, errors
 
 
 def spark_jars() -> Path:

@@ -222,7 +222,7 @@ def prepare_by(program: str) -> str:
     """What a program of this project fetches. Raises RuntimeError with its last line, which says why it did not."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2].removeprefix("RuntimeError: "))
     return done.stdout.strip()
 
 
@@ -267,10 +267,20 @@ def prepare(parts: Parts) -> None:
         try:
             print(f"{name}: {part()}", flush=True)
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-            print(f"{name}: not available, its tests will be skipped: {error}", flush=True)
+            print(f"{name}: not available, its tests will be skipped: {in_a_line(error)}", flush=True)
+
+
+def in_a_line(error: Exception) -> str:
+    """Why a part is not available, without the command that it was prepared by."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"not done in {error.timeout:.0f} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"`{' '.join(error.cmd[:2])}` ended with status {error.returncode}"
+    return " ".join(str(error).split())
 
 
 def main() -> int:
+    print("Preparing the clients of the tests: seconds when they are there, minutes the first time ...", flush=True)
     through_maven: Parts = {  # one after the other: they share its repository
         **{f"Java client {version}": partial(prepare_java_client, version) for version in JAVA_CLIENT_VERSIONS},
         "Java drivers": prepare_java_drivers,

@@ -6,6 +6,7 @@ import configparser
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,10 +14,16 @@ import pytest
 
 from benchmarks.apache_kafka import KafkaUnavailable, kafka_jars
 from benchmarks.processes import free_port
+from tests.jvm import run_for
+from tests.leftovers import leftovers
 from tests.recipes import ROOT, USUAL_ADDRESS, commands_of, shell
+from tests.setup_clients import prepare
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SCRATCH = "out/debugging"
+LONG_TESTS = "tests/integration"
+START_SECONDS = 60.0
+END_SECONDS = 30.0
 
 
 def recipe_of(target: str) -> list[str]:
@@ -48,6 +55,47 @@ def test_editors_break_lines_where_ruff_does() -> None:
     widths = [section["max_line_length"] for section in settings.values() if "max_line_length" in section]
 
     assert widths == [str(ruff["line-length"])]
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no `make` here: apt install make")
+def test_make_leaves_nothing_running_when_it_is_stopped(tmp_path: Path) -> None:
+    command = ["make", "-o", ".venv/.dev", "test-fast", "FAST=integration", "WORKERS=2"]
+    variables = {"PYTEST_ADDOPTS": f"{LONG_TESTS} --basetemp {tmp_path / 'theirs'}"}
+    with leftovers() as left, (tmp_path / "output").open("wb") as output:
+        make = subprocess.Popen(
+            command, cwd=ROOT, env=left.environment | variables, stdout=output, stderr=output, process_group=0
+        )
+        while "minibroker serve" not in " ".join(left.wait_until(4, START_SECONDS).values()):
+            assert make.poll() is None, (tmp_path / "output").read_text()
+
+        make.terminate()
+
+        make.wait(END_SECONDS)
+        left.wait_until_gone(END_SECONDS)
+
+
+@pytest.mark.slow
+def test_a_part_of_the_clients_that_takes_too_long_is_ended_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def archive(program: str) -> str:
+        _, errors = run_for(0.3, [sys.executable, "-c", program], dict(left.environment))
+        return errors
+
+    with leftovers() as left:
+        prepare({"Spark's classes": lambda: archive("import subprocess; subprocess.run(['sleep', '600'])")})
+
+        left.wait_until_gone(END_SECONDS)
+    assert capsys.readouterr().out == "Spark's classes: not available, its tests will be skipped: not done in 0 s\n"
+
+
+def test_a_command_that_takes_too_long_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(seconds: float) -> str:
+        return subprocess.run(["sleep", "600"], timeout=seconds, check=True, text=True).stdout
+
+    prepare({"Spark's classes": lambda: run(0.001)})
+
+    assert capsys.readouterr().out == "Spark's classes: not available, its tests will be skipped: not done in 0 s\n"
 
 
 @pytest.mark.integration

@@ -59,7 +59,8 @@ class RunningConsole:
 
 @contextmanager
 def console_of(bootstrap: str, *options: object) -> Iterator[RunningConsole]:
-    command = [sys.executable, "-m", "minibroker", "console", "-b", bootstrap, "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "minibroker", "console", "--parent-pid", str(os.getpid())]
+    command += ["-b", bootstrap, "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*command, *map(str, options)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
     )

@@ -34,7 +34,8 @@ class Minibroker(ServerProcess):
         self.data_dir = directory / "data"
         self.ready_file = directory / "ready"
         self.ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "minibroker", "serve", "--ready-file", str(self.ready_file), *arguments]
+        command = [sys.executable, "-m", "minibroker", "serve", "--parent-pid", str(os.getpid())]
+        command += ["--ready-file", str(self.ready_file), *arguments]
         if flags and "--listen" not in arguments:
             command += ["--listen", "127.0.0.1:0"]
         if flags and "--data-dir" not in arguments:

@@ -42,6 +42,7 @@ def test_printed_records_are_committed_soon_and_at_a_signal_which_leaves_the_gro
 
 def test_a_signal_waits_for_the_next_check_of_what_is_deferred() -> None:
     steps = []
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as interrupted, interruption() as signals, signals.deferred():
         signal.raise_signal(signal.SIGTERM)
         steps.append("deferred")
@@ -49,7 +50,7 @@ def test_a_signal_waits_for_the_next_check_of_what_is_deferred() -> None:
         steps.append("after the check")
 
     assert (steps, interrupted.value.status) == (["deferred"], 143)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("grace_seconds", [0.0, 60.0])
