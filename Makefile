@@ -60,12 +60,12 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml
 	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e . && touch $@
 
 $(VENV)/.demo: $(BIN)/python pyproject.toml
-	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: pyspark is 430 MB) ..."
-	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo]' && touch $@
+	@echo "Installing minibroker, Spark and the flights into $(VENV) (first time: minutes, for 500 MB) ..."
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo]' && touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	@echo "Installing minibroker and its test tools into $(VENV) (first time: pyspark is 430 MB) ..."
-	@MINIBROKER_COMPILE= $(BIN)/pip install --disable-pip-version-check -e '.[demo,dev]' && touch $@
+	@echo "Installing minibroker and its test tools into $(VENV) (first time: minutes, for 500 MB) ..."
+	@MINIBROKER_COMPILE= $(BIN)/pip install -q --disable-pip-version-check -e '.[demo,dev]' && touch $@
 
 wheel: $(COMPILED)/.made
 

@@ -79,8 +79,8 @@ def test_ci_installs_the_wheel_that_a_clone_builds() -> None:
 def test_the_commands_packages_come_with_a_plain_installation() -> None:
     plain = {re.split(r"[>=]", requirement)[0] for requirement in PROJECT["dependencies"]}
 
-    assert {"kafka-python", "typer", "rich"} <= plain
-    assert PROJECT["optional-dependencies"]["cli"] == []
+    assert {"kafka-python", "typer", "rich", "hypercorn", "starlette", "prometheus-client"} <= plain
+    assert [PROJECT["optional-dependencies"][extra] for extra in ("cli", "console", "metrics")] == [[], [], []]
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def keys_file(url: str) -> Path:
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path:
         raise SaslError(f"{name} is not a file: URL, such as file:///etc/keys.json; this broker fetches no keys")
     if find_spec("cryptography") is None:
-        raise SaslError(f"{name} needs the package cryptography; install it with `pip install cryptography`")
+        raise SaslError(f"{name} needs the package cryptography: pip install cryptography (the extra `tls`)")
     path = Path(unquote(parts.path))
     if not path.is_file():
         raise SaslError(f"{name} names {path}, which is not a file")

@@ -172,9 +172,9 @@ def _need_cryptography(store: Store) -> None:
         import cryptography  # noqa: F401
     except ImportError:
         store.refuse(
-            "reading PKCS#12 needs the package cryptography: pip install cryptography; or convert the file with"
-            f" `openssl pkcs12 -in {store.location} -nodes -out {Path(store.location or '').with_suffix('.pem')}`,"
-            f" and set ssl.{store.kind}.type=PEM"
+            "reading PKCS#12 needs the package cryptography: pip install cryptography (the extra `tls`); or convert the"
+            f" file with `openssl pkcs12 -in {store.location} -nodes"
+            f" -out {Path(store.location or '').with_suffix('.pem')}`, and set ssl.{store.kind}.type=PEM"
         )
 
 

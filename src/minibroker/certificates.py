@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 ORGANIZATION = "minibroker"
 NO_HOST = "user.invalid"  # Java refuses a certificate whose list of hosts is empty
-NO_TRUSTME = "a broker with TLS needs certificates, which trustme makes: pip install trustme"
+NO_TRUSTME = "a broker with TLS needs certificates, which trustme makes: pip install trustme (the extra `secure`)"
 
 
 class Certificates:

@@ -16,7 +16,7 @@ KEEP = "MINIBROKER_PICTURES"
 
 def share_that_differs(one: bytes, other: bytes) -> float:
     """The share of pixels that an eye could tell apart; 1 if the sizes differ."""
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'minibroker[demo]'")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[demo]'")
     chops = pytest.importorskip("PIL.ImageChops")
     first, second = (image.open(io.BytesIO(each)).convert("RGB") for each in (one, other))
     if first.size != second.size:

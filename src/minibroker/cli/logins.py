@@ -50,7 +50,7 @@ PRINCIPAL = "principal="
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
 USER_AND_PASSWORD = "sasl.jaas.config, or sasl.username and sasl.password"
 NO_CRYPTOGRAPHY = (
-    "is PKCS#12, which needs cryptography: pip install cryptography, or make PEM of it: "
+    "is PKCS#12, which needs cryptography: pip install cryptography (the extra `tls`), or make PEM of it: "
     "`openssl pkcs12 -nodes -in {path} -out {path}.pem`"
 )
 
