@@ -75,12 +75,10 @@ $(COMPILED)/.made: $(VENV)/.dev setup.py compiled_form.py compiled_profile.py be
 	@MINIBROKER_COMPILE=1 PYTHONPATH= $(BIN)/pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w dist .
 	@$(BIN)/python -m zipfile -e dist/minibroker-*-linux_*.whl $(COMPILED) && touch $@
 
-# `make demo` is `make run CONSOLE=1`: slower, and on a web page.
-run: $(VENV)/.demo $(FORM)
+# `make demo` is `make run CONSOLE=1`: slower, and on a web page. Not a make of its own, which would report a Ctrl-C.
+demo: CONSOLE := 1
+run demo: $(VENV)/.demo $(FORM)
 	@$(BIN)/python -m minibroker.demo --end-with-parent $(if $(CONSOLE),--console $(LISTEN_CONSOLE) --days-per-second $(SPEED)) $(DEMO)
-
-demo:
-	@$(MAKE) --no-print-directory run CONSOLE=1
 
 serve: $(VENV)/.serve $(FORM)
 	@exec $(BIN)/minibroker serve --listen $(LISTEN) --data-dir $(DATA_DIR)

@@ -47,6 +47,13 @@ def test_make_profile_runs_the_profiler() -> None:
     assert recipe_of("profile") == [".venv/bin/python -m benchmarks.profile "]
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no `make` here: apt install make")
+@pytest.mark.parametrize(("target", "options"), [("run", ""), ("demo", "--console 127.0.0.1:8080 --days-per-second 3")])
+def test_the_demo_is_the_only_process_that_a_ctrl_c_ends(target: str, options: str) -> None:
+    """A make of its own would report that as an error."""
+    assert recipe_of(target) == [f".venv/bin/python -m minibroker.demo --end-with-parent {options} "]
+
+
 def test_editors_break_lines_where_ruff_does() -> None:
     settings = configparser.ConfigParser()
     settings.read_string("[general]\n" + (ROOT / ".editorconfig").read_text())

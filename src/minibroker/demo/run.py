@@ -6,6 +6,7 @@ starts from nothing, and Spark's result must equal the one computed from the fli
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from minibroker.demo.processes import ProcessFailed, RunningBroker, SparkJob
 from minibroker.demo.replay import PARTITIONS
 from minibroker.demo.view import DAY, View
 from minibroker.process import BrokerError
+from minibroker.protocol.text import counted
 
 FIRST_DAY = datetime(2013, 1, 1, 5, tzinfo=UTC)  # New York's midnight
 DAYS_OF_YEAR = 365
@@ -31,9 +33,10 @@ TRIGGER_SECONDS = 0.5
 RECORDS_PER_BATCH = 40_000
 STAGES = {
     "connector": "fetches its Kafka connector, once",
-    "session": "starts its JVM",
-    "query": "plans the query and reads the first micro-batch",
+    "session": "starts its JVM, in about 5 s",
+    "query": "plans the query and reads the first micro-batch, in about 15 s",
 }
+STARTS_OF_SPARK_SECONDS = 50
 
 
 class DemoFailed(RuntimeError):
@@ -75,18 +78,24 @@ class Demo:
             with self._broker(bootstrap) as broker, ExitStack() as at_end:
                 address = broker.address
                 self.view.say(f"Broker at [bold]{address}[/], topic [bold]{self.topic}[/], {PARTITIONS} partitions")
+                self.view.say(f"All of it takes about {counted(self._minutes, 'minute')}")
                 replay.create_topic(address, self.topic, partitions=PARTITIONS)
-                if self.listen is not None:
-                    self._show_on_a_page(broker, self.listen, at_end)
+                page = None if self.listen is None else self._show_on_a_page(broker, self.listen, at_end)
                 with self.view.live():
                     self._stream(address)
-                if self.listen is not None:
+                if page is not None:
                     self._check_and_show(own_broker=False)
-                    self._wait_for_a_signal()
-                    return
+                    self._wait_for_a_signal(page)
         except (BrokerError, KafkaException, ModuleNotFoundError, ProcessFailed, replay.ReplayFailed) as reason:
             raise DemoFailed(str(reason)) from reason
-        self._check_and_show(own_broker=bootstrap is None)
+        if page is None:
+            self._check_and_show(own_broker=bootstrap is None)
+        else:
+            self.view.say("The demo has ended")
+
+    @property
+    def _minutes(self) -> int:
+        return math.ceil((STARTS_OF_SPARK_SECONDS + self.days / self.days_per_second) / 60)
 
     def _prepare(self) -> None:
         """Remove what an earlier run left."""
@@ -99,16 +108,20 @@ class Demo:
             return nullcontext(RunningBroker(bootstrap))
         return processes.broker(self.broker_data, log=self.logs / "broker.log", control=self.listen is not None)
 
-    def _show_on_a_page(self, broker: RunningBroker, listen: str, at_end: ExitStack) -> None:
-        """Start a console, and a group of consumers for it to show."""
+    def _show_on_a_page(self, broker: RunningBroker, listen: str, at_end: ExitStack) -> str:
+        """Start a console, and a group of consumers for it to show; return the page's address."""
         log = self.logs / "console.log"
         page = at_end.enter_context(processes.console(broker.address, broker.control, listen=listen, log=log))
         at_end.enter_context(readers.readers(broker.address, self.topic))
         self.view.say(f"Console at [bold]{page}[/]")
         self.view.say(f"Group {readers.GROUP}: {len(readers.NAMES)} consumers read the flights, too")
+        return page
 
-    def _wait_for_a_signal(self) -> None:
-        self.view.say("The broker and its console stay until Ctrl-C")
+    def _wait_for_a_signal(self, page: str) -> None:
+        self.console.print()
+        self.view.say(
+            f"The year is over, and all is read. Ctrl-C ends the demo; until then, look around at [bold]{page}[/]"
+        )
         with suppress(SystemExit):
             threading.Event().wait()
 
