@@ -38,6 +38,9 @@ PARENT_POLL_SECONDS = 0.5
 STOP_SECONDS = 30.0
 DEFAULT_CONSOLE = "127.0.0.1:8080"
 EVERY_INTERFACE = ("0.0.0.0", "::")
+THIS_MACHINE = {"127.0.0.1", "localhost", "[::1]"}
+# Kafka waits 3 s for more members before a group's first rebalance, which looks slow on a laptop.
+QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms=0"
 PORT_MAX = 65_535
 DEFAULT_RECORD_BYTES = 64 * 1024
 RECORD_BYTES_MAX = 16 * 1024 * 1024
@@ -86,7 +89,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         action="append",
         default=[],
         dest="settings",
-        help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated",
+        help="one setting by Kafka's name, such as log.retention.ms=60000; wins over --config; may be repeated "
+        f"(default {QUICK_FIRST_JOIN} for a broker on this machine without --config, --environment and --act-as)",
     )
     parser.add_argument(
         "--environment",
@@ -256,7 +260,7 @@ def start_and_run(options: argparse.Namespace) -> None:
     try:
         config = load_config(
             options.config,
-            options.settings,
+            settings_of(options),
             listen=options.listen,
             data_dir=options.data_dir,
             environment=os.environ if options.environment else {},
@@ -298,6 +302,15 @@ def start_and_run(options: argparse.Namespace) -> None:
                 control, recorder, options.busy_poll_ms, options.faults_max, console, endpoint, counts=options.count
             ),
         )
+
+
+def settings_of(options: argparse.Namespace) -> list[str]:
+    """The settings of --set, after QUICK_FIRST_JOIN for a broker that is for this machine alone and like no other."""
+    is_like_another = options.config is not None or options.act_as is not None or options.environment
+    named = [each.partition("=")[2] for each in options.settings if each.partition("=")[0].strip() == "listeners"]
+    listeners = ",".join(filter(None, [options.listen, *named])).split(",")
+    hosts = {each.rpartition("://")[2].rpartition(":")[0] for each in listeners if each}
+    return [QUICK_FIRST_JOIN, *options.settings] if not is_like_another and hosts <= THIS_MACHINE else options.settings
 
 
 def check_key_stores(config: KafkaConfig) -> None:

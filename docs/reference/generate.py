@@ -50,7 +50,10 @@ names.
   broker runs, *broker* that it has to name one broker.
 - **Accepted**: checked as Kafka checks it, and without effect. The log gives the reason at the start.
 - **Refused**: the broker prints the reason and does not start; `minibroker config lint` lists all reasons.
-- A name that Kafka 2.0 does not have is a warning in the log, and a `SettingWarning` of `Broker(settings=...)`."""
+- A name that Kafka 2.0 does not have is a warning in the log, and an error of `Broker(settings=...)`, unless
+  `unknown_settings=True` makes it a `SettingWarning`.
+- **group.initial.rebalance.delay.ms** is 0 for every `Broker`, and for a `serve` on this machine alone without
+  --config, --environment and --act-as; a value that is set counts."""
 REFUSED = """\
 - A listener with TLS to which no client could connect: without a certificate, or with no protocol or cipher suite that
   exists. Kafka starts with those.

@@ -78,9 +78,15 @@ def offered_version(connection: Connection, api_key: ApiKey, last: int) -> int:
 
 
 def create_topic(
-    connection: Connection, name: str, *, partitions: int | None, num_partitions: int, configs: Mapping[str, str]
+    connection: Connection,
+    name: str,
+    *,
+    partitions: int | None,
+    num_partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
 ) -> None:
-    """Create a topic of one replica, by default with the broker's `num.partitions`. Raises KafkaError.
+    """Create a topic, by default with the broker's `num.partitions`. Raises KafkaError.
 
     `num_partitions` is that number, for a broker that acts as a release without defaults in CreateTopics.
     """
@@ -91,7 +97,7 @@ def create_topic(
     topic = API_TABLE[ApiKey.CREATE_TOPICS].request.row("topics")(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=list(configs.items()),
     )
     answer = connection.ask(ApiKey.CREATE_TOPICS, version, topics=[topic], timeout_ms=TIMEOUT_MS)

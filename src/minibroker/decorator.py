@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from minibroker.process import Broker, arguments_for_tests
+from minibroker.process import Broker
 
 ARGUMENT = "broker"
 TEST_PREFIX = "test"
@@ -25,7 +25,7 @@ class RunningBroker:
         self._running: list[Broker] = []  # in nested blocks
 
     def __enter__(self) -> Broker:
-        broker = Broker(**arguments_for_tests(self._arguments))
+        broker = Broker(**self._arguments)
         try:
             broker.start()
         except BaseException:
@@ -102,7 +102,6 @@ def running_broker(decorated: Any = None, /, **arguments: Any) -> Any:
 
     Takes the arguments of `Broker`. The decorated function gets the broker by its argument `broker`; it may be a
     coroutine function, and of a class each test method with that argument is decorated. Each call has a new broker.
-    Unlike `Broker`, it sets `group.initial.rebalance.delay.ms=0` unless another value is given.
     """
     made = RunningBroker(arguments)
     return made if decorated is None else made(decorated)

@@ -18,8 +18,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
+
+from minibroker.unknown_arguments import refusing_unknown
 
 if TYPE_CHECKING:
     from minibroker.acl import Acl
@@ -42,8 +44,12 @@ LOG_LINES_SHOWN = 20
 WAIT_SECONDS = 5.0
 NOT_STARTED = "the broker was not started; call start(), or use it in a `with`"
 UNKNOWN_SETTING = " is not a setting of Kafka"  # in the broker's log
+HOW_TO_TAKE_IT = (
+    "unknown_settings=True, or minibroker_unknown_settings = true in pytest's ini file, starts the broker all the same"
+)
 SOURCE_OF_SETTINGS = " (--set)"  # likewise
-# Kafka waits 3 s for more members before a group's first rebalance, which every test with a group would pay.
+# Kafka waits 3 s for more members before a group's first rebalance, which every test with a group would pay. `serve`
+# has a rule of its own, by how it was started.
 QUICK_FIRST_JOIN = "group.initial.rebalance.delay.ms"
 VARIABLE_OF_THAT = "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS"
 RELEASE_WITHOUT_THAT = "0.10"  # it does not wait
@@ -63,7 +69,7 @@ class BrokerError(RuntimeError):
 
 
 class SettingWarning(UserWarning):
-    """A name in `settings` that Kafka does not have."""
+    """A name in `settings` that Kafka does not have, of a broker that was made with `unknown_settings=True`."""
 
 
 def settings_for_tests(
@@ -75,14 +81,13 @@ def settings_for_tests(
     return {QUICK_FIRST_JOIN: 0} | dict(settings)
 
 
-def arguments_for_tests(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The given arguments of `Broker`, with `settings_for_tests`."""
-    settings = settings_for_tests(
-        arguments.get("settings") or {},
-        act_as=arguments.get("act_as"),
-        environment=arguments.get("environment") or {},
-    )
-    return {**arguments, "settings": settings}
+def frames_of_ours() -> int:
+    """How many frames of this package are on the stack, up to that of the code that uses it."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, count = frame.f_back, count + 1
+    return count
 
 
 class Broker:
@@ -90,8 +95,10 @@ class Broker:
 
     `data_dir`: the data directory, which is kept; None for a temporary one, which `close` removes.
     `listen`: HOST:PORT; port 0 takes a free one.
-    `settings`: Kafka's broker settings by name, `{"num.partitions": 3}`; a name that Kafka does not have is a
-    SettingWarning at the start.
+    `settings`: Kafka's broker settings by name, `{"num.partitions": 3}`. Without a value for it,
+    `group.initial.rebalance.delay.ms` is 0: with Kafka's default each group's first join takes 3 s.
+    `unknown_settings`: whether it starts with a name in `settings` that Kafka does not have, which then is a
+    SettingWarning, and otherwise a BrokerError.
     `act_as`: the release of Apache Kafka that clients see, "0.10", "0.11", "1.1" or "2.0" (docs/profiles.md); None
     offers everything.
     `environment`: settings as the apache/kafka image takes them, `{"KAFKA_NUM_PARTITIONS": "3"}`. `settings` override
@@ -111,12 +118,14 @@ class Broker:
     After `stop` or `kill`, `start` continues with the same data at the same address. A Broker is not thread-safe.
     """
 
+    @refusing_unknown
     def __init__(
         self,
         *,
         data_dir: str | os.PathLike[str] | None = None,
         listen: str = "127.0.0.1:0",
         settings: Mapping[str, object] | None = None,
+        unknown_settings: bool = False,
         act_as: str | None = None,
         environment: Mapping[str, str] | None = None,
         log_file: str | os.PathLike[str] | None = None,
@@ -133,9 +142,10 @@ class Broker:
         self._log_file = self._work_dir / "broker.log" if log_file is None else Path(log_file)
         self._address = ""  # host:port, after `start`
         self._listen = listen
-        self._settings = dict(settings or {})
         self._act_as = act_as
         self._environment = dict(environment or {})
+        self._settings = settings_for_tests(settings or {}, act_as=act_as, environment=self._environment)
+        self._takes_unknown_settings = unknown_settings
         self._control_path = self._work_dir / "control" if control or metrics else None
         self._counts = metrics
         self._transcript_path = self._transcript_file(transcript)
@@ -175,7 +185,7 @@ class Broker:
         try:
             first_start = not self._address
             self._address, self._administration = self._wait_until_ready(self._process, ready_file, timeout_seconds)
-            self._warn_of_settings(logged_bytes)
+            self._check_settings(logged_bytes)
             if first_start and self._security is not None:
                 self._fill(self._security)
         except BaseException:
@@ -264,14 +274,24 @@ class Broker:
         )
 
     def create_topic(
-        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int = 1,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, by default with the broker's `num.partitions`. Raises BrokerError."""
+        """Create a topic, by default with the broker's `num.partitions`. Raises BrokerError, also for two replicas."""
         from minibroker.administration import create_topic
 
         with self._administered() as connection:
             create_topic(
-                connection, name, partitions=partitions, num_partitions=self._num_partitions, configs=configs or {}
+                connection,
+                name,
+                partitions=partitions,
+                num_partitions=self._num_partitions,
+                replication_factor=replication_factor,
+                configs=configs or {},
             )
 
     def produce(self, topic: str, records: Iterable[Given], *, partition: int | None = None) -> list[Record]:
@@ -530,16 +550,18 @@ class Broker:
         except BrokerError as error:
             return str(error)
 
-    def _warn_of_settings(self, logged_bytes: int) -> None:
-        """Warn of the given settings that the broker, in its log from there, does not know."""
+    def _check_settings(self, logged_bytes: int) -> None:
+        """Raises BrokerError for given settings that the broker, in its log from there, does not know, or warns."""
         with self.log_file.open("rb") as log:
             log.seek(logged_bytes)
             lines = log.read().decode(errors="replace").splitlines()
         for name in self._settings:
             unknown = next((line for line in lines if f" {name}{UNKNOWN_SETTING}" in line), None)
             if unknown is not None:
-                message = unknown[unknown.index(f" {name}{UNKNOWN_SETTING}") + 1 :]
-                warnings.warn(message.replace(SOURCE_OF_SETTINGS, ""), SettingWarning, stacklevel=3)
+                message = unknown[unknown.index(f" {name}{UNKNOWN_SETTING}") + 1 :].replace(SOURCE_OF_SETTINGS, "")
+                if not self._takes_unknown_settings:
+                    raise BrokerError(f"{message}\n{HOW_TO_TAKE_IT}")
+                warnings.warn(message, SettingWarning, stacklevel=1 + frames_of_ours())
 
     def _how_it_ended(self) -> str | None:
         """Its obituary if it has ended; a connection breaks a moment before the process ends."""

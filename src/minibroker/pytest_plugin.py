@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dis import opmap
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 TOPIC_NAME_MAX = 249
 UNIQUE_DIGITS = 8
 NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
+OURS = "minibroker"
+PYTESTS = {"_pytest", "pluggy", "contextlib"}  # what calls fixtures, and what our own context managers are made of
+# kafka-python's own, one for each of its messages when it is imported. What a test's own code does is shown as ever.
+OF_KAFKA_PYTHON = (
+    "ignore:read_text is deprecated:DeprecationWarning:kafka.protocol.schemas.load_json",
+    "ignore:open_text is deprecated:DeprecationWarning:importlib.resources._legacy",  # by that read_text
+)
 BROKER_FIXTURES = {"minibroker", "minibroker_factory"}
 TRANSCRIPT_SUFFIX = ".transcript"
 
@@ -41,7 +50,7 @@ class Brokers:
 
     def make(self, **arguments: Any) -> Broker:
         """Make a broker without starting it; --minibroker-log keeps its log, and its transcript if it has one."""
-        from minibroker.process import Broker, arguments_for_tests
+        from minibroker.process import Broker
 
         if self.log_dir is not None:
             self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -50,7 +59,7 @@ class Brokers:
             if arguments.get("transcript") is True:
                 arguments["transcript"] = log_file.with_suffix(TRANSCRIPT_SUFFIX)
         self._count += 1
-        return Broker(**arguments_for_tests(arguments))
+        return Broker(**arguments)
 
     def all(self) -> list[Broker]:
         return [*([self.of_session] if self.of_session is not None else []), *self.of_test]
@@ -100,6 +109,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Kafka's settings for the session's broker, one name=value in a line",
     )
     parser.addini(
+        "minibroker_unknown_settings",
+        type="bool",
+        default=False,
+        help="start the session's broker with settings that Kafka does not have, which then are warnings",
+    )
+    parser.addini(
         "minibroker_act_as",
         type="string",
         default="",
@@ -127,6 +142,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "main")  # pytest-xdist's
+    for each in OF_KAFKA_PYTHON:
+        config.addinivalue_line("filterwarnings", each)
     ini_settings(config)  # a line that cannot be read ends the session here
     log_dir = config.getoption("--minibroker-log")
     if log_dir is not None:
@@ -208,6 +225,7 @@ def minibroker(
     brokers = pytestconfig.stash[BROKERS]
     with brokers.make(
         settings=minibroker_settings,
+        unknown_settings=pytestconfig.getini("minibroker_unknown_settings"),
         act_as=minibroker_act_as,
         control=minibroker_control,
         transcript=minibroker_transcript,
@@ -275,16 +293,58 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    is_outside = call.excinfo is not None and is_refusal(call.excinfo.value) and end_in_the_test(call.excinfo.value)
     report = yield
+    if is_outside and call.excinfo is not None:
+        report.longrepr = f"minibroker: {call.excinfo.value}"
     if uses_brokers(item):
         brokers = item.config.stash[BROKERS]
         for broker in brokers.all():
-            if report.failed:
-                report.sections.append((f"minibroker {address_of(broker)}", brokers.logged(broker)))
+            if report.failed and (logged := brokers.logged(broker)):
+                report.sections.append((f"minibroker {address_of(broker)}", logged))
             if broker.has_died and report.when == "call":
                 blame(report, broker.obituary())
     return report
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a `raise` of ours refuses what a test asks for: its message has all that a user needs."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None or package_of(innermost) != OURS:
+        return False
+    is_raised = innermost.tb_frame.f_code.co_code[innermost.tb_lasti] == opmap["RAISE_VARARGS"]
+    return is_raised and isinstance(error, (TypeError, ValueError, *own_errors()))
+
+
+def own_errors() -> tuple[type[BaseException], ...]:
+    from minibroker.process import BrokerError
+    from minibroker.waiting import WaitError
+
+    return BrokerError, WaitError
+
+
+def end_in_the_test(error: BaseException) -> bool:
+    """Cut our own frames off the error's traceback; return whether those of pytest alone are left."""
+    if not isinstance(error, AssertionError):
+        error.__cause__, error.__suppress_context__ = None, True  # the message has it
+    last, each = None, error.__traceback__
+    while each is not None:
+        if package_of(each) not in {OURS, *PYTESTS}:
+            last = each
+        each = each.tb_next
+    if last is not None:
+        last.tb_next = None
+    return last is None
+
+
+def package_of(traceback: TracebackType) -> str:
+    name: str = traceback.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]
 
 
 def uses_brokers(item: pytest.Item) -> bool:

@@ -24,6 +24,7 @@ from minibroker.broker.__main__ import (
     parse_arguments,
     prepare_ready_file,
     run,
+    settings_of,
     stop_with_parent,
 )
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -145,6 +146,32 @@ def test_a_failure_to_start_has_a_line(serve: Serve, tmp_path: Path, arguments: 
     assert process.returncode == 1
     for line, expected in zip(said.splitlines(), lines, strict=True):
         assert re.fullmatch(f"minibroker: {expected.format(tmp_path)}", line), line
+
+
+QUICK = "group.initial.rebalance.delay.ms=0"
+WAIT = "group.initial.rebalance.delay.ms=70"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ("", [QUICK]),
+        ("--listen 127.0.0.1:0", [QUICK]),
+        ("--listen A://localhost:9092,B://[::1]:9093", [QUICK]),
+        (f"--set {WAIT}", [QUICK, WAIT]),  # the last counts
+        ("--set listeners=A://127.0.0.1:9092", [QUICK, "listeners=A://127.0.0.1:9092"]),
+        ("--set listeners=A://:9092", ["listeners=A://:9092"]),
+        ("--listen :9092", []),
+        ("--listen A://127.0.0.1:9092,B://10.0.0.7:9092", []),
+        ("--config server.properties", []),
+        ("--environment", []),
+        ("--act-as 2.0", []),
+    ],
+)
+def test_a_first_join_waits_for_others_where_a_broker_is_like_another_or_seen_by_others(
+    arguments: str, settings: list[str]
+) -> None:
+    assert settings_of(parse_arguments(arguments.split())) == settings
 
 
 @starts_a_process

@@ -161,8 +161,28 @@ def test_tests_get_kafkas_defaults_but_for_the_wait_of_a_groups_first_join(
     assert settings_for_tests(given, act_as=act_as, environment=environment) == settings
 
 
-def test_a_broker_of_ones_own_keeps_kafkas_default() -> None:
-    assert not any(DELAY in word for word in command_of(Broker()))
+def test_a_broker_of_ones_own_has_it_too() -> None:
+    assert f"{DELAY}=0" in command_of(Broker())
+    assert f"{DELAY}=70" in command_of(Broker(settings={DELAY: 70}))
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_an_ini_option_takes_settings_that_kafka_does_not_have(session: pytest.Pytester) -> None:
+    lines = "[pytest]\nminibroker_settings =\n    num.partition=3\n"
+    session.makepyfile("def test_one(minibroker): pass")
+    session.makeini(lines)
+
+    refused = run(session)
+    session.makeini(f"{lines}minibroker_unknown_settings = true\n")
+    lifted = run(session)
+
+    refused.assert_outcomes(errors=1)
+    refused.stdout.fnmatch_lines([
+        "*ERROR at setup of test_one*",
+        "minibroker: num.partition is not a setting of Kafka 2.0; did you mean num.partitions?",
+    ], consecutive=True)  # fmt: skip
+    lifted.assert_outcomes(passed=1, warnings=1)
 
 
 def command_of(broker: Broker) -> list[str]:

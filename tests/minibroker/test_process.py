@@ -97,7 +97,7 @@ def test_ended_and_started_again_it_has_its_address_and_its_data(end: str) -> No
 
 def test_settings_are_the_brokers_by_their_names() -> None:
     settings = {"num.partitions": 5, "auto.create.topics.enable": False, "made.up": "x"}
-    with pytest.warns(minibroker.SettingWarning), Broker(settings=settings) as broker:
+    with pytest.warns(minibroker.SettingWarning), Broker(settings=settings, unknown_settings=True) as broker:
         log = broker.last_log_lines()
 
     assert "made.up is not a setting of Kafka 2.0" in log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pydoc
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,21 +73,47 @@ def test_its_repr_has_the_address_and_whether_it_runs() -> None:
 
 @pytest.mark.integration
 @pytest.mark.slow
-def test_a_setting_that_kafka_does_not_have_is_a_warning(tmp_path: Any) -> None:
+def test_a_setting_that_kafka_does_not_have_is_an_error_or_a_warning_where_it_is_used(tmp_path: Any) -> None:
     log = tmp_path / "log"
-    with pytest.warns(SettingWarning) as warned, Broker(settings={"num.partition": 3}, log_file=log):
+    message = "num.partition is not a setting of Kafka 2.0; did you mean num.partitions?"
+    broker = Broker(settings={"num.partition": 3})
+    with pytest.raises(BrokerError, match=f"{re.escape(message)}\nunknown_settings=True, or"):
+        broker.start()
+    assert not broker.is_running
+    broker.close()
+    lifted = Broker(settings={"num.partition": 3}, log_file=log, unknown_settings=True)
+    with pytest.warns(SettingWarning) as warned, lifted:
         pass
-
-    assert [str(each.message) for each in warned] == [
-        "num.partition is not a setting of Kafka 2.0; did you mean num.partitions?"
-    ]
+    assert [(str(each.message), each.filename) for each in warned] == [(message, __file__)]
     with Broker(settings={"num.partitions": 3}, environment={"KAFKA_VERSION": "2.0"}, log_file=log):
         pass  # the log has the line of the broker before; pytest makes warnings errors
     with (
-        pytest.warns(SettingWarning, match="not a setting of Kafka 0.10, which"),
+        pytest.raises(BrokerError, match=r"not a setting of Kafka 0\.10, which"),
         Broker(act_as="0.10", settings={"group.initial.rebalance.delay.ms": 0}),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "next_step"),
+    [
+        ({"brokers": 3}, "a Broker is one broker, and clusters of several are not offered"),
+        ({"port": 9092}, 'write listen="127.0.0.1:9092"'),
+        ({"replication_factor": 3}, "a partition has one replica, since there is one broker"),
+        ({"partitions": 3}, 'write settings={"num.partitions": 3}, or partitions=3 of create_topic'),
+        ({"version": "2.0"}, "write act_as='2.0' for the release of Apache Kafka that clients see"),
+        ({"configs": {"a": 1}}, "write settings={'a': 1}"),
+        ({"data_directory": "x"}, "did you mean data_dir?"),
+        ({"xyz": 1}, "it has data_dir, listen, "),
+    ],
+)
+def test_an_argument_that_a_broker_does_not_have_is_refused_with_the_next_step(
+    arguments: dict[str, Any], next_step: str
+) -> None:
+    (name,) = arguments
+
+    with pytest.raises(TypeError, match="^" + re.escape(f"Broker has no argument {name}: {next_step}")):
+        Broker(**arguments)
 
 
 # -- the decorator
@@ -132,7 +159,7 @@ def test_a_decorated_function_gets_a_broker_of_its_own_and_its_other_arguments(m
     assert bare("path")[0] == bare(tmp_path="path")[0] == "path"
     assert bare("path")[1] is not bare("path")[1]
     assert (list(inspect.signature(bare).parameters), bare.__doc__) == (["tmp_path"], "A docstring.")
-    assert configured().arguments["settings"] == {"group.initial.rebalance.delay.ms": 0, "num.partitions": 3}
+    assert configured().arguments["settings"] == {"num.partitions": 3}
 
 
 def test_it_is_closed_when_the_function_raises_and_when_it_cannot_start(made: type[Made]) -> None:

@@ -336,3 +336,84 @@ def test_a_reset_ends_them_and_is_not_struck_itself() -> None:
 def test_a_block_ends_well_though_its_broker_was_killed() -> None:
     with Broker(control=True) as broker, broker.faults.delay(1):
         broker.kill()
+
+
+# -- what a user sees of an error
+
+
+REFUSED = """
+import pytest
+from minibroker import running_broker
+
+def test_factory(minibroker_factory):
+    minibroker_factory(port=9092)
+
+def test_start(minibroker_factory):
+    minibroker_factory(settings={"num.partitions": "many"})
+
+def test_call(minibroker):
+    minibroker.create_topic("t", replication_factor=3)
+
+def test_wait(minibroker):
+    minibroker.wait_for(lambda: False, timeout=0.01)
+
+def test_value(minibroker):
+    minibroker.client_settings("no-such-library")
+
+@running_broker
+def test_in_a_decorated_one(broker):
+    broker.lag("none")
+
+@running_broker(act_as="7.0")
+def test_decorated(broker):
+    pass
+"""
+
+
+def test_an_error_ends_at_the_line_of_the_test(session: pytest.Pytester) -> None:
+    session.makepyfile(REFUSED)
+
+    result = run(session)
+
+    result.assert_outcomes(failed=7)
+    printed = result.stdout.str()
+    assert [line for line in printed.splitlines() if "/minibroker/" in line or "contextlib" in line] == []
+    result.stdout.fnmatch_lines([
+        '>       minibroker_factory(port=9092)',
+        'E       TypeError: Broker has no argument port: write listen="127.0.0.1:9092"',
+        '>       minibroker_factory(settings={"num.partitions": "many"})',
+        "E       *BrokerError: the broker ended with status 1:",
+        "E       *BrokerError: the broker refused: * Replication factor: 3 larger than available brokers: 1.",
+        "E       *WaitError: after 0.01 s the condition still returned False",
+        "E       ValueError: *no-such-library*",
+        '>       broker.lag("none")',
+        "E       *BrokerError: group none has committed nothing*",
+        "*_ test_decorated _*",
+        "minibroker: the broker ended with status 2:",
+    ])  # fmt: skip
+
+
+def test_an_error_in_the_tests_own_code_keeps_its_traceback(session: pytest.Pytester) -> None:
+    session.makepyfile("""
+        def test_one(minibroker):
+            def condition():
+                raise ValueError("of the test")
+            minibroker.wait_for(condition)
+    """)
+
+    result = run(session)
+
+    result.stdout.fnmatch_lines(["*/minibroker/waiting.py:*", ">*raise ValueError(*", "E*ValueError: of the test"])
+
+
+def test_the_deprecations_of_kafka_python_are_not_shown_and_those_of_a_test_are(session: pytest.Pytester) -> None:
+    session.makeini("[pytest]\nfilterwarnings =\n    error:read_text:DeprecationWarning\n")
+    session.makepyfile("""
+        import warnings
+        import kafka
+
+        def test_one(minibroker):
+            warnings.warn("open_text is deprecated, by the test", DeprecationWarning)
+    """)
+
+    run(session).assert_outcomes(passed=1, warnings=1)

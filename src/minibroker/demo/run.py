@@ -6,7 +6,6 @@ starts from nothing, and Spark's result must equal the one computed from the fli
 
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from minibroker.demo.processes import ProcessFailed, RunningBroker, SparkJob
 from minibroker.demo.replay import PARTITIONS
 from minibroker.demo.view import DAY, View
 from minibroker.process import BrokerError
-from minibroker.protocol.text import counted
 
 FIRST_DAY = datetime(2013, 1, 1, 5, tzinfo=UTC)  # New York's midnight
 DAYS_OF_YEAR = 365
@@ -36,7 +34,7 @@ STAGES = {
     "session": "starts its JVM, in about 5 s",
     "query": "plans the query and reads the first micro-batch, in about 15 s",
 }
-STARTS_OF_SPARK_SECONDS = 50
+STARTS_OF_SPARK_SECONDS = 45.0
 
 
 class DemoFailed(RuntimeError):
@@ -78,7 +76,7 @@ class Demo:
             with self._broker(bootstrap) as broker, ExitStack() as at_end:
                 address = broker.address
                 self.view.say(f"Broker at [bold]{address}[/], topic [bold]{self.topic}[/], {PARTITIONS} partitions")
-                self.view.say(f"All of it takes about {counted(self._minutes, 'minute')}")
+                self.view.say(f"All of it takes about {self._expected_seconds:.0f} s")
                 replay.create_topic(address, self.topic, partitions=PARTITIONS)
                 page = None if self.listen is None else self._show_on_a_page(broker, self.listen, at_end)
                 with self.view.live():
@@ -94,8 +92,8 @@ class Demo:
             self.view.say("The demo has ended")
 
     @property
-    def _minutes(self) -> int:
-        return math.ceil((STARTS_OF_SPARK_SECONDS + self.days / self.days_per_second) / 60)
+    def _expected_seconds(self) -> float:
+        return STARTS_OF_SPARK_SECONDS + self.days / self.days_per_second
 
     def _prepare(self) -> None:
         """Remove what an earlier run left."""
