@@ -1,4 +1,4 @@
-"""`pip install .`: all of the package and nothing else, without pyspark, under 65 MB with all it brings.
+"""`pip install .`: all of the package and nothing else, without pyspark, under 70 MB with all it brings.
 
 The slow tests build for real, in a copy of the tree and in fresh virtual environments: sdist, wheel from the sdist,
 installation of the wheel, and the tests of the unpacked sdist. They need an index.
@@ -24,7 +24,7 @@ from tests.unpacking import unpack
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("broker", "protocol", "purgatory", "spark_jobs", "storage", "transcript")
-MOST_ADDED_BYTES = 65_000_000
+MOST_ADDED_BYTES = 70_000_000
 # What a clone has beside its files.
 NOT_FILES = shutil.ignore_patterns(
     ".git", ".venv*", ".deps", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "data", "out",
@@ -217,7 +217,7 @@ def test_a_wheel_holds_every_module_and_nothing_else(built: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-def test_installed_it_works_brings_no_pyspark_and_stays_under_65_mb(built: Path, tmp_path: Path) -> None:
+def test_installed_it_works_brings_no_pyspark_and_stays_under_70_mb(built: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "fresh")
     empty_bytes, empty_names = environment.size_bytes(), environment.names()
 
