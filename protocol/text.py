@@ -41,6 +41,11 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
 
 
+def utf16_length(text: str) -> int:
+    """The length as Java's String.length counts it, in UTF-16 units: Kafka's limits of text are in these."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def counted(count: int, noun: str) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -29,6 +29,7 @@ from minibroker.protocol.errors import ErrorCode, KafkaError, KafkaProtocolError
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.messages.groups import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
 from minibroker.protocol.primitives import TopicPartition, new
+from minibroker.protocol.text import utf16_length
 
 NOT_GIVEN = -1
 MAX_TIMESTAMP_MS = 2**63 - 1
@@ -90,7 +91,7 @@ class OffsetApis:
     def _commit_v0(self, group_id: str, commits: Mapping[TopicPartition, OffsetRecord]) -> Errors:
         """As kafka 2.0.1 KafkaApis.handleOffsetCommitRequest, which writes such offsets to ZooKeeper."""
         largest = self._config.offset_metadata_max_bytes
-        fitting = {each: row.offset for each, row in commits.items() if len(row.metadata) <= largest}
+        fitting = {each: row.offset for each, row in commits.items() if utf16_length(row.metadata) <= largest}
         outcome = ErrorCode.NONE
         try:
             if fitting:

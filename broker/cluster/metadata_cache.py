@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
+from minibroker.protocol.text import utf16_length
 
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -88,7 +89,7 @@ def check_topic_name(name: str) -> None:
         reason = "Topic name is illegal, it can't be empty"
     elif name in (".", ".."):
         reason = 'Topic name cannot be "." or ".."'
-    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+    elif utf16_length(name) > MAX_TOPIC_NAME_LENGTH:
         reason = (
             f"Topic name is illegal, it can't be longer than {MAX_TOPIC_NAME_LENGTH} characters, topic name: {name}"
         )

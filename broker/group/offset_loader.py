@@ -1,8 +1,8 @@
 """Loads a partition of `__consumer_offsets` from its start: the groups, and the offsets of each.
 
-As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key counts, a tombstone removes the key,
-and offsets of a transaction wait for its marker. The loader skips unreadable records and batches, and logs one line;
-Kafka would load none of the partition's groups.
+As kafka 2.0.1 GroupMetadataManager.loadGroupsAndOffsets: the last record of a key counts, and offsets of a transaction
+wait for its marker. A tombstone removes the key from open transactions too, as the removal did that wrote it. The
+loader skips unreadable records and batches, and logs one line; Kafka would load none of the partition's groups.
 """
 
 from __future__ import annotations
@@ -98,13 +98,14 @@ class OffsetLoader:
         elif batch.is_transactional:
             self._take_transactional(key, record, batch)
         elif record.value is None:
-            self._offsets[key.group_id].unload(key.topic_partition)
+            self._offsets[key.group_id].remove([key.topic_partition])
         else:
             self._offsets[key.group_id].load(key.topic_partition, read_offset(record), batch.base_offset)
 
     def _take_group(self, group_id: str, record: Record) -> None:
         if record.value is None:
             self._records.pop(group_id, None)
+            self._offsets[group_id].forget_producers()
         else:
             self._records[group_id] = read_group(record)
 

@@ -23,6 +23,7 @@ from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.group_records import OffsetRecord
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minibroker.protocol.text import utf16_length
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class OffsetManager:
         errors: Errors = {
             topic_partition: ErrorCode.OFFSET_METADATA_TOO_LARGE
             for topic_partition, record in commits.items()
-            if len(record.metadata) > largest
+            if utf16_length(record.metadata) > largest
         }
         stored = commits
         if errors:
@@ -138,7 +139,10 @@ class OffsetManager:
     # -- removals ---------------------------------------------------------------------------------------------
 
     def delete(self, group_id: str, topic_partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, Errors]:
-        """OffsetDelete: return an error for the group, or one for each partition. Keep topics that it subscribes to."""
+        """OffsetDelete: return an error for the group, or one for each partition. Keep topics that it subscribes to.
+
+        The last offset of a group without members takes the group with it.
+        """
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal, {}
@@ -151,13 +155,15 @@ class OffsetManager:
             each: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(each.topic) else ErrorCode.NONE
             for each in topic_partitions
         }
-        self._remove(group, [each for each, error in errors.items() if error is ErrorCode.NONE])
+        deleted = [each for each, error in errors.items() if error is ErrorCode.NONE]
+        if deleted:
+            self._clean_up(group, deleted)
         return ErrorCode.NONE, errors
 
     def delete_group(self, group: Group) -> None:
         """Delete a group without members, and its offsets."""
         self._groups.remove(group, self._clock.wall_ms())
-        self._remove(group, list(group.offsets.committed), also_group=True)
+        self._remove(group, sorted(group.offsets.partitions), also_group=True)
 
     def expire(self) -> None:
         """Remove expired offsets, and the groups that then have neither members nor offsets."""
@@ -179,11 +185,11 @@ class OffsetManager:
             self._remove(group, (), also_group=True)
 
     def _remove(self, group: Group, topic_partitions: Sequence[TopicPartition], *, also_group: bool = False) -> None:
-        is_group_stored = also_group and group.generation_id > 0
-        if not topic_partitions and not is_group_stored:
+        is_group_in_log = also_group and (group.generation_id > 0 or bool(group.offsets.active_producers))
+        if not topic_partitions and not is_group_in_log:
             return
         outcome = self._store.remove_offsets(
-            group.group_id, group.offsets, topic_partitions, also_group=is_group_stored
+            group.group_id, group.offsets, topic_partitions, also_group=is_group_in_log
         )
         then(outcome, partial(log_unless_removed, group))
 

@@ -186,10 +186,12 @@ class OffsetStore:
         """Remove these offsets, from `offsets` at once; with `also_group` append the group's tombstone too.
 
         As kafka 2.0.1 cleanupGroupMetadata, which writes no tombstone for a group that was never stored (generation 0).
+        Here the open transactions of a deleted group need one too, or a start would find them again.
         """
         contents: list[Contents] = [(offset_key(group_id, each), None, ()) for each in offsets.remove(topic_partitions)]
         if also_group:
             contents.append((group_key(group_id), None, ()))
+            offsets.forget_producers()
             for producer_id in list(self._groups_of_producer):
                 self._forget_producer(producer_id, group_id)
         if not contents:

@@ -1,7 +1,9 @@
 """The offsets of a group: committed, being committed, and committed in open transactions; pure.
 
 As kafka 2.0.1 GroupMetadata: each offset keeps the log offset of its commit. When a transaction ends, an offset of it
-counts only if no newer commit was appended since; so loading the log again, compacted or not, gives the same result.
+counts only if no newer commit was appended since. A removal takes what is on its way too, in a transaction or not, and
+its tombstones are for all of it (as later Kafka's group coordinator; 2.0.1 writes none for what is on its way). So
+loading the log again, compacted or not, gives the same result.
 
     prepare_commit -> complete_commit | fail_commit
     prepare_transactional_commit -> complete_transactional_commit | fail_transactional_commit -> complete_transaction
@@ -67,11 +69,6 @@ class GroupOffsets:
         """Apply a committed offset while the log is loaded."""
         self.committed[topic_partition] = record
         self._appended_at[topic_partition] = appended_at
-
-    def unload(self, topic_partition: TopicPartition) -> None:
-        """Apply an offset's tombstone while the log is loaded."""
-        if self.committed.pop(topic_partition, None) is not None:
-            del self._appended_at[topic_partition]
 
     def _take(self, topic_partition: TopicPartition, record: OffsetRecord, appended_at: int) -> None:
         if self._appended_at.get(topic_partition, -1) < appended_at:
@@ -172,20 +169,32 @@ class GroupOffsets:
             and not self.has_pending_transactional(topic_partition)
         ]
 
-    def remove(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove everything of these partitions; return those that had an offset (as removeOffsets).
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """All partitions with an offset, committed or on its way."""
+        return {*self.committed, *self._pending}.union(*self._pending_by_producer.values())
 
-        Their producers stay active until their transactions end, without an offset too: the group is not empty.
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Remove everything of these partitions; return those of which there was anything, for their tombstones.
+
+        Producers stay active until their transactions end, without an offset too: the group is not empty.
         """
-        removed = []
-        for topic_partition in topic_partitions:
+        removed = [each for each in topic_partitions if self._has(each)]
+        for topic_partition in removed:
+            self.committed.pop(topic_partition, None)
+            self._appended_at.pop(topic_partition, None)
             self._pending.pop(topic_partition, None)
             for pending in self._pending_by_producer.values():
                 pending.pop(topic_partition, None)
-            if topic_partition in self.committed:
-                self.unload(topic_partition)
-                removed.append(topic_partition)
         return removed
+
+    def forget_producers(self) -> None:
+        """Drop all open transactions, with the removal of the group."""
+        self._pending_by_producer.clear()
+
+    def _has(self, topic_partition: TopicPartition) -> bool:
+        is_plain = topic_partition in self.committed or topic_partition in self._pending
+        return is_plain or self.has_pending_transactional(topic_partition)
 
 
 def expiry_of(record: OffsetRecord, retention_ms: int) -> int:

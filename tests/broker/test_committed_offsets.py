@@ -78,7 +78,8 @@ class History:
         pytest.param(
             "prepare 5; prepare 6; complete 6 11; prepare 5; complete 5 10", 6, id="the later in the log wins"
         ),
-        pytest.param("prepare 5; remove 0; complete 5 10", None, id="a commit for what is gone is not taken"),
+        pytest.param("prepare 5; remove 1; complete 5 10", None, id="a commit for what is gone is not taken"),
+        pytest.param("commit_in 5 10; remove 1; commits", None, id="nor is one of a transaction"),
         pytest.param("commit_in 5 10", None, id="a transactional commit does not count before the marker"),
         pytest.param("commit_in 5 10; commits", 5, id="it counts with its transaction"),
         pytest.param("commit 5 10; commit_in 6 11; aborts", 5, id="an aborted transaction leaves what there was"),
@@ -122,8 +123,8 @@ def test_an_offset_does_not_expire_while_a_commit_for_it_is_on_its_way(steps: st
         ("commit_in 6 11", False),
         ("prepare_in 5; fail_in 5", True),
         ("commit 5 10; prepare 7; remove 1", True),
-        ("commit_in 6 11; remove 0", False),  # as in Kafka: until the transaction has ended
-        ("commit_in 6 11; remove 0; commits", True),
+        ("commit_in 6 11; remove 1", False),  # as in Kafka: until the transaction has ended
+        ("commit_in 6 11; remove 1; commits", True),
     ],
 )
 def test_offsets_on_their_way_keep_a_group_alive_until_they_fail_or_are_removed(steps: str, is_empty: bool) -> None:

@@ -86,8 +86,8 @@ async def test_offsets_of_a_deleted_topic_go_with_it(client: GroupClient) -> Non
     assert (await client.offset("a"), await client.offset("b")) == (5, -1)
 
 
-async def delete_offsets(client: GroupClient, *topics: str, group_id: str = "group") -> Any:
-    rows = [(topic, [0]) for topic in topics]
+async def delete_offsets(client: GroupClient, *topics: str, group_id: str = "group", partition: int = 0) -> Any:
+    rows = [(topic, [partition]) for topic in topics]
     return await client.broker.call(ApiKey.OFFSET_DELETE, 0, group_id=group_id, topics=rows)
 
 
@@ -99,6 +99,28 @@ async def test_offsets_of_an_empty_group_can_be_deleted(client: GroupClient) -> 
     rows = [(topic.name, topic.partitions[0].error_code) for topic in answer.topics]
     assert (answer.error_code, rows) == (0, [("a", 0), ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
     assert (await client.offset("a", 0), await client.offset("a", 1)) == (-1, 6)
+
+
+async def test_the_last_offset_takes_an_empty_group_with_it(client: GroupClient) -> None:
+    await client.commit(("a", 0, 5), ("a", 1, 6))
+    states = []
+
+    for partition in (0, 99, 1):  # of 99 nothing can be deleted
+        await delete_offsets(client, "a", partition=partition)
+        states.append((await client.describe()).group_state)
+
+    assert states == ["Empty", "Empty", "Dead"]
+    assert (await client.broker.call(ApiKey.LIST_GROUPS, 0)).groups == []
+
+
+@pytest.mark.parametrize("version", [0, 7])
+async def test_metadata_are_as_long_as_java_counts_them(client: GroupClient, version: int) -> None:
+    clef, umlaut = "\N{MUSICAL SYMBOL G CLEF}", "\N{LATIN SMALL LETTER A WITH DIAERESIS}"  # two characters, and one
+    texts = [clef * 2048, clef * 2049, umlaut * 4096, umlaut * 4097]
+
+    errors = [await client.commit(("a", 0, 5), version=version, metadata=text) for text in texts]
+
+    assert errors == [[ErrorCode.NONE], [ErrorCode.OFFSET_METADATA_TOO_LARGE]] * 2
 
 
 async def test_offsets_of_a_topic_that_is_consumed_now_cannot(client: GroupClient) -> None:
