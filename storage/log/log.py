@@ -67,6 +67,7 @@ logger = logging.getLogger(__name__)
 DELETE_TO_HIGH_WATERMARK = -1
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
+LEAST_TIMESTAMP = -(2**63)
 
 _SEQUENCE_MASK = 0x7FFFFFFF  # 0 follows 2^31 - 1
 
@@ -302,11 +303,26 @@ class Log:
         return None
 
     def fetch_offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """Return the first of the youngest records; None if there are none. Raises as `fetch_offset_by_timestamp`."""
+        """Return the first of the youngest records that are left, or the first record if none has a time.
+
+        None without records. Raises as `fetch_offset_by_timestamp`.
+        """
         self.check_usable()
         self._check_has_timestamps()
-        largest_ms = max(segment.max_timestamp_so_far for segment in self.segments.segments)
-        return None if largest_ms < 0 else self.fetch_offset_by_timestamp(largest_ms)
+        first, *others = self.segments.between(self.log_start_offset, self.log_end_offset + 1)
+        largest_ms = max(segment.max_timestamp_so_far for segment in (first, *others))
+        found = self._first_at(largest_ms, first, *others)
+        if found is None:  # the youngest lies below the log start offset
+            left_ms = first.max_timestamp_from(self.log_start_offset)
+            largest_ms = max([left_ms, *(segment.max_timestamp_so_far for segment in others)])
+            found = self._first_at(largest_ms, first, *others)
+        return found
+
+    def _first_at(self, timestamp_ms: int, *segments: LogSegment) -> TimestampOffset | None:
+        """Return the first record of these segments at the timestamp or younger, of any time for a negative one."""
+        sought_ms = timestamp_ms if timestamp_ms >= 0 else LEAST_TIMESTAMP
+        found = (segment.find_offset_by_timestamp(sought_ms, self.log_start_offset) for segment in segments)
+        return next((each for each in found if each is not None), None)
 
     def _check_has_timestamps(self) -> None:
         if self.config.magic == 0:

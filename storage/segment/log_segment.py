@@ -307,6 +307,20 @@ class LogSegment:
                     return TimestampOffset(record.timestamp_ms, record.offset)
         return None
 
+    def max_timestamp_from(self, starting_offset: int) -> int:
+        """Return the largest timestamp of the records from an offset on; NO_TIMESTAMP without any."""
+        largest_ms = NO_TIMESTAMP
+        start = self.offset_index.position_before(starting_offset)
+        buffer, origin = self.records.scan_buffer(start, self.records.size_bytes)
+        for view in scan_batches(buffer, start - origin, self.records.size_bytes - origin):
+            if view.base_offset >= starting_offset:
+                largest_ms = max(largest_ms, view.max_timestamp_ms)
+            elif view.last_offset >= starting_offset:
+                records = iter_all_records(buffer, view, max_decompressed_bytes=_MAX_DECOMPRESSED_BYTES)
+                times_ms = [record.timestamp_ms for record in records if record.offset >= starting_offset]
+                largest_ms = max([largest_ms, *times_ms])
+        return largest_ms
+
     def next_offset(self) -> int:
         """Return the offset after the last record; the base offset of an empty segment."""
         next_offset = self.base_offset

@@ -237,6 +237,38 @@ async def test_the_largest_timestamp_is_that_of_the_first_such_record(broker: In
     assert await of_max_timestamp(broker, "m") == (ErrorCode.NONE, 4, NOW_MS + 30)
 
 
+@pytest.mark.parametrize(
+    ("batches", "log_start_offset", "expected"),
+    [
+        pytest.param([(-1, -1), (-1,)], 0, (0, -1), id="no record has a time: the first, as Kafka 3.9.1"),
+        pytest.param([(-1, -1), (-1,)], 1, (1, -1), id="the first that is left"),
+        pytest.param([(-1, -1), (50,), (-1,)], 0, (2, 50), id="one record has a time"),
+        pytest.param([(300,), (-1,), (-1,)], 1, (1, -1), id="those that are left have none"),
+        pytest.param([(300,), (100,), (200,), (150,)], 1, (2, 200), id="the youngest is deleted"),
+        pytest.param([(300, 100, 200), (150,)], 1, (2, 200), id="the youngest is deleted from its batch"),
+        pytest.param([(100, 300), (300,), (150,)], 2, (2, 300), id="another record is as young"),
+        pytest.param([(900,), (800,), (100,)], 2, (2, 100), id="of several segments"),
+        pytest.param([(300,), (100,)], 2, (-1, -1), id="all are deleted"),
+    ],
+)
+@pytest.mark.parametrize("rolls", [False, True])
+async def test_the_largest_timestamp_is_that_of_a_record_that_is_left(
+    broker: InMemoryBroker,
+    batches: list[tuple[int, ...]],
+    log_start_offset: int,
+    expected: tuple[int, int],
+    rolls: bool,
+) -> None:
+    await broker.create_topic("m")
+    for times_ms in batches:
+        await produce_at(broker, "m", *times_ms)
+        if rolls:
+            broker.log_of("m").roll(NOW_MS)
+    await broker.call(ApiKey.DELETE_RECORDS, 1, topics=[("m", [(0, log_start_offset)])], timeout_ms=1000)
+
+    assert await of_max_timestamp(broker, "m") == (ErrorCode.NONE, *expected)
+
+
 async def test_where_there_is_no_largest_timestamp(broker: InMemoryBroker) -> None:
     await broker.create_topic("old", message_format_version="0.9.0")
     await broker.create_topic("m")
