@@ -24,6 +24,7 @@ from minibroker.broker.group.member import (
     Heartbeat,
     JoinedMember,
     JoinResult,
+    JoinTerms,
     Member,
     Protocols,
     SyncResult,
@@ -148,10 +149,11 @@ class Group:
         if self.is_leader(member.member_id):
             self.leader_id = next(iter(self.members), None)
 
-    def update_protocols(self, member: Member, protocols: Protocols) -> None:
+    def update(self, member: Member, terms: JoinTerms) -> None:
+        """Give a member that joins again its new protocols and timeouts (as kafka 3.4 GroupMetadata.updateMember)."""
         self._supporters -= Counter({name for name, _ in member.protocols})
-        member.protocols = protocols
-        self._supporters.update({name for name, _ in protocols})
+        member.take(terms)
+        self._supporters.update({name for name, _ in member.protocols})
 
     def rename(self, member: Member, member_id: str) -> None:
         """Give a static member that came back a new id, and fence the client with the old one (KIP-345)."""

@@ -26,6 +26,14 @@ class MemberIdentity(NamedTuple):
     generation_id: int = -1
 
 
+class JoinTerms(NamedTuple):
+    """What a member joins with, and may change when it joins again."""
+
+    protocols: Protocols
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+
+
 class JoinedMember(NamedTuple):
     """A member in the leader's answer to JoinGroup."""
 
@@ -141,6 +149,13 @@ class Member:
             subscription=self.metadata(protocol),
             assignment=assignment,
         )
+
+    @property
+    def terms(self) -> JoinTerms:
+        return JoinTerms(self.protocols, self.session_timeout_ms, self.rebalance_timeout_ms)
+
+    def take(self, terms: JoinTerms) -> None:
+        self.protocols, self.session_timeout_ms, self.rebalance_timeout_ms = terms
 
     @property
     def is_static(self) -> bool:

@@ -17,7 +17,7 @@ from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.group.delayed_join import DelayedHeartbeat
 from minibroker.broker.group.group import Group, GroupState
 from minibroker.broker.group.group_cache import GroupCache
-from minibroker.broker.group.member import JoinResult, Member, MemberIdentity, Protocols, Reply, SyncResult
+from minibroker.broker.group.member import JoinResult, JoinTerms, Member, MemberIdentity, Protocols, Reply, SyncResult
 from minibroker.broker.group.rebalance import Rebalances
 from minibroker.broker.pending import Pending, then
 from minibroker.broker.time.clock import Clock
@@ -45,6 +45,10 @@ class JoinRequest(NamedTuple):
     session_timeout_ms: int
     protocol_type: str
     protocols: Protocols
+
+    @property
+    def terms(self) -> JoinTerms:
+        return JoinTerms(self.protocols, self.session_timeout_ms, self.rebalance_timeout_ms)
 
 
 class SyncRequest(NamedTuple):
@@ -108,13 +112,13 @@ class Membership:
         elif member_id not in group.members or (instance_id is not None and group.static_member(instance_id) is None):
             reply.resolve(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         else:
-            self._join_again(group, group.members[member_id], request.protocols, reply)
+            self._join_again(group, group.members[member_id], request.terms, reply)
 
     def _join_anew(self, group: Group, request: JoinRequest, reply: Reply[JoinResult]) -> None:
         member_id = f"{request.group_instance_id or request.client_id}-{uuid.uuid4()}"
         static = group.static_member(request.group_instance_id)
         if static is not None:
-            self._replace_static_member(group, static, member_id, request.protocols, reply)
+            self._replace_static_member(group, static, member_id, request.terms, reply)
         elif request.must_know_member_id:
             self._add_pending_member(group, member_id, request.session_timeout_ms)
             reply.resolve(JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -156,35 +160,35 @@ class Membership:
         member.expect_heartbeat(self._clock.monotonic_ms(), NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalances.maybe_prepare(group, f"member {member_id} has joined")
 
-    def _join_again(self, group: Group, member: Member, protocols: Protocols, reply: Reply[JoinResult]) -> None:
+    def _join_again(self, group: Group, member: Member, terms: JoinTerms, reply: Reply[JoinResult]) -> None:
         """Repeat the answer if the member joins the generation it is in: its last answer may have been lost."""
-        is_leader, is_same = group.is_leader(member.member_id), member.matches(protocols)
+        is_leader, is_same = group.is_leader(member.member_id), member.matches(terms.protocols)
         if group.state is GroupState.COMPLETING_REBALANCE and is_same:
             reply.resolve(group.join_result(member.member_id, with_members=is_leader))
         elif group.state is GroupState.STABLE and is_same and not is_leader:
             reply.resolve(group.join_result(member.member_id, with_members=False))
         else:
             # A leader with unchanged metadata may join again to assign partitions anew, after its topics have changed.
-            self._park_join(group, member, protocols, reply)
+            self._park_join(group, member, terms, reply)
             self._rebalances.maybe_prepare(group, f"member {member.member_id} has joined again")
 
-    def _park_join(self, group: Group, member: Member, protocols: Protocols, reply: Reply[JoinResult]) -> None:
+    def _park_join(self, group: Group, member: Member, terms: JoinTerms, reply: Reply[JoinResult]) -> None:
         member.answer_join(JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # of a connection before
-        group.update_protocols(member, protocols)
+        group.update(member, terms)
         member.join_reply = reply
 
     def _replace_static_member(
-        self, group: Group, member: Member, member_id: str, protocols: Protocols, reply: Reply[JoinResult]
+        self, group: Group, member: Member, member_id: str, terms: JoinTerms, reply: Reply[JoinResult]
     ) -> None:
         """Give a static member that is back a new id and, if nothing else has changed, its old assignment.
 
         As kafka 2.4 GroupCoordinator.updateStaticMemberAndRebalance. The answer names the leader by its old id: a
         leader that came back would else assign anew, and a stable group would not get that assignment.
         """
-        old_id, old_leader, old_protocols = member.member_id, group.leader_id, member.protocols
+        old_id, old_leader, old_terms = member.member_id, group.leader_id, member.terms
         group.rename(member, member_id)
+        self._park_join(group, member, terms, reply)
         member.expect_heartbeat(self._clock.monotonic_ms())
-        self._park_join(group, member, protocols, reply)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
             self._rebalances.maybe_prepare(group, f"static member {member.group_instance_id} is back")
             return
@@ -194,7 +198,7 @@ class Membership:
                 member.join_reply = None
             if error is not ErrorCode.NONE and group.members.get(member_id) is member:
                 group.rename(member, old_id)
-                group.update_protocols(member, old_protocols)
+                group.update(member, old_terms)
             result = group.join_result(member_id if error is ErrorCode.NONE else "", with_members=False)
             reply.resolve(result._replace(error=error, leader=old_leader or ""))
 

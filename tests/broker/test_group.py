@@ -135,7 +135,7 @@ def test_protocols_are_counted_anew_when_members_change() -> None:
     first, second = member("a", "x", "y"), member("b", "y")
     group = stable(first, second)
 
-    group.update_protocols(first, [("z", b""), ("y", b"")])
+    group.update(first, first.terms._replace(protocols=[("z", b""), ("y", b"")]))
     assert not group.supports("consumer", [("z", b"")])
     group.remove(second)
     assert group.supports("consumer", [("z", b"")])
@@ -221,7 +221,7 @@ def test_what_a_consumer_group_is_subscribed_to_is_in_its_metadata_or_may_be_any
     group = stable(reader)
 
     assert (group.is_subscribed_to("a"), group.is_subscribed_to("b")) == (True, False)
-    group.update_protocols(reader, [("sticky", SUBSCRIBED_TO_A)])
+    group.update(reader, reader.terms._replace(protocols=[("sticky", SUBSCRIBED_TO_A)]))
     assert group.is_subscribed_to("b")
     assert stable(member("a", metadata=b"\0")).is_subscribed_to("b")
     assert not Group("group").is_subscribed_to("b")

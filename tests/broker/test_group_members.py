@@ -125,7 +125,7 @@ async def test_an_administrator_removes_a_static_member_by_its_name(client: Grou
 async def test_a_static_member_outlives_a_rebalance_it_did_not_join(client: GroupClient) -> None:
     patience = {"rebalance_timeout_ms": 2000, "session_timeout_ms": 30_000}
     one, two = await two_static(client, **patience)
-    rejoining = await client.start_join(one.member_id, **static("one"))
+    rejoining = await client.start_join(one.member_id, **static("one", **patience))
 
     await trio.sleep(2.1)
 
@@ -220,6 +220,34 @@ async def test_members_are_there_after_a_restart_and_their_sessions_begin_anew(m
     assert (await client.describe()).group_state == "Stable"
     await trio.sleep(0.2)
     assert (await client.describe()).group_state == "Empty"
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_member_that_joins_again_has_its_new_timeouts(
+    make_broker: MakeBroker, is_static: bool, restarts: bool
+) -> None:
+    """As kafka 3.9.1; before KAFKA-14009 it kept those of its first join."""
+    first = make_broker(**SETTINGS)
+    await first.create_topic("a")
+    client = GroupClient(first)
+    await client.find()
+    who: dict[str, Any] = static("one") if is_static else {}
+    joined = await client.stable(**who)
+    timeouts = {"session_timeout_ms": 20_000, "rebalance_timeout_ms": 5000}
+    again = await client.join("" if is_static else joined.member_id, **who, **timeouts)
+    await client.sync(again, [(again.member_id, b"all")])
+    if restarts:
+        first.close()
+        client = GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS))
+
+    await trio.sleep(10.1)
+    assert (await client.describe()).group_state == "Stable"
+    other = await client.start_join(rebalance_timeout_ms=1000)
+    await trio.sleep(4.9)
+    assert other.waits
+    await trio.sleep(0.2)
+    assert not other.waits
 
 
 async def test_a_member_that_is_not_heard_of_after_a_restart_has_failed(make_broker: MakeBroker) -> None:
