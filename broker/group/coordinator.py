@@ -85,7 +85,7 @@ class GroupCoordinator:
             group = self._groups.add(Group.from_record(group_id, record, offsets))
             for member in group.members.values():
                 self.membership.watch(group, member)
-                member.expect_heartbeat(now_ms)
+                member.expect_client(now_ms)
         self._groups.is_active = True
 
     def stop(self) -> None:

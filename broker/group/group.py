@@ -26,6 +26,7 @@ from minibroker.broker.group.member import (
     JoinResult,
     JoinTerms,
     Member,
+    MemberIdentity,
     Protocols,
     SyncResult,
 )
@@ -179,6 +180,19 @@ class Group:
         """Whether another client has taken the place of this static member."""
         static = self.static_member(group_instance_id)
         return static is not None and static.member_id != member_id
+
+    def refuse_fenced(self, identity: MemberIdentity) -> ErrorCode:
+        """Return NONE, or why this client may not act for its static member.
+
+        Once a start has loaded the member, and until its client is heard from, the error is one to retry. librdkafka
+        forgets its member id when its session ends without a broker, and then commits before it joins again: fenced,
+        it would give up for good. A Kafka that has just started answers it likewise.
+        """
+        if not self.is_fenced(identity.member_id, identity.group_instance_id):
+            return ErrorCode.NONE
+        static = self.static_member(identity.group_instance_id)
+        is_awaited = static is not None and static.is_unheard and identity.generation_id >= 0
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_awaited else ErrorCode.FENCED_INSTANCE_ID
 
     def not_yet_joined(self) -> list[Member]:
         return [member for member in self.members.values() if member.join_reply is None]

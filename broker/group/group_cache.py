@@ -1,6 +1,6 @@
 """The groups of this broker by id, and whether it coordinates a group: every request of a group checks that first.
 
-All groups are loaded before the first request is read, so this broker never answers COORDINATOR_LOAD_IN_PROGRESS.
+All groups are loaded before the first request is read, so no group is COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

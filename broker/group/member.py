@@ -81,7 +81,8 @@ class Heartbeat(Protocol):
 
 
 class Member:
-    """One member. `heartbeat` is its deadline; `is_new` until its first generation is complete."""
+    """One member. `heartbeat` is its deadline; `is_new` until its first generation is complete, `is_unheard` if it was
+    loaded at the start and its client has not been heard from since."""
 
     __slots__ = (
         "assignment",
@@ -90,6 +91,7 @@ class Member:
         "group_instance_id",
         "heartbeat",
         "is_new",
+        "is_unheard",
         "join_reply",
         "member_id",
         "protocols",
@@ -119,6 +121,7 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
+        self.is_unheard = False
         self.join_reply: Reply[JoinResult] | None = None
         self.sync_reply: Reply[SyncResult] | None = None
         self.heartbeat: Heartbeat | None = None
@@ -195,8 +198,14 @@ class Member:
         reply.resolve(result)
         return True
 
+    def expect_client(self, now_ms: int) -> None:
+        """Give the client of a loaded member a session timeout from now to be heard from."""
+        self.expect_heartbeat(now_ms)
+        self.is_unheard = True
+
     def expect_heartbeat(self, now_ms: int, within_ms: int | None = None) -> None:
         """Set the deadline of the next heartbeat: `within_ms`, else the session timeout, from now."""
+        self.is_unheard = False
         if self.heartbeat is not None:
             self.heartbeat.expect_by(now_ms + (self.session_timeout_ms if within_ms is None else within_ms))
 

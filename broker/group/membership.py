@@ -237,8 +237,9 @@ class Membership:
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.is_fenced(identity.member_id, identity.group_instance_id):
-            return ErrorCode.FENCED_INSTANCE_ID
+        refusal = group.refuse_fenced(identity)
+        if refusal is not ErrorCode.NONE:
+            return refusal
         member = group.members.get(identity.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

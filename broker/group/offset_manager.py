@@ -211,8 +211,9 @@ def fetched(offsets: GroupOffsets, topic_partition: TopicPartition, *, must_be_s
 
 def refuse_commit(group: Group, identity: MemberIdentity) -> ErrorCode:
     """Return NONE, or why this member may not commit (as kafka 2.0.1 GroupCoordinator.doCommitOffsets)."""
-    if group.is_fenced(identity.member_id, identity.group_instance_id):
-        return ErrorCode.FENCED_INSTANCE_ID
+    refusal = group.refuse_fenced(identity)
+    if refusal is not ErrorCode.NONE:
+        return refusal
     if identity.generation_id < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if group.state is GroupState.COMPLETING_REBALANCE:

@@ -250,6 +250,36 @@ async def test_a_member_that_joins_again_has_its_new_timeouts(
     assert not other.waits
 
 
+@pytest.mark.parametrize("how", ["heartbeat", "join"])
+async def test_after_a_restart_a_static_member_is_fenced_once_its_client_is_heard_from(
+    make_broker: MakeBroker, how: str
+) -> None:
+    """librdkafka forgets its id when the session ends without a broker, and commits before it joins again."""
+    first = make_broker(**SETTINGS)
+    await first.create_topic("a")
+    client = GroupClient(first)
+    await client.find()
+    joined = await client.stable(**static("one"))
+    first.close()
+    client = GroupClient(make_broker(data_dir=first.log_of("a").directory.parent, **SETTINGS))
+
+    async def answers(**identity: Any) -> tuple[int, int]:
+        who: dict[str, Any] = {"member_id": "", "group_instance_id": "one", "generation_id": 1, **identity}
+        (committed,) = await client.commit(("a", 0, 5), **who)
+        return await client.heartbeat(joined, version=3, **who), committed
+
+    loading, fenced = [(code, code) for code in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.FENCED_INSTANCE_ID)]
+    assert [await answers(), await answers(member_id="other"), await answers(generation_id=-1)] == [
+        *[loading] * 2,
+        fenced,
+    ]
+    if how == "heartbeat":
+        assert await client.heartbeat(joined, version=3, group_instance_id="one") == ErrorCode.NONE
+    else:
+        assert (await client.join(**static("one"))).error_code == ErrorCode.NONE
+    assert [await answers(), await answers(member_id="other")] == [fenced] * 2
+
+
 async def test_a_member_that_is_not_heard_of_after_a_restart_has_failed(make_broker: MakeBroker) -> None:
     client, _ = await restarted(make_broker)
 

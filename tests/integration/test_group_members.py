@@ -9,16 +9,17 @@ import itertools
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from minibroker.protocol.errors import ErrorCode
 from tests.integration.brokers import BrokerProcess, apache_kafka_jars
 from tests.integration.clients import ClientError
 from tests.integration.conftest import Group, Join, NewTopic, StartMinibroker, Write
-from tests.integration.librdkafka import consumer_of
+from tests.integration.drivers.line_protocol import Deadline
+from tests.integration.librdkafka import PATIENCE_SECONDS, consumer_of
 from tests.integration.members import LIBRARIES, GroupMember, wait_until, wait_until_read, wait_until_shared
 
 PARTITIONS = 4
@@ -154,6 +155,51 @@ def test_a_static_member_that_was_killed_comes_back_and_the_others_keep_what_the
     wait_until(lambda: back.assignment() == had, "the partitions it had")
     wait_until_read(group.write(5), one, back)
     assert one.lost() == lost_before
+
+
+@with_static_members
+def test_a_static_member_of_librdkafka_outlives_a_broker_that_is_away_for_its_session(
+    start_in_place: StartMinibroker, write: Write
+) -> None:
+    """It has no member id when the broker is back, and commits what it was to commit before it joins again."""
+    settings = QUICK_BROKER | {"num.partitions": PARTITIONS}
+    broker = start_in_place(settings=settings)
+    left, lost = set(write("t", 5, bootstrap=broker.bootstrap)), []
+    consumer = consumer_of(
+        broker.bootstrap,
+        "group",
+        group_instance_id="one",
+        session_timeout_ms=6000,
+        enable_auto_commit=True,
+        auto_commit_interval_ms=500,  # those that no broker answers wait for a session timeout each
+        reconnect_backoff_max_ms=200,
+        auto_offset_reset="earliest",
+    )
+
+    def poll() -> None:
+        for message in consumer.consume(10, 0.1):
+            error = message.error()
+            assert error is None or error.code() != KafkaError._FATAL, error
+            if error is None:
+                left.discard((message.value() or b"").decode())
+
+    consumer.subscribe(["t"], on_lost=lambda _, partitions: lost.extend(partitions))
+    poll_until(lambda: not left, poll)
+
+    broker.kill()
+    poll_until(lambda: bool(lost), poll)
+    start_in_place(settings=settings)
+    left.update(write("t", 5, bootstrap=broker.bootstrap))
+
+    poll_until(lambda: not left, poll)
+    consumer.close()
+
+
+def poll_until(is_done: Callable[[], bool], poll: Callable[[], None]) -> None:
+    deadline = Deadline(PATIENCE_SECONDS)
+    while not is_done():
+        deadline.seconds_left("what a consumer polls for")
+        poll()
 
 
 @with_static_members
