@@ -4,8 +4,9 @@ DescribeConfigs v0-v4. Version notes: v1 synonyms and sources · v3 types and do
 v0-v2 (v2 flexible): configs that are not named are unset. IncrementalAlterConfigs v0-v1 (v1 flexible), which came after
 Kafka 2.0: sets, unsets, or adds to and removes from a list, and leaves the rest alone.
 
-A resource of an unknown type is answered with type UNKNOWN in the versions of kafka 2.0.1, and with the type asked for
-in later ones. These know the loggers of a broker (BROKER_LOGGER), of which this broker has none.
+An unknown type of a resource fails the whole request in the versions of kafka 2.0.1, its row of AlterConfigs in later
+ones, which know the loggers of a broker (BROKER_LOGGER); this broker has none. The answer repeats the type; releases up
+to 2.0.1 call it UNKNOWN, which no client can read.
 
 A change is stored before it is answered, and counts from then on.
 """
@@ -26,6 +27,7 @@ from minibroker.broker.apis.config_operations import (
     replaced,
 )
 from minibroker.broker.apis.describe_configs import describe_broker, describe_topic
+from minibroker.broker.apis.failures import answer_to_all
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import MetadataCache, TopicState, check_topic_name
@@ -47,8 +49,7 @@ RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
 RESOURCE_BROKER_LOGGER = 8
 RESOURCE_NAMES = {RESOURCE_TOPIC: "TOPIC", RESOURCE_BROKER: "BROKER"}
-# The last versions of kafka 2.0.1, which answers type UNKNOWN; the versions after them repeat the type.
-LAST_VERSIONS_WITHOUT_TYPE: dict[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}
+LAST_VERSIONS_OF_2_0: dict[int, int] = {ApiKey.DESCRIBE_CONFIGS: 2, ApiKey.ALTER_CONFIGS: 1}
 
 Body = Any
 Configs = dict[str, str]
@@ -73,13 +74,24 @@ class ConfigApis:
     # -- DescribeConfigs --------------------------------------------------------------------------------------
 
     def describe_configs(self, request: Request, client: Client) -> Body:
-        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER} if repeats_types(request) else RESOURCE_NAMES
-        check_resource_types(request.body.resources, known, " for resource {}")
+        known = {*RESOURCE_NAMES, RESOURCE_BROKER_LOGGER} if is_later(request) else RESOURCE_NAMES
+        unknown = unknown_type(request.body.resources, known, " for resource {}")
+        if unknown is not None:
+            return self._refused(request, unknown)
         # As Kafka's map: if a resource is named twice, its last row counts, and it has one row in the answer.
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         return DescribeConfigsResponse(
             results=[self._describe(resource, request.body) for resource in resources.values()]
         )
+
+    def _refused(self, request: Request, unknown: KafkaError) -> Body:
+        """The answer to a request with a resource of an unknown type."""
+        if Habit.HIDES_UNKNOWN_TYPES not in self._config.profile.habits:
+            raise unknown
+        answer = answer_to_all(request, unknown)
+        *_, field = answer._fields
+        rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
+        return answer._replace(**{field: rows})
 
     def _describe(self, resource: Body, wish: Body) -> Body:
         code, message, configs = ErrorCode.NONE, None, []
@@ -138,8 +150,9 @@ class ConfigApis:
     # -- AlterConfigs and IncrementalAlterConfigs -------------------------------------------------------------
 
     def alter_configs(self, request: Request, client: Client) -> Body:
-        if not repeats_types(request):
-            check_resource_types(request.body.resources, RESOURCE_NAMES)
+        unknown = None if is_later(request) else unknown_type(request.body.resources, RESOURCE_NAMES)
+        if unknown is not None:
+            return self._refused(request, unknown)
         resources = {(each.resource_type, each.resource_name): each for each in request.body.resources}
         rows = [self._altered_row(resource, request, replaced) for resource in resources.values()]
         return AlterConfigsResponse(responses=rows)
@@ -182,7 +195,9 @@ class ConfigApis:
         check_topic_name(name)
         topic = self._controller.topic(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f'Topic "{name}" does not exist.')
+            hides = Habit.FAILS_FOR_MISSING_TOPICS in self._config.profile.habits
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if hides else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code, f'Topic "{name}" does not exist.')
         check_no_nulls(given)
         self._set_topic_configs(topic, change(topic.configs, given), validate_only)
 
@@ -220,17 +235,18 @@ class ConfigApis:
         self._controller.alter_broker_configs(broker, change(current, given), validate_only=validate_only)
 
 
-def repeats_types(request: Request) -> bool:
-    """Whether the answer repeats the type of a resource, known or not: in the versions that kafka 2.0.1 lacks."""
-    return request.api_version > LAST_VERSIONS_WITHOUT_TYPE[request.api_key]
+def is_later(request: Request) -> bool:
+    """Whether the request is of a version that kafka 2.0.1 lacks."""
+    return request.api_version > LAST_VERSIONS_OF_2_0[request.api_key]
 
 
-def check_resource_types(resources: Sequence[Body], known: Container[int], suffix: str = "") -> None:
-    """Raises KafkaError(INVALID_REQUEST), for the whole request: as kafka 2.0.1 KafkaApis."""
+def unknown_type(resources: Sequence[Body], known: Container[int], suffix: str = "") -> KafkaError | None:
+    """The error for the whole request if there is a resource of an unknown type (as kafka 2.0.1 KafkaApis)."""
     for resource in resources:
         if resource.resource_type not in known:
             where = suffix.format(resource.resource_name)
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
+            return KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected resource type UNKNOWN{where}")
+    return None
 
 
 def known_type(resource_type: int) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from minibroker.broker.apis.configs import known_type, repeats_types
 from minibroker.protocol.api import API_TABLE, ApiKey, Request
 from minibroker.protocol.errors import KafkaError
 from minibroker.protocol.messages.groups import OffsetFetchResponse
@@ -106,15 +105,6 @@ def offset_delete_without_rows(request: Request, answer: Body) -> Body:
     return answer._replace(topics=[])
 
 
-def configs_with_known_types(request: Request, answer: Body) -> Body:
-    """A resource of an unknown type is answered with type UNKNOWN in the versions of kafka 2.0.1."""
-    if repeats_types(request):
-        return answer
-    *_, field = answer._fields
-    rows = [row._replace(resource_type=known_type(row.resource_type)) for row in getattr(answer, field)]
-    return answer._replace(**{field: rows})
-
-
 OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.PRODUCE: produce_without_acks,
     ApiKey.METADATA: metadata_with_names,
@@ -122,8 +112,6 @@ OVERRIDES: dict[int, Callable[[Request, Body], Body | None]] = {
     ApiKey.OFFSET_FETCH: offset_fetch_without_rows,
     ApiKey.INIT_PRODUCER_ID: init_producer_id_of_2_0,
     ApiKey.OFFSET_DELETE: offset_delete_without_rows,
-    ApiKey.DESCRIBE_CONFIGS: configs_with_known_types,
-    ApiKey.ALTER_CONFIGS: configs_with_known_types,
 }
 
 

@@ -115,6 +115,8 @@ class Habit(Enum):
     COMMITS_TO_MISSING_PARTITIONS = "OffsetCommit accepts partitions that an existing topic does not have"
     DESCRIBES_MISSING_TOPICS = "DescribeConfigs of a missing topic answers with the defaults"
     DELETION_TIMES_OUT = "DeleteTopics is REQUEST_TIMED_OUT where delete.topic.enable is false"
+    HIDES_UNKNOWN_TYPES = "DescribeConfigs and AlterConfigs call a resource type that they do not know UNKNOWN"
+    FAILS_FOR_MISSING_TOPICS = "AlterConfigs of a missing topic is UNKNOWN_SERVER_ERROR"
 
 
 # The first release without the habit.
@@ -125,6 +127,8 @@ HABITS_UNTIL = {
     Habit.COMMITS_TO_MISSING_PARTITIONS: "2.0",
     Habit.DESCRIBES_MISSING_TOPICS: "2.0",
     Habit.DELETION_TIMES_OUT: LATER,
+    Habit.HIDES_UNKNOWN_TYPES: LATER,
+    Habit.FAILS_FOR_MISSING_TOPICS: LATER,
 }
 
 

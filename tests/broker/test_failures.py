@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from minibroker.broker.apis.configs import LAST_VERSIONS_WITHOUT_TYPE
 from minibroker.broker.apis.failures import LAST_INIT_PRODUCER_ID_OF_2_0, OVERRIDES, failure_of
 from minibroker.protocol.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, joined
 from minibroker.protocol.errors import ErrorCode, KafkaError
@@ -39,8 +38,7 @@ def test_a_failure_is_answered_as_recorded(key: ApiKey) -> None:
 
 @pytest.mark.parametrize("key", OVERRIDES, ids=lambda key: API_TABLE[key].name)
 def test_each_override_is_needed(monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
-    overridden = {**LAST_VERSIONS_WITHOUT_TYPE, ApiKey.INIT_PRODUCER_ID: LAST_INIT_PRODUCER_ID_OF_2_0}
-    version = overridden.get(key, API_TABLE[key].versions[1])
+    version = LAST_INIT_PRODUCER_ID_OF_2_0 if key == ApiKey.INIT_PRODUCER_ID else API_TABLE[key].versions[1]
     frames = [frame for frame in recorded() if (frame["api"], frame["version"]) == (API_TABLE[key].name, version)]
 
     monkeypatch.delitem(OVERRIDES, key)

@@ -333,6 +333,22 @@ async def test_a_topics_default_that_the_broker_was_given(make_broker: MakeBroke
     assert {key: row.is_default for key, row in rows.items()} == {"retention.ms": is_default, "segment.bytes": False}
 
 
+@pytest.mark.parametrize("name", [name for name in RELEASES if name != "0.10"])
+async def test_configs_of_what_is_not_there(make_broker: MakeBroker, name: str) -> None:
+    """A topic that is missing, and a resource of a type without configs: 3 is GROUP to clients."""
+    broker = make_broker(profile=profile_of(name))
+
+    missing = await broker.call(ApiKey.ALTER_CONFIGS, 0, resources=[(TOPIC, "nope", [("retention.ms", "5")])])
+    altered = await broker.call(ApiKey.ALTER_CONFIGS, 0, resources=[(3, "x", []), (TOPIC, "y", [])])
+    described = await broker.call(ApiKey.DESCRIBE_CONFIGS, 0, resources=[(TOPIC, "y", []), (3, "x", None)])
+
+    answer = (missing.responses[0].error_code, missing.responses[0].error_message)
+    assert answer == (ErrorCode.UNKNOWN_SERVER_ERROR, 'Topic "nope" does not exist.')
+    refused = [(ErrorCode.INVALID_REQUEST, 0, "x"), (ErrorCode.INVALID_REQUEST, TOPIC, "y")]
+    for answered in (altered.responses, described.results):
+        assert sorted((row.error_code, row.resource_type, row.resource_name) for row in answered) == refused
+
+
 @pytest.mark.parametrize("name", RELEASES)
 async def test_a_topic_that_may_not_be_deleted(make_broker: MakeBroker, name: str) -> None:
     broker = make_broker(profile=profile_of(name), delete_topic_enable="false")

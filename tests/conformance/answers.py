@@ -14,6 +14,7 @@ from typing import Any
 
 import crc32c
 
+from minibroker.broker.apis.configs import known_type
 from minibroker.protocol.api import API_TABLE
 from minibroker.protocol.batches import batch_is_valid, scan_batches
 from minibroker.protocol.compression import CODEC_MASK, Codec, compress, decompress
@@ -214,7 +215,14 @@ def mask_api_versions(answer: Plain) -> None:
     answer["api_keys"] = [rows[key] for key in sorted(rows)]
 
 
+def hide_unknown_types(rows: list[Plain]) -> None:
+    """As 2.0.1, which calls a resource type that it does not know UNKNOWN (docs/differences.md)."""
+    for row in rows:
+        row["resource_type"] = known_type(row["resource_type"])
+
+
 def mask_describe_configs(answer: Plain) -> None:
+    hide_unknown_types(answer["results"])
     answer["results"].sort(key=lambda row: (row["resource_type"], row["resource_name"]))
     for row in answer["results"]:
         row["configs"] = [config for config in row["configs"] if not is_later(config["name"])]
@@ -233,6 +241,7 @@ def mask_create_topics(answer: Plain) -> None:
 
 def mask_alter_configs(answer: Plain) -> None:
     """Without the codec 2.0.1 does not know; a topic there is not: as later Kafka says it (docs/differences.md)."""
+    hide_unknown_types(answer["responses"])
     answer["responses"].sort(key=lambda row: (row["resource_type"], row["resource_name"]))
     for row in answer["responses"]:
         row["error_message"] = row["error_message"] and row["error_message"].replace("gzip,zstd,", "gzip,")
