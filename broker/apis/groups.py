@@ -3,7 +3,8 @@ DescribeGroups, ListGroups, DeleteGroups.
 
 FindCoordinator v0-v4. Version notes: v1 transactional ids · v4 many keys at once.
 JoinGroup v0-v7. Version notes: v1 rebalance timeout · v4 a new member first gets its id · v5 static members.
-SyncGroup v0-v5, Heartbeat v0-v4. LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
+SyncGroup v0-v5. Heartbeat v0-v4. Version notes: v3 keeps a member while the leader assigns.
+LeaveGroup v0-v4. Version notes: v3 many members at once, static ones too.
 DescribeGroups v0-v5 (v3 authorized operations), ListGroups v0-v4, DeleteGroups v0-v2.
 """
 
@@ -42,6 +43,7 @@ FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 FIRST_VERSION_THAT_ASKS_FOR_MEMBER_ID = 4
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 FIRST_VERSION_LEAVING_TOGETHER = 3
+FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING = 3  # the first that kafka 2.0.1 lacks
 STATE_BEFORE_1_1 = "AwaitingSync"  # the name of CompletingRebalance
 
 Body = Any
@@ -150,7 +152,11 @@ class GroupApis:
     # -- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
     def heartbeat(self, request: Request, client: Client) -> Body:
-        error = self._membership.heartbeat(request.body.group_id, identity_of(request.body))
+        error = self._membership.heartbeat(
+            request.body.group_id,
+            identity_of(request.body),
+            keeps_while_syncing=request.api_version >= FIRST_VERSION_THAT_KEEPS_WHILE_SYNCING,
+        )
         return HeartbeatResponse(error_code=error)
 
     def leave_group(self, request: Request, client: Client) -> Body:

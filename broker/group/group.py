@@ -4,7 +4,7 @@ PreparingRebalance   waits for its members to join again
     JoinGroup waits · Heartbeat and SyncGroup REBALANCE_IN_PROGRESS · commits of the last generation are accepted
     -> CompletingRebalance when all have joined, or time is up · Empty when no member is left · Dead
 CompletingRebalance  waits for the leader's assignment
-    SyncGroup waits · Heartbeat and OffsetCommit REBALANCE_IN_PROGRESS
+    SyncGroup waits · OffsetCommit, and Heartbeat before v3, REBALANCE_IN_PROGRESS
     -> Stable with the assignment · PreparingRebalance when a member joins anew, leaves or fails · Dead
 Stable               every member has its assignment
     SyncGroup, and JoinGroup of an unchanged follower, return the generation again

@@ -230,7 +230,12 @@ class Membership:
 
     # -- Heartbeat --------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, identity: MemberIdentity) -> ErrorCode:
+    def heartbeat(self, group_id: str, identity: MemberIdentity, *, keeps_while_syncing: bool = False) -> ErrorCode:
+        """Return NONE, or what the member has to do.
+
+        While the leader assigns, a heartbeat is refused and keeps no member, so that a slow leader is expelled (as
+        kafka 2.0.1). With `keeps_while_syncing` it is one like any other (as kafka 3.9).
+        """
         refusal = self._groups.check(group_id)
         if refusal is not ErrorCode.NONE:
             return refusal
@@ -243,12 +248,13 @@ class Membership:
         member = group.members.get(identity.member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        is_syncing = group.state is GroupState.COMPLETING_REBALANCE
+        if is_syncing and not keeps_while_syncing:
             return ErrorCode.REBALANCE_IN_PROGRESS
         if identity.generation_id != group.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         member.expect_heartbeat(self._clock.monotonic_ms())
-        return ErrorCode.NONE if group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE if is_syncing or group.state is GroupState.STABLE else ErrorCode.REBALANCE_IN_PROGRESS
 
     def watch(self, group: Group, member: Member) -> None:
         """Give a member a deadline; `expect_heartbeat` sets it."""

@@ -160,6 +160,24 @@ async def test_heartbeats_keep_a_member(client: GroupClient) -> None:
     assert (await client.describe()).group_state == "Empty"
 
 
+@pytest.mark.parametrize(
+    ("version", "answer", "state"),
+    [(2, ErrorCode.REBALANCE_IN_PROGRESS, "Empty"), (3, ErrorCode.NONE, "Stable"), (4, ErrorCode.NONE, "Stable")],
+)
+async def test_a_leader_that_takes_longer_than_its_session_to_assign(
+    client: GroupClient, version: int, answer: ErrorCode, state: str
+) -> None:
+    """Kafka 2.0.1 expels it, however it heartbeats; 3.9.1 does not."""
+    joined = await client.join()
+
+    for _ in range(2):
+        await trio.sleep(6)
+        assert await client.heartbeat(joined, version=version) in (answer, ErrorCode.UNKNOWN_MEMBER_ID)
+    await client.sync(joined, [(joined.member_id, b"all")])
+
+    assert (await client.describe()).group_state == state
+
+
 async def test_who_waits_is_alive(client: GroupClient) -> None:
     first = await client.stable(session_timeout_ms=60_000)
     second = await client.start_join(session_timeout_ms=6000)
