@@ -30,6 +30,7 @@ from minibroker.broker.apis.topics import TopicApis
 from minibroker.broker.apis.transactions import TransactionApis
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, MetadataCache
+from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.topic_store import TopicStore
 from minibroker.broker.cluster.zookeeper import ZooKeeperOffsets
 from minibroker.broker.config.dynamic_config import DynamicConfig
@@ -177,14 +178,27 @@ def build(
     )
     for entity, limits in store.client_quotas.items():
         quotas.set(entity, limits)
-    metadata = MetadataApis(config=config, metadata_cache=metadata_cache, controller=controller, authorizer=authorizer)
+    reset_topics = ResetTopics(clock)
+    metadata = MetadataApis(
+        config=config,
+        metadata_cache=metadata_cache,
+        controller=controller,
+        reset_topics=reset_topics,
+        authorizer=authorizer,
+    )
     scram_users = ScramUsers(store)
     families = (
         metadata,
         ProduceApis(replica_manager, authorizer),
         FetchApis(replica_manager, metadata_cache, FetchManager(fetch_sessions), clock, authorizer),
         LogOffsetApis(replica_manager),
-        TopicApis(config=config, controller=controller, replica_manager=replica_manager, authorizer=authorizer),
+        TopicApis(
+            config=config,
+            controller=controller,
+            replica_manager=replica_manager,
+            reset_topics=reset_topics,
+            authorizer=authorizer,
+        ),
         AclApis(acls),
         SaslApis(scram_users),
         ConfigApis(config=config, metadata_cache=metadata_cache, controller=controller),

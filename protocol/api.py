@@ -183,6 +183,7 @@ API_TABLE: dict[int, Api] = {
 for _api in API_TABLE.values():
     assert _api.versions == (_api.response.first_version, _api.response.last_version), _api.name
 
+TESTS_CLIENT_ID = "minibroker-tests"  # of the requests that tests make through `Broker`
 HEADER = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 _unpack_header: Callable[..., tuple[int, int, int, int]] = HEADER.unpack_from
 SIZE_AND_CORRELATION = struct.Struct(">ii")

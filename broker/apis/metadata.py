@@ -11,7 +11,7 @@ operations · v12 topics by id.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from minibroker.broker.apis.client import Client
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, MetadataCache, TopicState
+from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.config.kafka_config import KafkaConfig
 from minibroker.broker.security.acls.authorizer import Authorizer
 from minibroker.protocol.api import Api, ApiKey, Request
@@ -50,12 +51,14 @@ class MetadataApis:
         config: KafkaConfig,
         metadata_cache: MetadataCache,
         controller: Controller,
+        reset_topics: ResetTopics,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._config = config
         self._metadata_cache = metadata_cache
         self._controller = controller
+        self._reset_topics = reset_topics
         self.served: Sequence[Api] = ()
         self._offer: Body | None = None  # the same for all clients, made at the first request
 
@@ -141,9 +144,14 @@ class MetadataApis:
             del names[name]
         known = self._metadata_cache.topics
         missing = [name for name in names if name not in known and (may_create or name in INTERNAL_TOPICS)]
-        created = self._controller.create_missing_topics(missing) if missing else {}
+        created = self._create(missing, client) if missing else {}
         rows = [self._created(name, created[name]) if name in created else self._topic(name) for name in names]
         return [*rows, *(denied_row(name) for name in denied)]
+
+    def _create(self, names: Iterable[str], client: Client) -> Mapping[str, TopicState | KafkaError]:
+        wait = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        withheld = {name: wait for name in names if self._reset_topics.withholds(name, client.number)}
+        return withheld | self._controller.create_missing_topics([name for name in names if name not in withheld])
 
     def _denied(self, client: Client, names: Iterable[str], *, may_create: bool) -> list[str]:
         """Return those that the client may not describe; last those that are not there and that it may not create."""

@@ -21,6 +21,7 @@ from minibroker.broker.apis.describe_configs import describe_topic
 from minibroker.broker.apis.routes import Routes
 from minibroker.broker.cluster.controller import Controller
 from minibroker.broker.cluster.metadata_cache import INTERNAL_TOPICS, NO_LEADER, TopicState
+from minibroker.broker.cluster.reset_topics import ResetTopics
 from minibroker.broker.cluster.topic_changes import NewPartitions, NewTopic, attempt, done, result_of
 from minibroker.broker.cluster.zookeeper import check_topic_path
 from minibroker.broker.config.kafka_config import KafkaConfig
@@ -29,7 +30,7 @@ from minibroker.broker.pending import Pending, then
 from minibroker.broker.replica.delete_records import DeleteRecordsResults, failed_deletion
 from minibroker.broker.replica.replica_manager import ReplicaManager
 from minibroker.broker.security.acls.authorizer import Authorizer
-from minibroker.protocol.api import ApiKey, Request
+from minibroker.protocol.api import TESTS_CLIENT_ID, ApiKey, Request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.messages.topics import (
     CreatePartitionsResponse,
@@ -60,12 +61,14 @@ class TopicApis:
         config: KafkaConfig,
         controller: Controller,
         replica_manager: ReplicaManager,
+        reset_topics: ResetTopics,
         authorizer: Authorizer | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._replica_manager = replica_manager
         self._config = config
         self._controller = controller
+        self._reset_topics = reset_topics
 
     def routes(self) -> Routes:
         return {
@@ -170,6 +173,8 @@ class TopicApis:
         outcomes = self._controller.delete_topics(
             name for name, topic_id in asked if name is not None and topic_id not in denied
         )
+        if request.client_id == TESTS_CLIENT_ID:
+            self._reset_topics.on_reset(outcomes, client.number)
         rows = []
         for name, topic_id in asked:
             code, message = ErrorCode.NONE, None

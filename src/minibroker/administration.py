@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.cli.address import parse_address
 from minibroker.login import Login, logged_in
-from minibroker.protocol.api import API_TABLE, ApiKey, decode_response, encode_request
+from minibroker.protocol.api import API_TABLE, TESTS_CLIENT_ID, ApiKey, decode_response, encode_request
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.framing import NEED_DATA, FrameDecoder
 from minibroker.protocol.scram import BY_NAME as SCRAM_MECHANISMS
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 30.0
 ANSWER_MAX_BYTES = 100 * 1024 * 1024
 RECEIVE_BYTES = 256 * 1024
-CLIENT_ID = "minibroker-tests"
 VERSIONS = {ApiKey.METADATA: 1}  # the first with internal topics, and where a null list of names means all
 TIMEOUT_MS = int(ANSWER_SECONDS * 1000)
 BROKERS_DEFAULT = -1
@@ -47,7 +46,7 @@ class Connection:
         version = VERSIONS.get(api_key, 0) if version is None else version
         self._correlation_id += 1
         request = API_TABLE[api_key].request(**body)
-        self._socket.sendall(encode_request(api_key, version, self._correlation_id, CLIENT_ID, request))
+        self._socket.sendall(encode_request(api_key, version, self._correlation_id, TESTS_CLIENT_ID, request))
         while (frame := self._frames.next_frame()) is NEED_DATA:
             received = self._socket.recv(RECEIVE_BYTES)
             if not received:

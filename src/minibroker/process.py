@@ -403,7 +403,8 @@ class Broker:
         """Delete all topics and groups, in milliseconds; a new broker takes a third of a second. Raises BrokerError.
 
         It removes members that tests have left in groups, and lifts all faults. Settings changed at run time stay,
-        and so do transactional ids and the advance of the clock; clients that still run may create their topics again.
+        and so do transactional ids and the advance of the clock. Clients that are still open may create their topics
+        again by asking for them, but not within a second.
         """
         from minibroker.administration import empty
 

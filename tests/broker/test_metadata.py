@@ -6,7 +6,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import trio
 
+from minibroker.broker.apis.client import Client
 from minibroker.protocol.api import API_TABLE, ApiKey
 from minibroker.protocol.errors import ErrorCode
 from minibroker.protocol.primitives import ZERO_UUID
@@ -32,6 +34,32 @@ async def test_an_unknown_topic_is_created_when_asked_for_and_allowed(make_broke
     assert (second.topics[0].error_code, len(second.topics[0].partitions)) == (ErrorCode.NONE, 2)
     switched_off = await make_broker(auto_create_topics_enable="false").call(ApiKey.METADATA, 1, topics=by_name("t"))
     assert switched_off.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.time_jumps
+async def test_older_connections_do_not_create_what_a_reset_has_just_deleted(broker: InMemoryBroker) -> None:
+    await broker.create_topic("t")
+    old, resetting, new = (Client("127.0.0.1:50000", "127.0.0.1", 9092, number) for number in (1, 2, 3))
+
+    async def ask(client: Client, *names: str) -> list[ErrorCode]:
+        broker.client = client
+        answer = await broker.call(ApiKey.METADATA, 4, topics=by_name(*names), allow_auto_topic_creation=True)
+        return [ErrorCode(topic.error_code) for topic in answer.topics]
+
+    async def reset(client_id: str) -> None:
+        broker.client = resetting
+        await broker.call(ApiKey.DELETE_TOPICS, 0, client_id, topic_names=["t"], timeout_ms=1000)
+
+    waits, there = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE
+    await reset("minibroker-tests")
+    assert [await ask(old, "t", "other") for _ in range(2)] == [[waits, waits], [waits, there]]
+    await trio.sleep(1)
+    assert [await ask(old, "t") for _ in range(2)] == [[waits], [there]]
+    await reset("minibroker-tests")
+    assert [await ask(old, "t"), await ask(new, "t"), await ask(old, "t")] == [[waits], [waits], [there]]
+    await trio.sleep(1)
+    await reset("an application")
+    assert [await ask(old, "t") for _ in range(2)] == [[waits], [there]]
 
 
 @pytest.mark.parametrize("settings", [{}, {"auto_create_topics_enable": "false"}])

@@ -18,6 +18,7 @@ from minibroker.administration import connected
 from minibroker.cli.options import parse_bootstrap
 from minibroker.cli.topic_admin import topic_admin
 from minibroker.protocol.api import ApiKey
+from tests.broker.conftest import by_name
 from tests.integration.members import is_alive, wait_until_gone
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -282,6 +283,19 @@ def test_a_reset_leaves_no_topic_and_no_group_also_of_consumers_that_run() -> No
         assert partitions_of(broker).keys() == {"__consumer_offsets"}
         assert groups_of(broker) == set()
         consumer.close()
+
+
+def test_a_client_that_is_left_open_does_not_make_the_topics_of_a_reset_again() -> None:
+    with Broker() as broker, connected(broker.bootstrap_servers) as left_open:
+        broker.create_topic("mine")
+        left_open.ask(ApiKey.METADATA, topics=by_name("mine"))
+
+        broker.reset()
+
+        left_open.ask(ApiKey.METADATA, topics=by_name("mine"))
+        broker.create_topic("mine", partitions=3)
+        (mine,) = left_open.ask(ApiKey.METADATA, topics=by_name("mine")).topics
+        assert len(mine.partitions) == 3
 
 
 def test_a_reset_of_a_broker_that_has_died_says_how() -> None:
