@@ -161,6 +161,18 @@ def test_transactions_of_several_producers_do_not_mix(disk: StoreOnDisk) -> None
     assert offsets.active_producers == {7}
 
 
+@pytest.mark.parametrize("is_group_deleted", [True, False])
+def test_what_is_removed_from_an_open_transaction_stays_removed(disk: StoreOnDisk, is_group_deleted: bool) -> None:
+    offsets = GroupOffsets()
+    disk.commit(5, into=offsets, **IN_TRANSACTION)
+    disk.store.remove_offsets(GROUP, offsets, [PARTITION], also_group=is_group_deleted)
+    while_open = {group_id: group.offsets.active_producers for group_id, group in disk.load().items()}
+    disk.end_transaction(is_commit=True)
+
+    assert while_open == ({} if is_group_deleted else {GROUP: {PRODUCER}})
+    assert disk.load() == {}
+
+
 def test_a_tombstone_inside_a_transaction_takes_back_what_it_had_committed(disk: StoreOnDisk) -> None:
     tombstone = Record(0, NOW_MS, offset_key(GROUP, PARTITION), None)
     disk.commit(6, **IN_TRANSACTION)
