@@ -321,8 +321,11 @@ class Log:
     def _first_at(self, timestamp_ms: int, *segments: LogSegment) -> TimestampOffset | None:
         """Return the first record of these segments at the timestamp or younger, of any time for a negative one."""
         sought_ms = timestamp_ms if timestamp_ms >= 0 else LEAST_TIMESTAMP
-        found = (segment.find_offset_by_timestamp(sought_ms, self.log_start_offset) for segment in segments)
-        return next((each for each in found if each is not None), None)
+        for segment in segments:
+            found = segment.find_offset_by_timestamp(sought_ms, self.log_start_offset)
+            if found is not None:
+                return found
+        return None
 
     def _check_has_timestamps(self) -> None:
         if self.config.magic == 0:
