@@ -151,7 +151,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def update(self, member: Member, terms: JoinTerms) -> None:
-        """Give a member that joins again its new protocols and timeouts (as kafka 3.4 GroupMetadata.updateMember)."""
+        """Give a member that joins again its new protocols and timeouts (as kafka 3.9 GroupMetadata.updateMember)."""
         self._supporters -= Counter({name for name, _ in member.protocols})
         member.take(terms)
         self._supporters.update({name for name, _ in member.protocols})
