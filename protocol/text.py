@@ -35,6 +35,16 @@ def read_back(text: str | None) -> bytes | None:
     return text.encode()
 
 
+def header_name_shown(name: str) -> str:
+    """The name of a header as `shown` shows its bytes; those that are not UTF-8 are surrogates in it."""
+    return shown(name.encode("utf-8", "surrogateescape")) or ""
+
+
+def header_name_read_back(text: str) -> str:
+    """The name that `header_name_shown` returned this text for. Raises ValueError for invalid base64."""
+    return (read_back(text) or b"").decode("utf-8", "surrogateescape")
+
+
 def json_text(value: Any) -> str:
     """The value as JSON, also with the control characters escaped that JSON allows in strings."""
     return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from minibroker import Broker
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
+from tests.edge_records import damage
 
 pytestmark = [pytest.mark.integration]
 
@@ -173,6 +174,22 @@ def test_what_is_sent_from_the_page_arrives_as_it_was(
     assert (first.value, list(first.headers)) == ("ünïcode".encode(), [("source", b"tower"), ("source", b"\xfe")])
     (where,) = tombstone["rows"]
     assert get(console, f"/api/topics/{topic}/messages/{where['partition']}/{where['offset']}")["value"] is None
+
+
+def test_a_batch_that_cannot_be_read_hides_none_behind_it(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    for values_of_batch in (["a", "b"], ["c", "d"], ["e", "f"]):
+        shown_broker.produce(topic, values_of_batch, partition=0)
+    damage(shown_broker.data_dir / f"{topic}-0" / f"{0:020}.log", 2, "its CRC is wrong")
+    said = "offsets 2 to 3 of partition 0 cannot be read: the CRC of the batch is wrong"
+
+    newest, first = messages(console, topic), messages(console, topic, at="beginning")
+    alone = ask(console, "GET", f"/api/topics/{topic}/messages/0/3")
+
+    assert (values(newest), newest["unreadable"], newest["state"]) == (list("feba"), [said], "end")
+    assert (values(first), first["unreadable"], first["state"]) == (list("abef"), [said], "end")
+    assert (alone.status, "the CRC of the batch is wrong" in alone.error) == (404, True)
 
 
 def test_the_newest_come_as_a_stream(console: RunningConsole, shown_broker: Broker, topic: str) -> None:

@@ -47,12 +47,13 @@ def rows(text: str) -> list[dict[str, Any]]:
 def test_lines_of_standard_input_become_records(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = cli.topic()
 
-    done = produce(cli, monkeypatch, b"k:one\nl:two\n", topic, "-K", ":", "-H", "source=tower")
+    done = produce(cli, monkeypatch, b"k:one\nl:two\r\n", topic, "-K", ":", "-H", "source=t\udcffwer")
 
     assert done == (0, f"produced: 2 records to {topic}\n", "")
     first, second = cli.records.read(topic, 2)
-    assert (first.key, first.value, first.headers) == (b"k", b"one", [("source", b"tower")])
-    assert (second.key, second.value) == (b"l", b"two")
+    assert (first.key, first.value, first.headers) == (b"k", b"one", [("source", b"t\xffwer")])
+    assert (second.key, second.value) == (b"l", b"two\r")
+    assert cli.out("consume", topic, "-f", "%e", "-n", 1) == "0"
 
 
 def test_a_file_of_json_becomes_records(cli: CommandLine, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def parse_delimiter(text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     head, *parts = text.replace("\\\\", "\\x5c").split("\\")
-    delimiter = head.encode()
+    delimiter = os.fsencode(head)
     for part in parts:
         try:
             if part.startswith("x"):
@@ -80,7 +80,7 @@ def parse_delimiter(text: str | bytes) -> bytes:
                 rest = part[1:]
         except (KeyError, ValueError):
             raise typer.BadParameter(f"{text!r} has an escape other than \\n, \\t, \\r, \\0, \\\\ and \\xNN") from None
-        delimiter += rest.encode()
+        delimiter += os.fsencode(rest)
     if not delimiter:
         raise typer.BadParameter("a delimiter has at least one byte")
     return delimiter

@@ -29,13 +29,26 @@ Offsets = dict[TopicPartition, int]
 
 def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     """Every partition of those topics, in order. Raises CommandFailed if one does not exist."""
-    rows = client.describe_topics(list(topics))
+    return sorted(
+        TopicPartition(row["name"], partition["partition_index"])
+        for row in topic_rows(client, topics)
+        for partition in row["partitions"]
+    )
+
+
+def topic_rows(client: Any, topics: Collection[str]) -> list[dict[str, Any]]:
+    """The metadata of those topics. Raises CommandFailed if one does not exist."""
+    rows: list[dict[str, Any]] = client.describe_topics(list(topics))
     for row in rows:
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
             raise CommandFailed(f"topic {row['name']} does not exist; `minibroker topics list` shows the topics")
-    return sorted(
-        TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
-    )
+    return rows
+
+
+def leaders_of(client: Any, topic: str) -> dict[int, int]:
+    """The leader of each partition, below 0 for none. Raises CommandFailed if the topic does not exist."""
+    (row,) = topic_rows(client, [topic])
+    return {each["partition_index"]: each["leader_id"] for each in row["partitions"]}
 
 
 def max_message_bytes_of(client: Any, topic: str) -> int:

@@ -7,6 +7,7 @@ is acknowledged.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -119,8 +120,8 @@ def produce(
     if files and (file or as_json or key_separator or delimiter or length_prefixed):
         raise typer.BadParameter("FILE arguments become one record each; --file FILE reads the lines of one")
     template = Template(
-        None if key is None else key.encode(),
-        [(header.key, header.value.encode()) for header in headers or ()],
+        None if key is None else os.fsencode(key),
+        [(header.key, os.fsencode(header.value)) for header in headers or ()],
         partition,
         key_separator,
         as_json,
@@ -191,7 +192,6 @@ def opened(file: Path | None) -> Any:
 @contextmanager
 def bar_for(source: BinaryIO) -> Iterator[Advance]:
     """A bar over the bytes of a file; the size of a pipe is unknown."""
-    import os
     import stat
 
     from minibroker.cli.progress import progress_bar

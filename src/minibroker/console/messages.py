@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from minibroker.cli.batch_fetching import Found
 from minibroker.cli.positions import Position, parse_position
 from minibroker.console.answers import (
     Refused,
@@ -25,7 +26,7 @@ from minibroker.console.answers import (
 )
 from minibroker.console.console import Console
 from minibroker.console.event_stream import STREAMS_MAX, Event
-from minibroker.console.fetching import Found, fetch
+from minibroker.console.fetching import fetch
 from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
@@ -118,6 +119,7 @@ class Messages:
             "rows": [summary_of(each) for each in page.rows],
             "state": page.state,
             "failure": page.failure,
+            "unreadable": [str(each) for each in page.unreadable],
             "scanned": page.scanned,
             "cursor": ",".join(f"{at}:{offset}" for at, offset in sorted(page.cursor.items())),
             "start": sum(span.start for span in spans.values()),
@@ -164,7 +166,8 @@ class Messages:
         )
         found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
         if found is None:
-            failure = next((row.failure for row in fetched if row.failure), None)
+            unreadable = (str(each) for row in fetched for each in row.unreadable if each.first <= offset < each.next)
+            failure = next(unreadable, None) or next((row.failure for row in fetched if row.failure), None)
             reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
             raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
         return FoundAlone(found, fetched[0].data)
@@ -176,21 +179,22 @@ class Messages:
         topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
         tail = await self._in_tail_thread(lambda: Tail(self._console, topic, query))
         try:
-            yield Event({"rows": [], "left_out": 0, "read": 0, "cursor": tail.cursor})
+            yield Event({"rows": [], "left_out": 0, "read": 0, "unreadable": [], "cursor": tail.cursor})
             allowance, filled_at, sent_at = float(TAIL_PRINTED_A_SECOND), trio.current_time(), trio.current_time()
             while True:
-                found = await self._in_tail_thread(tail.more)
+                found, unreadable = await self._in_tail_thread(tail.more)
                 now = trio.current_time()
                 allowance = min(TAIL_PRINTED_A_SECOND, allowance + (now - filled_at) * TAIL_PRINTED_A_SECOND)
                 filled_at = now
                 shown = [each for each in found if matches(each.record)]
                 kept = shown[-int(allowance) :] if allowance >= 1 else []
                 allowance -= len(kept)
-                if found or now - sent_at > TAIL_ALIVE_SECONDS:
+                if found or unreadable or now - sent_at > TAIL_ALIVE_SECONDS:
                     sent_at = now
                     left_out = len(shown) - len(kept)
                     rows = [summary_of(each) for each in kept]
-                    yield Event({"rows": rows, "left_out": left_out, "read": len(found), "cursor": tail.cursor})
+                    counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable}
+                    yield Event({"rows": rows, **counts, "cursor": tail.cursor})
                 await trio.sleep(TAIL_PAUSE_SECONDS)
         finally:
             with trio.CancelScope(shield=True):
@@ -240,9 +244,10 @@ class Tail:
     def cursor(self) -> str:
         return ",".join(f"{at}:{offset}" for at, offset in sorted(self._positions.items()))
 
-    def more(self) -> list[Found]:
-        """Wait a moment for more; in the order of their times."""
+    def more(self) -> tuple[list[Found], list[str]]:
+        """Wait a moment for more, in the order of their times; and what of it cannot be read."""
         found: list[Found] = []
+        unreadable: list[str] = []
         for each in fetch(
             self._client, self._topic, self._positions, committed=self._committed, max_wait_ms=TAIL_WAIT_MS
         ):
@@ -251,7 +256,8 @@ class Tail:
             else:
                 self._positions[each.partition] = each.next
             found += each.records
-        return sorted(found, key=lambda each: each.record.timestamp_ms)
+            unreadable += map(str, each.unreadable)
+        return sorted(found, key=lambda each: each.record.timestamp_ms), unreadable
 
     def close(self) -> None:
         self._closing.close()
