@@ -159,18 +159,7 @@ class Messages:
         """The message in the path. Raises Refused."""
         topic = await existing_topic(self._console, in_path(request, "topic"))
         partition = number_of(in_path(request, "partition"), "partition", most=2**31 - 1)
-        offset = number_of(in_path(request, "offset"), "offset")
-        chosen(topic, partition)
-        fetched = await self._console.kafka.ask(
-            lambda client: fetch(client, topic, {partition: offset}, committed=False, partition_bytes=ONE_RECORD_BYTES)
-        )
-        found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
-        if found is None:
-            unreadable = (str(each) for row in fetched for each in row.unreadable if each.first <= offset < each.next)
-            failure = next(unreadable, None) or next((row.failure for row in fetched if row.failure), None)
-            reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
-            raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
-        return FoundAlone(found, fetched[0].data)
+        return await message_at(self._console, topic, partition, number_of(in_path(request, "offset"), "offset"))
 
     async def tail(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
         """Messages as they come: all are read, as many are sent as an eye can follow, the rest is counted."""
@@ -202,6 +191,21 @@ class Messages:
 
     async def _in_tail_thread(self, work: Any) -> Any:
         return await trio.to_thread.run_sync(work, limiter=self._tail_limiter)
+
+
+async def message_at(console: Console, topic: TopicRow, partition: int, offset: int) -> FoundAlone:
+    """Raises Refused."""
+    chosen(topic, partition)
+    fetched = await console.kafka.ask(
+        lambda client: fetch(client, topic, {partition: offset}, committed=False, partition_bytes=ONE_RECORD_BYTES)
+    )
+    found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
+    if found is None:
+        unreadable = (str(each) for row in fetched for each in row.unreadable if each.first <= offset < each.next)
+        failure = next(unreadable, None) or next((row.failure for row in fetched if row.failure), None)
+        reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
+        raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
+    return FoundAlone(found, fetched[0].data)
 
 
 class FoundAlone(NamedTuple):
