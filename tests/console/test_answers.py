@@ -313,6 +313,7 @@ def test_a_transaction_that_is_open_is_shown_and_holds_back(
     change(console, "POST", f"/api/transactions/tx-{topic}/abort")
     assert get(console, f"/api/topics/{topic}")["rows"][0]["stable"] == 2  # behind the marker
     assert messages(console, topic, committed=1)["state"] == "end"
+    assert values(messages(console, topic, at="-1")) == ["open"]  # whatever the offset of the marker
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,20 @@ def test_aborted_records_are_left_out_when_asked_and_the_end_is_found_behind_the
     assert cli.out("consume", topic, "--read-committed", "--group", cli.new("reports")) == "kept\n"
 
 
+def test_a_distance_from_an_end_is_one_of_records(cli: CommandLine) -> None:
+    topic = cli.topic()
+    for value in "abc":
+        cli.records.transaction(topic, [value], commit=True)
+    cli.records.transaction(topic, ["dropped"], commit=False)
+
+    assert cli.out("consume", topic, "--from", "-2", "-f", "%v ") == "c dropped "
+    assert cli.out("consume", topic, "--from", "-2", "-f", "%v ", "--read-committed") == "b c "
+    assert cli.out("consume", topic, "--from", "+1", "--to", "-1", "-f", "%v ") == "b c "
+    assert cli.document("offsets", topic, "--at", "-1")[0]["offset"] == 6
+    cli.out("topics", "delete-records", topic, "--before", "-3")
+    assert cli.out("consume", topic, "-f", "%v ") == "b c dropped "
+
+
 def test_a_format_says_what_is_printed(cli: CommandLine, topic: str) -> None:
     assert cli.out("consume", topic, "-n", 2, "-f", r"%p %o %k=%v;\n") == "0 0 k0=a;\n0 1 k1=b;\n"
 

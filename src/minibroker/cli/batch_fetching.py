@@ -156,24 +156,41 @@ def taken(row: Any, position: int, committed: bool) -> Fetched:
     return Fetched(at, max(reached, position), end, start, records, None, data, tuple(unreadable))
 
 
-def decoded(row: Any, data: bytes, committed: bool) -> Iterator[Decoded]:
-    """Each batch of a partition's row. Raises KafkaError where no batch begins."""
+def batches_in(row: Any, data: bytes, committed: bool) -> Iterator[tuple[BatchView, bool]]:
+    """Each batch of a partition's row, and whether a consumer gets its records. Raises KafkaError where none begins."""
     aborted = sorted(row.aborted_transactions or (), key=lambda each: int(each.first_offset), reverse=True)
     aborting: set[int] = set()
     for view in scan_batches(data, 0, len(data)):
         while committed and aborted and aborted[-1].first_offset <= view.last_offset:
             aborting.add(aborted.pop().producer_id)
+        if view.is_control:
+            if any(read_control_type(each.key) is ControlType.ABORT for each in records_in(data, view)):
+                aborting.discard(view.producer_id)
+            yield view, False
+        else:
+            yield view, not (view.is_transactional and view.producer_id in aborting)
+
+
+def records_in(data: bytes, view: BatchView) -> list[Record]:
+    """None of a batch that cannot be read."""
+    try:
+        return list(iter_all_records(data, view, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES))
+    except KafkaError:
+        return []
+
+
+def decoded(row: Any, data: bytes, committed: bool) -> Iterator[Decoded]:
+    """Each batch of a partition's row, decoded. Raises KafkaError where none begins."""
+    for view, is_shown in batches_in(row, data, committed):
         records: list[Record] = []
-        error = None if batch_is_valid(data, view) else corrupt("the CRC of the batch is wrong")
-        if error is None and (view.is_control or not (view.is_transactional and view.producer_id in aborting)):
+        error = None
+        if is_shown:
             try:
+                if not batch_is_valid(data, view):
+                    raise corrupt("the CRC of the batch is wrong")
                 records = list(iter_all_records(data, view, max_decompressed_bytes=DECOMPRESSED_MAX_BYTES))
             except KafkaError as unreadable:
                 error = unreadable
-        if view.is_control:
-            if any(read_control_type(record.key) is ControlType.ABORT for record in records):
-                aborting.discard(view.producer_id)
-            records = []
         yield Decoded(view, [Found(row.partition_index, record, view) for record in records], error)
 
 

@@ -77,10 +77,10 @@ class Reader:
             self.brokers = brokers_of(admin)
             partitions = self._chosen(partitions_of(admin, topics_of(admin, wanted)))
             ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
-            self._starts = offsets_at(admin, wanted.start, ranges)
+            self._starts = offsets_at(admin, wanted.start, ranges, committed_only=wanted.committed_only)
             self._ends = {partition: inside.latest for partition, inside in ranges.items()}
             if wanted.end is not None:
-                self._ends = offsets_at(admin, wanted.end, ranges)
+                self._ends = offsets_at(admin, wanted.end, ranges, committed_only=wanted.committed_only)
         with self._consuming(**{"auto.offset.reset": "earliest"}):
             self.consumer.assign(self._starts)
             yield

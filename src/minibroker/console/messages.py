@@ -6,7 +6,7 @@ import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 from starlette.requests import Request
@@ -34,9 +34,6 @@ from minibroker.console.scanning import Page, Scan, Span, first_of, read_backwar
 from minibroker.console.topics import existing_topic
 from minibroker.protocol.facts import batch_row, crc_of
 from minibroker.protocol.text import counted
-
-if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
 
 MESSAGES = 50
 MESSAGES_MAX = 500
@@ -275,22 +272,29 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
     if position is None:
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)
     else:
-        positions = query.cursor or starts_at(client, topic, spans, position)
+        positions = query.cursor or starts_at(client, topic, spans, position, committed=query.committed)
     scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed)
     return spans, read_backwards(scan) if position is None else read_forward(scan)
 
 
-def starts_at(client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position) -> dict[int, int]:
+def starts_at(
+    client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position, *, committed: bool
+) -> dict[int, int]:
     """The offset of a position in each partition; partitions without records are left out."""
     from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.partition_offsets import OffsetRange, clamped, offset_of
+    from minibroker.cli.partition_offsets import OffsetRange, clamped, offsets_at
 
-    ranges = {at: OffsetRange(span.start, span.end) for at, span in spans.items() if span.end > span.start}
-    if position.kind == "time":
-        asked: list[TopicPartition] = [TopicPartition(topic.name, at) for at in ranges]
-        found = offsets_of(client, asked, position.value)
-        return {at.partition: clamped(offset, ranges[at.partition]) for at, offset in found.items()}
-    return {at: clamped(offset_of(position, inside), inside) for at, inside in ranges.items()}
+    ranges = {
+        TopicPartition(topic.name, at): OffsetRange(span.start, span.end)
+        for at, span in spans.items()
+        if span.end > span.start
+    }
+    if position.kind == "time":  # without the partitions that no leader answers for
+        found = offsets_of(client, list(ranges), position.value)
+        return {at.partition: clamped(offset, ranges[at]) for at, offset in found.items()}
+    return {
+        at.partition: offset for at, offset in offsets_at(client, position, ranges, committed_only=committed).items()
+    }
 
 
 def chosen(topic: TopicRow, partition: int | None) -> TopicRow:
