@@ -55,6 +55,29 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def reason_of(error: Exception) -> str:
+    """Why a file or a socket failed, without Python's `[Errno 2]` and the path, which the message has already."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not {error.encoding.upper()}"
+    return getattr(error, "strerror", None) or str(error)
+
+
+# Kafka's messages about a value's type, which end in a type of Java's.
+JAVA_TYPES = {
+    "Not a number of type SHORT": "not a whole number of 16 bits",
+    "Not a number of type INT": "not a whole number of 32 bits",
+    "Not a number of type LONG": "not a whole number of 64 bits",
+    "Not a number of type DOUBLE": "not a number",
+}
+
+
+def without_java_types(message: str) -> str:
+    """A message of Kafka's for people who do not know Java."""
+    for theirs, ours in JAVA_TYPES.items():
+        message = message.replace(theirs, ours)
+    return message
+
+
 def as_utc(timestamp_ms: int) -> str:
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp_ms // 1000))
     return f"{date}.{timestamp_ms % 1000:03d}Z"

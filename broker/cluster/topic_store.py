@@ -27,6 +27,7 @@ from minibroker.broker.quota.entities import DEFAULT, Entity
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.protocol.text import reason_of
 from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
@@ -110,7 +111,7 @@ class TopicStore:
                     self._apply(change)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise TopicStoreError(
-                    f"cannot read {path} ({error!r}); move it away, and topics are read off the directories"
+                    f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
 
     def new_partition(self) -> PartitionState:
@@ -181,7 +182,7 @@ class TopicStore:
             self.save(changed)
         except OSError as error:
             undo()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {error}") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
 
     def set_in_sync_replicas(self, changes: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Save the in-sync replicas of partitions, for Metadata too.

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
+from minibroker.protocol.text import reason_of
+
 if TYPE_CHECKING:
     from minibroker.acl import Acl
     from minibroker.administration import Connection
@@ -490,7 +492,7 @@ class Broker:
         except KafkaError as error:
             raise BrokerError(f"the broker refused: {error.message}") from error
         except OSError as error:
-            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
+            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({reason_of(error)})") from error
 
     @property
     def _num_partitions(self) -> int:

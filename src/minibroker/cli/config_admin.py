@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from minibroker.cli.cluster import ConfigResource, ConfigResourceType, connected, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
+from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
@@ -110,7 +111,7 @@ def refusal(subject: Subject, result: str) -> str:
     """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
     parts = REFUSAL.match(result)
     reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
-    return f"{subject}: {reason}; {all_configs(subject)} lists them all"
+    return f"{subject}: {without_java_types(reason)}; {all_configs(subject)} lists them all"
 
 
 def all_configs(subject: Subject) -> str:

@@ -91,8 +91,9 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise typer.BadParameter(f"cannot read {path}: {reason}") from error
+        from minibroker.protocol.text import reason_of
+
+        raise typer.BadParameter(f"cannot read {path}: {reason_of(error)}") from error
     properties = {}
     line = ""
     for part in text.splitlines():

@@ -190,7 +190,8 @@ def opened(path: Path) -> Reading:
     try:
         return Reading(path)
     except FileNotFoundError:
-        raise CommandFailed(f"{path}: no such file; `minibroker serve --transcript {path}` records one") from None
+        next_step = f"`minibroker serve --transcript {path}` records one"
+        raise CommandFailed(f"cannot read {path}: No such file or directory; {next_step}") from None
     except TranscriptError as error:
         raise CommandFailed(f"{error}; name a file that `minibroker serve --transcript FILE` recorded") from error
     except OSError as error:
