@@ -5,12 +5,14 @@ kafka-python and librdkafka stop at such a batch for ever, some with an error an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from minibroker.cli.batch_fetching import Fetched, read_partition
+from minibroker.cli.batch_fetching import Fetched, Unreadable, read_partition
 from minibroker.cli.cluster import TopicPartition, connected
 from minibroker.cli.options import Cluster
+from minibroker.cli.partition_offsets import latest_of
 from minibroker.cli.record_lines import Headers
 from minibroker.cli.record_text import ShownRecord
 
@@ -19,7 +21,7 @@ class Passed(NamedTuple):
     """What is at a position: its records, what of it cannot be read, and the offset behind all that."""
 
     records: list[ShownRecord]
-    unreadable: list[str]
+    unreadable: tuple[Unreadable, ...]
     next: int
 
 
@@ -32,6 +34,11 @@ class BatchReader:
         self._closing = ExitStack()
         self._client: Any = None
         self._headers: dict[TopicPartition, dict[int, Headers]] = {}  # of the batches that were read last
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Those partitions that go on behind these positions. Raises CommandFailed and errors of kafka-python."""
+        ends = latest_of(self._connected(), list(positions), committed_only=self._committed_only)
+        return [at for at, position in positions.items() if ends[at] > position]
 
     def passed(self, at: TopicPartition, offset: int) -> Passed:
         """What is there, nothing at the partition's end. Raises CommandFailed and errors of kafka-python."""
@@ -49,7 +56,7 @@ class BatchReader:
             )
             for each in fetched.records
         ]
-        return Passed(records, [f"topic {at.topic}: {each}" for each in fetched.unreadable], fetched.next)
+        return Passed(records, fetched.unreadable, fetched.next)
 
     def headers(self, topic: str, partition: int, offset: int) -> Headers:
         """The headers of that record. Raises as `passed`."""
@@ -61,9 +68,12 @@ class BatchReader:
         return known[offset]
 
     def _read(self, at: TopicPartition, offset: int, *, committed: bool) -> Fetched:
+        return read_partition(self._connected(), at.topic, at.partition, offset, committed=committed)
+
+    def _connected(self) -> Any:
         if self._client is None:
             self._client = self._closing.enter_context(connected(self._cluster))
-        return read_partition(self._client, at.topic, at.partition, offset, committed=committed)
+        return self._client
 
     def close(self) -> None:
         self._closing.close()

@@ -142,25 +142,26 @@ class Reader:
         What cannot be read here either is reported.
         """
         found: list[Any] | None = None
-        for at in self.consumer.assignment() - self._reached:
-            offset = self.consumer.next_offset(at)
-            if offset is None or (at_most is not None and len(found or ()) >= at_most):
-                continue
-            try:
-                passed = self._own.passed(at, offset)
-            except (CommandFailed, errors.KafkaError):
-                continue
-            if passed.next <= offset:
-                continue
-            records, behind = passed.records, passed.next
-            if at_most is not None and len(records) > at_most - len(found or ()):
-                records = records[: at_most - len(found or ())]
-                behind = records[-1].offset + 1
-            found = (found or []) + records
-            self.consumer.seek(at, behind)
-            for each in passed.unreadable:
-                self.unreadable += 1
-                complain(each)
+        try:
+            positions = {at: self.consumer.next_offset(at) for at in self.consumer.assignment() - self._reached}
+            known = {at: offset for at, offset in positions.items() if offset is not None}
+            for at in self._own.unread(known):
+                left = None if at_most is None else at_most - len(found or ())
+                if left == 0:
+                    break
+                passed = self._own.passed(at, known[at])
+                records = passed.records[:left]
+                behind = passed.next if len(records) == len(passed.records) else records[-1].offset + 1
+                if behind <= known[at]:
+                    continue
+                found = (found or []) + records
+                self.consumer.seek(at, behind)
+                for each in passed.unreadable:
+                    if each.next <= behind:
+                        self.unreadable += 1
+                        complain(f"topic {at.topic}: {each}")
+        except (CommandFailed, errors.KafkaError):  # what is found is printed; the next poll has the error
+            return found
         return found
 
     def printed(self) -> None:
