@@ -147,7 +147,7 @@ def read_json(line: bytes, template: Template) -> NewRecord:
 def json_row(line: bytes) -> dict[str, Any]:
     """The object of a line, if Python's numbers and objects keep all that is in it. Raises LineError."""
     try:
-        row = json.loads(line, parse_float=exact_number, parse_constant=no_number, object_pairs_hook=without_repeats)
+        row = DECODER.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
     except LineError:
         raise
     except (ValueError, RecursionError):
@@ -175,6 +175,11 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise LineError(f'"{twice}" is twice in one object; leave one out, or write headers as [["name", "value"]]')
     return row
+
+
+DECODER = json.JSONDecoder(  # `json.loads` would make one for each line
+    parse_float=exact_number, parse_constant=no_number, object_pairs_hook=without_repeats
+)
 
 
 def data_of(value: Any, name: str) -> bytes | None:
