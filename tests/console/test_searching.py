@@ -143,6 +143,23 @@ def test_a_large_window_is_made_smaller_until_it_fits(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("read", [read_forward, read_backwards])
+def test_a_partition_for_which_an_answer_has_no_room_is_read_next(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    def fetch(client: Any, topic: TopicRow, positions: dict[int, int], **how: Any) -> list[Fetched]:
+        first, *others = positions
+        answers = logs.fetch(client, topic, {first: positions[first]}, **how)
+        return answers + [Fetched(at, positions[at], len(logs.times[at]), 0, [], None) for at in others]
+
+    monkeypatch.setattr(scanning, "fetch", fetch)
+    choose = (lambda span: span.start) if read is read_forward else (lambda span: span.end)
+
+    times, pages = pages_of(logs, read, choose, Search(), 50)
+
+    assert (sorted(times), pages[-1].state) == (list(range(1, 16)), "end")
+
+
+@pytest.mark.parametrize("read", [read_forward, read_backwards])
 def test_a_failed_partition_is_named_and_hides_no_other(logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
     def fetch(client: Any, topic: TopicRow, positions: dict[int, int], **how: Any) -> list[Fetched]:
         failed = [Fetched(1, positions[1], 3, 0, [], "its leader refused")] if 1 in positions else []

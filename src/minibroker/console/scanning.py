@@ -156,15 +156,18 @@ def read_forward(scan: Scan) -> Page:
     """The first records from these offsets on, oldest first."""
     matches, budget = scan.search.matcher(), scan.budget
     partitions = scan.partitions(backwards=False)
+    left_out: set[int] = set()
     while not budget.is_spent:
         open_ones = {at: each.position for at, each in partitions.items() if not each.is_done}
         if not open_ones:
             break
-        for fetched in fetch(scan.client, scan.topic, open_ones, committed=scan.committed):
+        answers = fetch(scan.client, scan.topic, first_the(left_out, open_ones), committed=scan.committed)
+        left_out = without_progress(answers, open_ones)
+        for fetched in answers:
             partition = partitions[fetched.partition]
             partition.take(fetched, partition.span.end)
-            if not fetched.records and fetched.next <= partition.position:
-                partition.is_done = True  # a leader that has nothing there: its log ends in a transaction or a marker
+            if len(left_out) == len(answers):
+                partition.is_done = True  # leaders that have nothing there: the logs end in a transaction or a marker
             budget.spend(fetched)
             inside = [each for each in fetched.records if each.record.offset < partition.span.end]
             partition.matches += [each for each in inside if matches(each.record)]
@@ -212,21 +215,35 @@ def read_windows(
     """Everything in these offsets, unless the budget ends first: then the last part is False."""
     found: dict[int, list[Found]] = {}
     positions = dict(lower)
+    left_out: set[int] = set()
     while positions:
         if scan.budget.is_spent:
             return found, False
-        for fetched in fetch(scan.client, scan.topic, positions, committed=scan.committed):
+        answers = fetch(scan.client, scan.topic, first_the(left_out, positions), committed=scan.committed)
+        left_out = without_progress(answers, positions)
+        is_over = len(left_out) == len(answers)
+        for fetched in answers:
             at = fetched.partition
             partitions[at].take(fetched, upper[at])
             scan.budget.spend(fetched)
             inside = [each for each in fetched.records if each.record.offset < upper[at]]
             if inside:
                 found.setdefault(at, []).extend(inside)
-            if partitions[at].is_done or fetched.next >= upper[at] or fetched.next <= positions[at]:
+            if partitions[at].is_done or fetched.next >= upper[at] or is_over:
                 del positions[at]
             else:
                 positions[at] = fetched.next
     return found, True
+
+
+def without_progress(answers: list[Fetched], positions: Mapping[int, int]) -> set[int]:
+    """The partitions of which nothing came; if others filled the answer, a batch may still be there (KIP-74)."""
+    return {each.partition for each in answers if not each.records and each.next <= positions[each.partition]}
+
+
+def first_the(left_out: set[int], positions: Mapping[int, int]) -> dict[int, int]:
+    """The positions, those first that were left out: the first in a request is sure to get a batch."""
+    return dict(sorted(positions.items(), key=lambda each: each[0] not in left_out))
 
 
 def state_of(rows: list[Found], cursor: Mapping[int, int], count: int, failure: str | None) -> str:
