@@ -472,7 +472,9 @@ def run(
             next_step = "each partition needs an open file: raise the limit (ulimit -n)"
         raise StartFailed(f"{str(error).rstrip('.')}; {next_step}") from error
     except OSError as error:
-        raise StartFailed(f"the data directory {config.log_dir} failed: {error}") from error
+        from minibroker.protocol.text import reason_of
+
+        raise StartFailed(f"the data directory {config.log_dir} failed: {reason_of(error)}") from error
     if failures:
         raise StartFailed(failures[0])
 

@@ -12,7 +12,7 @@ from minibroker.protocol.compression import CODEC_MASK, Codec
 from minibroker.protocol.control_records import ControlType, read_control_type, read_end_txn_marker
 from minibroker.protocol.message_set import read_message_header
 from minibroker.protocol.record_batch import read_header
-from minibroker.protocol.text import shown
+from minibroker.protocol.text import header_name_shown, shown
 
 if TYPE_CHECKING:
     from minibroker.protocol.batches import BatchView
@@ -70,5 +70,5 @@ def record_row(record: Record, *, is_control: bool) -> Row:
         "sequence": record.sequence,
         "key": shown(record.key),
         "value": shown(record.value),
-        "headers": [[name, shown(value)] for name, value in record.headers],
+        "headers": [[header_name_shown(name), shown(value)] for name, value in record.headers],
     }

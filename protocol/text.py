@@ -36,6 +36,16 @@ def read_back(text: str | None) -> bytes | None:
     return text.encode()
 
 
+def header_name_shown(name: str) -> str:
+    """The name of a header as `shown` shows its bytes; those that are not UTF-8 are surrogates in it."""
+    return shown(name.encode("utf-8", "surrogateescape")) or ""
+
+
+def header_name_read_back(text: str) -> str:
+    """The name that `header_name_shown` returned this text for. Raises ValueError for invalid base64."""
+    return (read_back(text) or b"").decode("utf-8", "surrogateescape")
+
+
 def json_text(value: Any) -> str:
     """The value as JSON, also with the control characters escaped that JSON allows in strings."""
     return json.dumps(value, ensure_ascii=False).translate(CONTROL_CHARACTERS)
@@ -60,6 +70,29 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def reason_of(error: Exception) -> str:
+    """Why a file or a socket failed, without Python's `[Errno 2]` and the path, which the message has already."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not {error.encoding.upper()}"
+    return getattr(error, "strerror", None) or str(error)
+
+
+# Kafka's messages about a value's type, which end in a type of Java's.
+JAVA_TYPES = {
+    "Not a number of type SHORT": "not a whole number of 16 bits",
+    "Not a number of type INT": "not a whole number of 32 bits",
+    "Not a number of type LONG": "not a whole number of 64 bits",
+    "Not a number of type DOUBLE": "not a number",
+}
+
+
+def without_java_types(message: str) -> str:
+    """A message of Kafka's for people who do not know Java."""
+    for theirs, ours in JAVA_TYPES.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def as_utc(timestamp_ms: int) -> str:

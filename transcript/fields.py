@@ -272,11 +272,11 @@ def json_value(shape: Shape, max_records: int | None) -> Any:
 def records_object(records: RecordsValue, max_records: int | None) -> Row:
     found = list(batches_of(records, max_records))
     return {
-        "sizeBytes": len(records.data),
-        "recordedBytes": len(records.data) - records.missing_bytes,
+        "size_bytes": len(records.data),
+        "recorded_bytes": len(records.data) - records.missing_bytes,
         "batches": [
             each.facts
-            | {"records": each.records, "recordsLeftOut": each.more}
+            | {"records": each.records, "records_left_out": each.more}
             | ({} if each.problem is None else {"problem": each.problem})
             for each in found
             if isinstance(each, BatchShape)

@@ -15,6 +15,7 @@ from typing import Any
 from minibroker.protocol.api import API_TABLE, decode_request
 from minibroker.protocol.codegen import records_size
 from minibroker.protocol.errors import KafkaProtocolError
+from minibroker.protocol.text import reason_of
 from minibroker.storage.files.converted_slice import ConvertedSlice
 from minibroker.storage.files.records_file import FileSlice
 from minibroker.transcript.file import Entry, Frame, Gap, Kind, TranscriptWriter, encode_entry
@@ -128,7 +129,7 @@ class Recorder:
         try:
             self._writer.write(data)
         except OSError as error:
-            reason = str(error)
+            reason = reason_of(error)
         if reason:
             logger.error("the transcript %s ends here: %s", self._writer.path, reason)
             self.close()

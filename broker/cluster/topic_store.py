@@ -28,6 +28,7 @@ from minibroker.broker.replica.isr import IsrChanges, IsrOutcomes
 from minibroker.protocol.errors import ErrorCode, KafkaError
 from minibroker.protocol.primitives import TopicPartition
 from minibroker.protocol.scram import ScramCredential
+from minibroker.protocol.text import reason_of
 from minibroker.storage.files.checkpoints import write_atomically
 
 FILE_NAME = "minibroker.json"
@@ -111,7 +112,7 @@ class TopicStore:
                     self._apply(change)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise TopicStoreError(
-                    f"cannot read {path} ({error!r}); move it away, and topics are read off the directories"
+                    f"cannot read {path} ({reason_of(error)}); move it away, and topics are read off the directories"
                 ) from error
 
     def new_partition(self) -> PartitionState:
@@ -182,7 +183,7 @@ class TopicStore:
             self.save(changed)
         except OSError as error:
             undo()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {error}") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot store {what}: {reason_of(error)}") from error
 
     def save_isr(self, changes: IsrChanges) -> IsrOutcomes:
         """Save the in-sync replicas of partitions, for Metadata too; a change of a state that has moved on is stale.

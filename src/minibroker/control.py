@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.process import BrokerError
+from minibroker.protocol.text import reason_of
 
 ANSWER_SECONDS = 120.0
 READ_BYTES = 1 << 16
@@ -56,7 +57,7 @@ class Control:
     def _why_not(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return f"no answer within {ANSWER_SECONDS:.0f} s at the broker's control socket {self._path}"
-        reason = f"no answer at the broker's control socket {self._path} ({error})"
+        reason = f"no answer at the broker's control socket {self._path} ({reason_of(error)})"
         return reason if self._obituary is None else self._obituary() or reason
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, Unpack
 
+from minibroker.protocol.text import reason_of
 from minibroker.unknown_arguments import refusing_unknown
 
 if TYPE_CHECKING:
@@ -511,7 +512,7 @@ class Broker:
         except KafkaError as error:
             raise BrokerError(f"the broker refused: {error.message}") from error
         except OSError as error:
-            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({error})") from error
+            raise BrokerError(self._how_it_ended() or f"no answer from the broker ({reason_of(error)})") from error
 
     @property
     def _num_partitions(self) -> int:

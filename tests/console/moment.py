@@ -147,7 +147,7 @@ ANSWERS: dict[str, Any] = {
     "/api/topics/flights": topic_row("flights", 12, 0, 0, 0) | page_of(PARTITIONS),
     "/api/topics/flights/messages": page_of(
         [message_row(number) for number in range(12)], state="full", failure=None, scanned=144, start=0,
-        cursor="0:104190", partitions=12, without_leader=0,
+        cursor="0:104190", partitions=12, without_leader=0, unreadable=[],
     ) | {"total": 336_776},
     "/api/topics/flights/messages/5/104239": MESSAGE,
     "/api/topics/flights/groups": page_of(

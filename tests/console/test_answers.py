@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from minibroker import Broker
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
+from tests.edge_records import EDGES, damage, named, stored
 from tests.minibroker.records_by_hand import Records
 
 pytestmark = [pytest.mark.integration]
@@ -47,6 +48,10 @@ def write(broker: Broker, topic: str, count: int, *, partition: int | None = 0) 
         where = -1 if partition is None else partition  # -1: by the key
         producer.produce(topic, str(number), f"k{number % 7}", where, timestamp=1_000_000 + number)
     assert producer.flush(10) == 0
+
+
+def as_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> None:
@@ -176,6 +181,43 @@ def test_what_is_sent_from_the_page_arrives_as_it_was(
     assert get(console, f"/api/topics/{topic}/messages/{where['partition']}/{where['offset']}")["value"] is None
 
 
+def test_every_record_is_sent_as_it_is_and_again(console: RunningConsole, shown_broker: Broker) -> None:
+    shown_broker.create_topic("edges", partitions=1, configs={"retention.ms": "-1"})
+    path = "/api/topics/edges/records"
+    for number, edge in enumerate(EDGES.values()):
+        when = {"timestamp": edge.timestamp_ms, "partition": 0}
+        parts = {"key": edge.key, "value": edge.value}
+        texts = {
+            name if data is None else f"{name}_base64": None if data is None else as_base64(data)
+            for name, data in parts.items()
+        }
+        headers = [[name, None if data is None else {"base64": as_base64(data)}] for name, data in edge.headers]
+        change(console, "POST", path, **texts, headers=headers, **when)
+        change(console, "POST", path, like={"partition": 0, "offset": 3 * number}, **when)
+        places = list(range(len(headers)))
+        change(console, "POST", path, like={"partition": 0, "offset": 3 * number}, headers=places, **when)
+
+    records = stored(shown_broker.bootstrap_servers, "edges")
+
+    assert [named(records[first::3]) for first in range(3)] == [EDGES] * 3
+
+
+def test_a_batch_that_cannot_be_read_hides_none_behind_it(
+    console: RunningConsole, shown_broker: Broker, topic: str
+) -> None:
+    for values_of_batch in (["a", "b"], ["c", "d"], ["e", "f"]):
+        shown_broker.produce(topic, values_of_batch, partition=0)
+    damage(shown_broker.data_dir / f"{topic}-0" / f"{0:020}.log", 2, "its CRC is wrong")
+    said = "offsets 2 to 3 of partition 0 cannot be read: the CRC of the batch is wrong"
+
+    newest, first = messages(console, topic), messages(console, topic, at="beginning")
+    alone = ask(console, "GET", f"/api/topics/{topic}/messages/0/3")
+
+    assert (values(newest), newest["unreadable"], newest["state"]) == (list("feba"), [said], "end")
+    assert (values(first), first["unreadable"], first["state"]) == (list("abef"), [said], "end")
+    assert (alone.status, "the CRC of the batch is wrong" in alone.error) == (404, True)
+
+
 def test_the_newest_come_as_a_stream(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
     import http.client
 
@@ -296,6 +338,7 @@ def test_a_transaction_that_is_open_is_shown_and_holds_back(
     change(console, "POST", f"/api/transactions/tx-{topic}/abort")
     assert get(console, f"/api/topics/{topic}")["rows"][0]["stable"] == 2  # behind the marker
     assert messages(console, topic, committed=1)["state"] == "end"
+    assert values(messages(console, topic, at="-1")) == ["open"]  # whatever the offset of the marker
 
 
 @pytest.mark.parametrize(
@@ -341,6 +384,14 @@ def test_a_refusal_has_the_next_step(
         ("POST", "/api/topics/searched/records", {"value": 5}, 400),
         ("POST", "/api/topics/searched/records", {"headers": [["a"]]}, 400),
         ("POST", "/api/topics/searched/records", {"value_base64": "%"}, 400),
+        ("POST", "/api/topics/searched/records", {"value_base64": 5}, 400),
+        ("POST", "/api/topics/searched/records", {"key": "k"}, 400),
+        ("POST", "/api/topics/searched/records", {"key": "k", "val": "x"}, 400),
+        ("POST", "/api/topics/searched/records", {"value": "\ud800"}, 400),
+        ("POST", "/api/topics/searched/records", {"value": "x", "headers": [0]}, 400),
+        ("POST", "/api/topics/searched/records", {"value": "x", "timestamp": 2**63}, 400),
+        ("POST", "/api/topics/searched/records", {"like": 5}, 400),
+        ("POST", "/api/topics/searched/records", {"like": {"partition": 0, "offset": 10**9}}, 404),
         ("POST", "/api/topics/searched/records", {"value": "x", "partition": 99}, 404),
         ("DELETE", "/api/topics/__consumer_offsets", {}, 409),
         ("POST", "/api/topics/__consumer_offsets/partitions", {"partitions": 51}, 409),

@@ -12,7 +12,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from minibroker import Broker
+from minibroker.records import Record
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
+from tests.edge_records import damage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -88,6 +90,56 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
     found.get_by_label("Value").wait_for()
     assert found.get_by_role("button", name="Produce").count() == 0  # another tab has no token
     assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
+
+
+def test_send_again_changes_only_what_is_written_anew(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    headers = (("", b"no name"), ("null", None), ("lines", b"x\r\ny\n"), ("binary", b"\xff"), ("plain", b"text"))
+    original = Record(b"a\r\nb\n" * 20_000, b"k\xff", headers)
+    offset = itertools.count(1)
+    shown_broker.produce(topic, [original], partition=0)
+    page = tab.open(f"/topics/{topic}/messages?partition=0&at=0&open=0%3A0")
+
+    def sent(*edits: tuple[str, str]) -> tuple[bytes | None, bytes | None, object]:
+        page.get_by_role("button", name="Send again").click()
+        page.locator("#produce-partition").select_option("0")
+        for name, text in edits:
+            if name == "value":
+                page.get_by_role("button", name="Write another value").click()
+                page.locator("#produce-value").fill(text)
+            else:
+                page.get_by_label("Value of the header").last.fill(text)
+        page.get_by_role("button", name="Send", exact=True).click()
+        page.get_by_text(f"It is at partition 0, offset {next(offset)}").wait_for()
+        page.keyboard.press("Escape")
+        record = shown_broker.records(topic, partition=0)[-1]
+        return record.key, record.value, record.headers
+
+    assert sent() == (original.key, original.value, headers)
+    assert sent(("value", "new\nlines")) == (original.key, b"new\nlines", headers)
+    assert sent(("header", "other")) == (original.key, original.value, (*headers[:-1], ("plain", b"other")))
+
+
+def test_a_message_that_is_null_is_sent_again(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, [Record(None)], partition=0)
+    page = tab.open(f"/topics/{topic}/messages?partition=0&at=0&open=0%3A0")
+
+    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_text("It is at").wait_for()
+
+    assert [(record.key, record.value) for record in shown_broker.records(topic)] == [(None, None)] * 2
+
+
+def test_what_cannot_be_read_is_named_above_what_can(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    for value in ("before", "damaged", "behind"):
+        shown_broker.produce(topic, [value], partition=0)
+    damage(shown_broker.data_dir / f"{topic}-0" / f"{0:020}.log", 1, "its CRC is wrong")
+
+    page = tab.open(f"/topics/{topic}/messages")
+
+    page.get_by_text("Offset 1 of partition 0 cannot be read: the CRC of the batch is wrong").wait_for()
+    assert page.get_by_role("cell", name=re.compile("before|behind")).count() == 2
+    assert tab.axe() == []
 
 
 def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: str) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from minibroker.cli.batch_fetching import Fetched, Found, Unreadable
 from minibroker.console import scanning
 from minibroker.console.event_stream import Event, encoded
-from minibroker.console.fetching import Fetched, Found
 from minibroker.console.figures import Growth
 from minibroker.console.group_offsets import LagHistory
 from minibroker.console.matching_records import Search
@@ -142,15 +142,65 @@ def test_a_large_window_is_made_smaller_until_it_fits(logs: Logs) -> None:
     assert page.state == "stopped"
 
 
-def test_a_failed_partition_ends_the_page_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*_: Any, **__: Any) -> list[Fetched]:
-        return [Fetched(1, 0, 3, 0, [], "its leader refused")]
+@pytest.mark.parametrize("read", [read_forward, read_backwards])
+def test_a_partition_for_which_an_answer_has_no_room_is_read_next(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    def fetch(client: Any, topic: TopicRow, positions: dict[int, int], **how: Any) -> list[Fetched]:
+        first, *others = positions
+        answers = logs.fetch(client, topic, {first: positions[first]}, **how)
+        return answers + [Fetched(at, positions[at], len(logs.times[at]), 0, [], None) for at in others]
 
     monkeypatch.setattr(scanning, "fetch", fetch)
+    choose = (lambda span: span.start) if read is read_forward else (lambda span: span.end)
 
-    page = read_forward(Scan(None, TOPIC, {1: 0}, {1: Span(0, 3)}, Search(), 5))
+    times, pages = pages_of(logs, read, choose, Search(), 50)
+
+    assert (sorted(times), pages[-1].state) == (list(range(1, 16)), "end")
+
+
+@pytest.mark.parametrize("read", [read_forward, read_backwards])
+def test_a_failed_partition_is_named_and_hides_no_other(logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
+    def fetch(client: Any, topic: TopicRow, positions: dict[int, int], **how: Any) -> list[Fetched]:
+        failed = [Fetched(1, positions[1], 3, 0, [], "its leader refused")] if 1 in positions else []
+        others = {at: position for at, position in positions.items() if at != 1}
+        return failed + logs.fetch(client, topic, others, **how)
+
+    monkeypatch.setattr(scanning, "fetch", fetch)
+    spans = logs.spans
+    begin = {at: span.start if read is read_forward else span.end for at, span in spans.items()}
+
+    page = read(Scan(None, TOPIC, begin, spans, Search(), 50))
 
     assert (page.state, page.failure) == ("failed", "partition 1: its leader refused")
+    assert sorted(row.record.timestamp_ms for row in page.rows) == sorted(logs.times[0] + logs.times[2])
+    assert page.cursor == {1: begin[1]}
+
+
+@pytest.mark.parametrize("read", [read_forward, read_backwards])
+def test_what_cannot_be_read_is_named_once_and_the_rest_is_shown(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, read: Any
+) -> None:
+    def fetch(*asked: Any, **how: Any) -> list[Fetched]:
+        """Offsets 2 to 4 of partition 2 are in a batch that cannot be read."""
+        answers = []
+        for each in logs.fetch(*asked, **how):
+            kept = [found for found in each.records if each.partition != 2 or not 2 <= found.record.offset < 5]
+            first = max(2, asked[2][each.partition])
+            lost = (Unreadable(2, first, 5, "why"),) if len(kept) < len(each.records) else ()
+            reached = max(each.next, 5) if lost else each.next
+            answers.append(each._replace(records=kept, unreadable=lost, next=reached))
+        return answers
+
+    monkeypatch.setattr(scanning, "fetch", fetch)
+    choose = (lambda span: span.start) if read is read_forward else (lambda span: span.end)
+
+    times, pages = pages_of(logs, read, choose, Search(), 50)
+
+    assert sorted(times) == sorted(set(range(1, 16)) - {9, 11, 12})
+    assert [str(each) for page in pages for each in page.unreadable] == [
+        "offsets 2 to 4 of partition 2 cannot be read: why"
+    ]
 
 
 def test_lists_are_filtered_by_words_and_unknown_figures_come_last() -> None:

@@ -316,6 +316,9 @@ def test_a_login_that_is_refused_later_ends_the_command(secured: SecuredBroker) 
         "sasl.username": "alice",
         "sasl.password": "not-hers",
     }
-    with closing(LibrdkafkaConsumer(settings)) as consumer, pytest.raises(errors.KafkaConnectionError, match="auth"):
+    with (
+        closing(LibrdkafkaConsumer(settings, lambda *_: [])) as consumer,
+        pytest.raises(errors.KafkaConnectionError, match="auth"),
+    ):
         for _ in range(REFUSAL_SECONDS):
             consumer.poll(1.0, at_most=None)

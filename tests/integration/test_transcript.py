@@ -138,6 +138,6 @@ def test_following_shows_what_comes_until_ctrl_c(broker: Broker, transcript: Pat
             connection.call(ApiKey.FETCH, 4, fetch_at_end())
             assert json.loads(following.stdout.readline())["api"] == "Fetch"
             connection.call(ApiKey.FETCH, 4, fetch_at_end())
-            assert json.loads(following.stdout.readline())["correlationId"] == 2
+            assert json.loads(following.stdout.readline())["correlation_id"] == 2
         following.send_signal(signal.SIGINT)
         assert following.wait(PATIENCE_SECONDS) == 130

@@ -125,4 +125,4 @@ def test_lint_asks_the_broker_that_is_installed_not_a_folder_of_its_name(
 def test_lint_of_no_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "lint", str(tmp_path / "missing")]) == 1
 
-    assert "missing: no such file; name a server.properties" in capsys.readouterr().err
+    assert "missing: No such file or directory; name a server.properties" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_the_version_is_the_packages(typed: str, capsys: pytest.CaptureFixture[s
         (["serv"], "'serv'"),
         (["topics", "lst"], "'lst'"),
         (["topics", "create"], "NAME"),
-        (["topics", "create", "t", "-p", "0"], "greater than or equal to 1"),
+        (["topics", "create", "t", "-p", "0"], "0 is below 1"),
         (["topics", "create", "t", "-c", "retention.ms"], "KEY=VALUE"),
         (["topics", "list", "--bootstrap-server", "9092"], "HOST:PORT"),
         (["topics", "list", "-b", "[::1]:0"], "HOST:PORT"),
@@ -214,6 +214,26 @@ def test_reading_the_command_line_imports_neither_the_protocol_nor_a_client_nor_
     form = {"minibroker.protocol", "minibroker.protocol.form", "minibroker.protocol__mypyc"}
     assert {name for name in modules if name.startswith("minibroker.") and not name.startswith(allowed)} <= form
     assert not {"trio", "construct", "kafka", "rich", "asyncio"} & modules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["produce", "t", "-p", "x"], "'--partition' / '-p': 'x' is not a whole number; see"),
+        (["consume", "t", "-n", "0"], "'--count' / '-n': 0 is below 1; see"),
+        (["explain", "--control", "c", "--slower-than", "1,5"], "'--slower-than': '1,5' is not a number; see"),
+        (["topics", "list", "--command-config", "/"], "cannot read /: Is a directory; see"),
+        (["dump-log", "/"], "cannot read /: Is a directory; name"),
+        (["config", "lint", "/nowhere"], "cannot read /nowhere: No such file or directory; name"),
+        (["transcript", "/nowhere"], "cannot read /nowhere: No such file or directory; `minibroker serve"),
+        (["explain", "--control", "/nowhere"], "socket /nowhere (No such file or directory); name"),
+    ],
+)
+def test_a_mistake_is_said_in_our_words(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) in (1, 2)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
 
 
 def test_serve_with_something_before_it_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,10 @@
-"""`minibroker consume --follow --group`: what it prints is committed soon, and when a signal ends it."""
+"""Signals end `consume` and `produce` in order: what is printed is committed, what is acknowledged is counted."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -38,6 +39,25 @@ def test_printed_records_are_committed_soon_and_at_a_signal_which_leaves_the_gro
         assert (process.wait(10), process.stderr.read()) == (status, "")
     described = cli.document("groups", "describe", group)
     assert (committed(), described["members"], described["state"]) == ([6], [], "Empty")
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_producer_that_is_interrupted_counts_what_is_acknowledged(
+    cli: CommandLine, number: signal.Signals, status: int
+) -> None:
+    topic = cli.topic()
+    with running("produce", topic, "-b", cli.bootstrap, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write("a\nb\n")
+        process.stdin.flush()
+        wait_until(lambda: cli.out("consume", topic) == "a\nb\n", "both records")
+        process.send_signal(number)
+
+        line = process.stderr.readline()
+        assert (process.wait(10), process.stdout.read()) == (status, "")
+    assert line == "minibroker: interrupted; 2 records acknowledged\n"
 
 
 def test_a_signal_waits_for_the_next_check_of_what_is_deferred() -> None:

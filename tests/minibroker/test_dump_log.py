@@ -272,8 +272,8 @@ def test_damage_in_other_files_is_told(tmp_path: Path, dump: Dump, name: str, co
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("missing.log", "no such file; name files of a partition"),
-        ("folder", "a directory; name files of a partition"),
+        ("missing.log", "No such file or directory; name files of a partition"),
+        ("folder", "Is a directory; name files of a partition"),
         ("notes.txt", "unknown kind of file; this command reads .log"),
         ("segment.log", "unknown kind of file; this command reads .log"),
     ],

@@ -47,12 +47,13 @@ def rows(text: str) -> list[dict[str, Any]]:
 def test_lines_of_standard_input_become_records(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = cli.topic()
 
-    done = produce(cli, monkeypatch, b"k:one\nl:two\n", topic, "-K", ":", "-H", "source=tower")
+    done = produce(cli, monkeypatch, b"k:one\nl:two\r\n", topic, "-K", ":", "-H", "source=t\udcffwer")
 
     assert done == (0, f"produced: 2 records to {topic}\n", "")
     first, second = cli.records.read(topic, 2)
-    assert (first.key, first.value, first.headers) == (b"k", b"one", [("source", b"tower")])
-    assert (second.key, second.value) == (b"l", b"two")
+    assert (first.key, first.value, first.headers) == (b"k", b"one", [("source", b"t\xffwer")])
+    assert (second.key, second.value) == (b"l", b"two\r")
+    assert cli.out("consume", topic, "-f", "%e", "-n", 1) == "0"
 
 
 def test_a_file_of_json_becomes_records(cli: CommandLine, tmp_path: Path) -> None:
@@ -192,6 +193,20 @@ def test_aborted_records_are_left_out_when_asked_and_the_end_is_found_behind_the
     assert cli.out("consume", topic) == "kept\ndropped\n"
     assert cli.out("consume", topic, "--read-committed") == "kept\n"
     assert cli.out("consume", topic, "--read-committed", "--group", cli.new("reports")) == "kept\n"
+
+
+def test_a_distance_from_an_end_is_one_of_records(cli: CommandLine) -> None:
+    topic = cli.topic()
+    for value in "abc":
+        cli.records.transaction(topic, [value], commit=True)
+    cli.records.transaction(topic, ["dropped"], commit=False)
+
+    assert cli.out("consume", topic, "--from", "-2", "-f", "%v ") == "c dropped "
+    assert cli.out("consume", topic, "--from", "-2", "-f", "%v ", "--read-committed") == "b c "
+    assert cli.out("consume", topic, "--from", "+1", "--to", "-1", "-f", "%v ") == "b c "
+    assert cli.document("offsets", topic, "--at", "-1")[0]["offset"] == 6
+    cli.out("topics", "delete-records", topic, "--before", "-3")
+    assert cli.out("consume", topic, "-f", "%v ") == "b c dropped "
 
 
 def test_a_format_says_what_is_printed(cli: CommandLine, topic: str) -> None:

@@ -30,7 +30,7 @@ RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("sour
         ("%R%v", b"\0\0\0\4late"),
         ("%H %e %d", b"2 5 1357020000000"),
         ("%k{hex} %v{base64} %s{hex}", b"5541 bGF0ZQ== 6c617465"),
-        ('{"k":"%k"} %v{other}', b'{"k":"UA"} late{other}'),
+        ('{"k":"%k"} %v\\x7bother} %%{hex}', b'{"k":"UA"} late{other} %{hex}'),
         ("%v", b"late"),
     ],
 )

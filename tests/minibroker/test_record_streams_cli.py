@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 from kafka import codec
 
+from minibroker import Broker
 from minibroker.cli import codecs
 from minibroker.cli.app import main
+from minibroker.cli.cluster import connected
+from minibroker.cli.options import parse_bootstrap
+from minibroker.cli.record_appends import append
+from tests.edge_records import EDGES, SHORTENED_BY_LIBRDKAFKA, damage, named, stored
 from tests.minibroker.conftest import CommandLine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -121,6 +126,18 @@ def test_values_after_their_sizes_keep_every_byte(cli: CommandLine, monkeypatch:
     assert cli.out("consume", topic, "-f", "%R{%v{hex}", "-n", 1) == "\0\0\0\3{0aff00"
 
 
+def test_json_goes_back_in_as_it_came_out(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    topic, copy = cli.topic(retention_ms=-1), cli.topic("copy", retention_ms=-1)
+    with connected(parse_bootstrap(cli.bootstrap)) as cluster:
+        append(cluster, topic, list(EDGES.values()))
+
+    done = produced(cli, monkeypatch, cli.out("consume", topic, "-o", "json").encode(), copy, "--json")
+
+    assert done == (0, "")
+    assert named(stored(cli.bootstrap, topic)) == EDGES
+    assert named(stored(cli.bootstrap, copy)) == (EDGES | SHORTENED_BY_LIBRDKAFKA if client == "librdkafka" else EDGES)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -149,6 +166,31 @@ def test_each_file_becomes_one_record(cli: CommandLine, tmp_path: Path) -> None:
 
     assert [each.value for each in cli.records.read(topic, 3)] == contents
     assert "cannot read" in cli.complaint("produce", topic, tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("its CRC is wrong", "the CRC of the batch is wrong"),
+        ("a record is too long", "a record of 63 bytes cannot be in the remaining"),
+    ],
+)
+def test_a_batch_that_cannot_be_read_hides_none_behind_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: str, why: str
+) -> None:
+    monkeypatch.setattr("minibroker.cli.record_reader.IDLE_SECONDS", 0.3)  # librdkafka waits for ever without a word
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        broker.create_topic("orders")
+        for values in (["a", "b"], ["c", "d"], ["e", "f"]):
+            broker.produce("orders", values)
+        damage(broker.data_dir / "orders-0" / f"{0:020}.log", 2, how)
+        cli = CommandLine(broker.bootstrap_servers, capsys)
+        complaint = f"minibroker: topic orders: offsets 2 to 3 of partition 0 cannot be read: {why}"
+
+        for arguments, printed in (([], "abef"), (["-n", 3], "abe"), (["-g", "readers"], "abef"), (["--to", 5], "abe")):
+            status, out, err = cli.run("consume", "orders", "-f", "%v", *arguments)
+            assert (status, out, err.startswith(complaint)) == (1, printed, True), err
+        assert cli.run("consume", "orders", "-g", "readers")[:2] == (0, "")  # it has gone on behind the batch
 
 
 def test_a_topic_of_small_batches_takes_many_records(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,22 @@ def test_a_topic_grows_to_so_many_partitions_and_does_not_shrink(cli: CommandLin
 # -- refusals
 
 
+@pytest.mark.parametrize(
+    ("name", "configs", "said"),
+    [
+        ("a.b", [], "collides with existing topics: {}a_b; choose another name: in names of metrics, `.` and `_`"),
+        ("c!", [], "use letters, digits, `.`, `_` and `-`, 249 at most"),
+        ("d", ["--config", "retention.ms=soon"], "retention.ms: not a whole number of 64 bits; "),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_with_its_own_next_step(
+    cli: CommandLine, name: str, configs: list[str], said: str
+) -> None:
+    cli.topic("a_b")
+
+    assert said.format(cli.new("")) in cli.complaint("topics", "create", cli.new(name), *configs)
+
+
 def test_a_topic_that_exists_is_refused_with_the_way_on(cli: CommandLine) -> None:
     name = cli.topic()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +59,15 @@ def test_only_what_is_asked_for_is_shown(
 
     rows = screen.rows(conversation, *arguments)
 
-    assert [row["correlationId"] for row in rows if "api" in row] == correlation_ids
+    assert [row["correlation_id"] for row in rows if "api" in row] == correlation_ids
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """The names of all fields in a JSON value."""
+    if isinstance(value, dict):
+        yield from value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from names_in(each)
 
 
 def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversation, screen: Screen) -> None:
@@ -67,14 +77,15 @@ def test_json_is_an_object_for_each_exchange_and_event(conversation: Conversatio
 
     started, opened, produce, beat = screen.rows(conversation)
 
+    assert {name for row in (started, opened, produce, beat) for name in names_in(row) if name != name.lower()} == set()
     assert (started["event"], opened["event"], opened["address"]) == ("started", "opened", "127.0.0.1:50000")
     assert produce["outcome"] == "no response" and produce["response"] is None
     (batch,) = produce["request"]["topics"][0]["partitions"][0]["records"]["batches"]
-    assert (batch["count"], batch["is_valid"], len(batch["records"]), batch["recordsLeftOut"]) == (4, True, 3, 1)
+    assert (batch["count"], batch["is_valid"], len(batch["records"]), batch["records_left_out"]) == (4, True, 3, 1)
     assert batch["records"][0]["value"] == "value 0"
     assert beat["request"] == {"group_id": "g", "generation_id": 3, "member_id": "", "group_instance_id": None}
     assert beat["response"] == {"throttle_time_ms": 0, "error_code": 27, "error_name": "REBALANCE_IN_PROGRESS"}
-    assert beat["latencyMs"] == 1.0
+    assert beat["latency_ms"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def test_the_directory_of_a_running_broker_is_left_alone(
     [
         (("--generate", "--password-file", "x"), 2, "--generate and --password-file exclude each other"),
         (("--generate", "-m", "PLAIN"), 2, "--mechanism PLAIN is not SCRAM-SHA-256 or SCRAM-SHA-512"),
-        (("--generate", "--iterations", "4095"), 2, "'--iterations': Input should be greater than or equal to 4096"),
-        (("--generate", "--iterations", "16385"), 2, "'--iterations': Input should be less than or equal to 16384"),
-        (("--password-file", "/no/such"), 1, "cannot read /no/such (No such file or directory)"),
+        (("--generate", "--iterations", "4095"), 2, "'--iterations': 4095 is below 4096"),
+        (("--generate", "--iterations", "16385"), 2, "'--iterations': 16385 is above 16384"),
+        (("--password-file", "/no/such"), 1, "cannot read /no/such: No such file or directory;"),
         (("--password-file", "/dev/null"), 1, "the first line of /dev/null is empty"),
         ((), 1, "cannot ask for the password without a terminal; name a file with --password-file, or use --generate"),
     ],

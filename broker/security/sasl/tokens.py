@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minibroker.broker.security.sasl.oauthbearer import InvalidTokenError, Token
+from minibroker.protocol.text import reason_of
 
 MAX_KEYS_FILE_BYTES = 1 << 20
 UNSECURED_OPTIONS = "unsecuredValidator"
@@ -85,7 +86,7 @@ class SignedTokens:
         try:
             self._read()
         except (OSError, ValueError) as error:
-            raise InvalidTokenError(f"cannot read {self._path}: {error}") from error
+            raise InvalidTokenError(f"cannot read {self._path}: {reason_of(error)}") from error
         if not any(is_signed_by(key, parts) for key in self._keys_for(parts.header)):
             raise InvalidTokenError("no key of the file has signed the token")
         claims = parts.claims

@@ -161,7 +161,24 @@ def explained(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "minibroker"
     message = " ".join(error.format_message().split()).rstrip(".").replace(VALIDATION, "")
+    message = in_our_words(message, error)
     habit = written_here(command.rpartition(" ")[2], getattr(error, "option_name", ""), message)
     if habit is not None:
         return f"{message}; {habit}; see `{command} --help`"
     return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
+
+
+def in_our_words(message: str, error: TyperException) -> str:
+    """The message without pydantic's words for a value that typer has it check."""
+    errors = getattr(error.__cause__, "errors", None)
+    for found in errors() if errors is not None else ():
+        value, limits = found["input"], found.get("ctx", {})
+        ours = {
+            "int_parsing": f"{value!r} is not a whole number",
+            "float_parsing": f"{value!r} is not a number",
+            "greater_than_equal": f"{value} is below {limits.get('ge')}",
+            "less_than_equal": f"{value} is above {limits.get('le')}",
+        }.get(found["type"])
+        if ours is not None:
+            message = message.replace(found["msg"], ours)
+    return message

@@ -49,6 +49,7 @@ with warnings.catch_warnings():
     from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest, DescribeGroupsRequest
     from kafka.protocol.consumer import FetchRequest
     from kafka.protocol.metadata import MetadataRequest
+    from kafka.protocol.producer import ProduceRequest
     from kafka.structs import OffsetAndMetadata
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
+    "ProduceRequest",
 ]
 __all__ += ["ResourcePattern", "ResourcePatternFilter"]
 __all__ += ["OffsetAndMetadata", "OffsetSpec", "TopicPartition", "connected", "error_name", "errors"]
@@ -160,7 +162,12 @@ def group_rows(client: Any, groups: Collection[str]) -> list[dict[str, Any]]:
 def metadata_of(client: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
     """The brokers and all topics of the cluster in one answer, and the release of Kafka that its APIs are those of."""
     answer = answer_to(client, MetadataRequest(topics=None, allow_auto_topic_creation=False)).to_dict()
-    return answer, tuple(client._manager.broker_version or ())
+    return answer, release_of(client)
+
+
+def release_of(client: Any) -> tuple[int, ...]:
+    """The release of Kafka that the cluster's APIs are those of."""
+    return tuple(client._manager.broker_version or ())
 
 
 def checked(properties: Properties) -> Properties:

@@ -111,7 +111,7 @@ def offsets(
 
     with connected(cluster) as client:
         ranges = ranges_of(client, partitions_of(client, [topic]), committed_only=read_committed)
-        at = {} if position is None else offsets_at(client, position, ranges)
+        at = {} if position is None else offsets_at(client, position, ranges, committed_only=read_committed)
     rows = [
         {"partition": each.partition, "earliest": inside.earliest, "latest": inside.latest}
         | ({"offset": at[each]} if each in at else {})

@@ -15,6 +15,7 @@ from minibroker.cli.cluster import ConfigResource, ConfigResourceType, connected
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.partition_offsets import missing_topic
+from minibroker.protocol.text import without_java_types
 
 DEFAULT_SOURCE = "DEFAULT_CONFIG"
 REFUSAL = re.compile(r"\[Error (?P<code>\d+)\] (?P<error>\w+):? ?(?P<message>.*)", re.DOTALL)
@@ -111,7 +112,7 @@ def refusal(subject: Subject, result: str) -> str:
     """A broker's refusal in one line, with the next step; `result` is kafka-python's text."""
     parts = REFUSAL.match(result)
     reason = " ".join((parts["message"] or parts["error"]).split() if parts else result.split()).rstrip(".")
-    return f"{subject}: {reason}; {all_configs(subject)} lists them all"
+    return f"{subject}: {without_java_types(reason)}; {all_configs(subject)} lists them all"
 
 
 def all_configs(subject: Subject) -> str:

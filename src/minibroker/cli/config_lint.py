@@ -46,8 +46,12 @@ def lint(
 
 def findings_of(file: Path) -> list[dict[str, str]]:
     """Raises CommandFailed for a file that cannot be read."""
-    if not file.is_file():
-        raise CommandFailed(f"{file}: no such file; name a server.properties")
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        from minibroker.protocol.text import reason_of
+
+        raise CommandFailed(f"cannot read {file}: {reason_of(error)}; name a server.properties") from error
     # -P: a module in the current directory, such as `json.py`, must not shadow ours.
     done = subprocess.run(
         [sys.executable, "-P", "-m", "minibroker", "serve", "--check", "--config", str(file)],
@@ -61,10 +65,12 @@ def findings_of(file: Path) -> list[dict[str, str]]:
 
 def finding_of(line: str) -> dict[str, str]:
     """A line of the broker's log, or the reason why it cannot start."""
+    from minibroker.protocol.text import without_java_types
+
     logged = LOGGED.match(line)
     if logged is None:
-        return {"kind": "error", "text": line.removeprefix(COMPLAINT)}
-    return {"kind": LEVELS.get(logged["level"], "error"), "text": logged["text"]}
+        return {"kind": "error", "text": without_java_types(line.removeprefix(COMPLAINT))}
+    return {"kind": LEVELS.get(logged["level"], "error"), "text": without_java_types(logged["text"])}
 
 
 def print_findings(file: Path, findings: list[dict[str, str]]) -> None:

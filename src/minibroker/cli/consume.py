@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from minibroker.cli.completion import group_names
-from minibroker.cli.failures import EXIT_OK
+from minibroker.cli.failures import EXIT_FAILED, EXIT_OK
 from minibroker.cli.options import Cluster, Output, numbers_of
 from minibroker.cli.parameters import (
     OutputOption,
@@ -99,13 +99,15 @@ def consume(
         printing(reader.expected(count), wanted=not follow) as show,
         signals.deferred(),
     ):
-        render = renderer(text_format, output, reader.consumer.access)
-        for records in reader.batches(count, follow=follow):
+        renders: dict[Any, Any] = {}
+        for records, access in reader.batches(count, follow=follow):
             if records:
-                show(records, render)
+                if access not in renders:
+                    renders[access] = renderer(text_format, output, access)
+                show(records, renders[access])
             reader.printed()
             signals.check()
-    return EXIT_OK
+    return EXIT_FAILED if reader.unreadable else EXIT_OK
 
 
 def check_format(text_format: str | None, output: Output) -> None:

@@ -68,9 +68,13 @@ def dump_file(path: Path, *, with_records: bool, as_json: bool) -> bool:
     from minibroker.cli.data_files import rows_of
     from minibroker.cli.terminal import print_line
 
-    if not path.is_file():
-        wrong = "a directory" if path.is_dir() else "no such file"
-        raise CommandFailed(f"{path}: {wrong}; name files of a partition, such as DATA_DIR/TOPIC-0/*.log")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        from minibroker.protocol.text import reason_of
+
+        advice = "name files of a partition, such as DATA_DIR/TOPIC-0/*.log"
+        raise CommandFailed(f"cannot read {path}: {reason_of(error)}; {advice}") from error
     rows = rows_of(path, with_records=with_records)
     if not as_json:
         print_line(str(path), "bold")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import (
@@ -25,10 +26,12 @@ from confluent_kafka import TopicPartition as Partition
 
 from minibroker.cli.cluster import TopicPartition, error_of, errors
 from minibroker.cli.logins import for_librdkafka
-from minibroker.cli.record_lines import NewRecord
+from minibroker.cli.record_clients import CannotReadOn, OwnHeaders
+from minibroker.cli.record_lines import Headers, NewRecord, is_utf8
 from minibroker.cli.record_text import Access
 
 RECORDS_PER_POLL = 10_000
+NO_EPOCH = -1  # of message formats before 0.11
 ANSWER_SECONDS = 30.0
 LAST_COMMIT_SECONDS = 5.0
 FATAL = {  # of those that librdkafka would otherwise try again for ever
@@ -40,6 +43,14 @@ FATAL = {  # of those that librdkafka would otherwise try again for ever
 }
 # Errors that end a client are logged at every level; we report them in a line of our own.
 SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+# Of a batch that librdkafka would fetch again for ever.
+UNREADABLE = {
+    KafkaError._BAD_MSG,
+    KafkaError._BAD_COMPRESSION,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError.INVALID_MSG,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+}
 REFUSED_LOGINS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 RECORDS_BETWEEN_POLLS = 1_000
 GIVEN_UP = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
@@ -54,11 +65,15 @@ RENAMED = {
 CONSUMER_SETTINGS = {
     "enable.partition.eof": True,
     "enable.auto.commit": False,
+    "check.crcs": True,  # as Java's and kafka-python's; by default it returns damaged records as if nothing were wrong
     # By default librdkafka fetches nothing for a second once 100,000 records wait for us, which is a third of a second.
     "queued.min.messages": 200_000,
     "fetch.queue.backoff.ms": 5,
 }
 
+# For a name that is not UTF-8 the binding returns a list and sets an exception. The interpreter's own calls do not see
+# that once they are specialized, and the list crashes it; a call from C does.
+headers_of = methodcaller("headers")
 ACCESS = Access(
     topic=Message.topic,
     partition=Message.partition,
@@ -66,27 +81,43 @@ ACCESS = Access(
     timestamp=lambda message: message.timestamp()[1],
     key=Message.key,
     value=Message.value,
-    headers=lambda message: message.headers() or [],
-    leader_epoch=lambda message: message.leader_epoch() or -1,
+    headers=Message.headers,
+    leader_epoch=lambda message: NO_EPOCH if message.leader_epoch() is None else message.leader_epoch(),
 )
 
 
 class LibrdkafkaConsumer:
     """Records of assigned partitions, or of those that a group assigns."""
 
-    access = ACCESS
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Mapping[str, Any], own_headers: OwnHeaders) -> None:
+        self.access = ACCESS._replace(headers=self._headers_of)
+        self._own_headers = own_headers
+        self._undecodable: Any = None  # the binding crashes when it is asked for such headers a second time
         self._ended: set[TopicPartition] = set()
+        self._starts: dict[TopicPartition, int] = {}  # of assigned partitions, or where one stopped
+        self._sought: dict[TopicPartition, int] = {}
+        self._stopped: dict[TopicPartition, Exception] = {}  # the errors of batches that it cannot read
         self.failed_commits = 0
         self._consumer = created(Consumer, {**CONSUMER_SETTINGS, **settings, "on_commit": self._on_commit})
 
+    def _headers_of(self, message: Any) -> Headers:
+        if message is not self._undecodable:
+            try:
+                return headers_of(message) or []
+            except SystemError:  # a name is not UTF-8
+                self._undecodable = message
+        return self._own_headers(message.topic(), message.partition(), message.offset())
+
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        self._starts.update(starts)
         self._consumer.assign([Partition(at.topic, at.partition, offset) for at, offset in starts.items()])
 
     def subscribe(self, topics: Sequence[str], on_revoked: Callable[[], None]) -> None:
         def on_assigned(consumer: Any, partitions: Iterable[Any]) -> None:
-            self._ended.difference_update(map(of_ours, partitions))
+            for at in map(of_ours, partitions):
+                self._ended.discard(at)
+                self._starts.pop(at, None)
+                self._sought.pop(at, None)
 
         self._consumer.subscribe(
             list(topics),
@@ -96,7 +127,10 @@ class LibrdkafkaConsumer:
         )
 
     def poll(self, seconds: float, *, at_most: int | None) -> list[Any]:
-        """Records as soon as there are any, else an empty list. Raises errors of kafka-python."""
+        """Records as soon as there are any, else an empty list. Raises CannotReadOn, and errors of kafka-python."""
+        if self._stopped:
+            _, error = self._stopped.popitem()
+            raise CannotReadOn from error
         wanted = RECORDS_PER_POLL if at_most is None else min(at_most, RECORDS_PER_POLL)
         with raised_by_callbacks():
             first = self._consumer.poll(seconds)
@@ -114,6 +148,11 @@ class LibrdkafkaConsumer:
         code = message.error().code()
         if code == KafkaError._PARTITION_EOF:
             self._ended.add(TopicPartition(message.topic(), message.partition()))
+        elif code in UNREADABLE and message.topic() is not None:
+            at = TopicPartition(message.topic(), message.partition())
+            if message.offset() >= self._sought.get(at, 0):  # else it was passed over meanwhile
+                self._starts.setdefault(at, message.offset())
+                self._stopped[at] = error_of(code, message.error().str())
         elif code in FATAL or not error_of(code, "").retriable:  # else librdkafka tries again by itself
             raise error_of(code, message.error().str())
 
@@ -121,9 +160,20 @@ class LibrdkafkaConsumer:
         return set(map(of_ours, self._consumer.assignment()))
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last record that `poll` returned, of partitions that had one."""
+        """The offset after the last record that `poll` returned, or before which `seek` passed over all."""
         positions = self._consumer.position(self._consumer.assignment())
-        return {of_ours(each): each.offset for each in positions if each.offset != OFFSET_INVALID}
+        found = {of_ours(each): each.offset for each in positions if each.offset != OFFSET_INVALID}
+        return found | {at: offset for at, offset in self._sought.items() if offset > found.get(at, -1)}
+
+    def next_offset(self, at: TopicPartition) -> int | None:
+        """None as long as only the group knows it."""
+        return self.positions().get(at, self._starts.get(at))
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        """Read on from there, as if all before it had been polled."""
+        self._stopped.pop(at, None)
+        self._sought[at] = offset
+        with_errors(lambda: self._consumer.seek(Partition(at.topic, at.partition, offset)))
 
     def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         """Those partitions that have been read to this offset, or to their end."""
@@ -172,6 +222,12 @@ class LibrdkafkaProducer:
         self._failed = 0
         self._first_error: Any = None  # of a record
         self._reason: Exception | None = None  # the producer has become unusable
+
+    def keeps(self, record: NewRecord) -> bool:
+        # librdkafka takes 0 for the present, and writes 0 as the largest of negative times, by which a broker deletes.
+        if record.timestamp_ms is not None and record.timestamp_ms <= 0:
+            return False
+        return all("\0" not in name and is_utf8(name) for name, _ in record.headers)  # it ends a name at a NUL
 
     def send(self, record: NewRecord) -> None:
         while True:

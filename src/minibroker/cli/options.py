@@ -75,7 +75,7 @@ def parse_delimiter(text: str | bytes) -> bytes:
     if isinstance(text, bytes):
         return text
     head, *parts = text.replace("\\\\", "\\x5c").split("\\")
-    delimiter = head.encode()
+    delimiter = os.fsencode(head)
     for part in parts:
         try:
             if part.startswith("x"):
@@ -86,7 +86,7 @@ def parse_delimiter(text: str | bytes) -> bytes:
                 rest = part[1:]
         except (KeyError, ValueError):
             raise typer.BadParameter(f"{text!r} has an escape other than \\n, \\t, \\r, \\0, \\\\ and \\xNN") from None
-        delimiter += rest.encode()
+        delimiter += os.fsencode(rest)
     if not delimiter:
         raise typer.BadParameter("a delimiter has at least one byte")
     return delimiter
@@ -130,8 +130,9 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise typer.BadParameter(f"cannot read {path}: {reason}") from error
+        from minibroker.protocol.text import reason_of
+
+        raise typer.BadParameter(f"cannot read {path}: {reason_of(error)}") from error
     properties = {}
     line = ""
     for part in text.splitlines():

@@ -31,13 +31,26 @@ Offsets = dict[TopicPartition, int]
 
 def partitions_of(client: Any, topics: Collection[str]) -> list[TopicPartition]:
     """Every partition of those topics, in order. Raises CommandFailed if one does not exist."""
-    rows = client.describe_topics(list(topics))
+    return sorted(
+        TopicPartition(row["name"], partition["partition_index"])
+        for row in topic_rows(client, topics)
+        for partition in row["partitions"]
+    )
+
+
+def topic_rows(client: Any, topics: Collection[str]) -> list[dict[str, Any]]:
+    """The metadata of those topics. Raises CommandFailed if one does not exist."""
+    rows: list[dict[str, Any]] = client.describe_topics(list(topics))
     for row in rows:
         if row["error_code"] == errors.UnknownTopicOrPartitionError.errno:
             raise CommandFailed(missing_topic(client, row["name"]))
-    return sorted(
-        TopicPartition(row["name"], partition["partition_index"]) for row in rows for partition in row["partitions"]
-    )
+    return rows
+
+
+def leaders_of(client: Any, topic: str) -> dict[int, int]:
+    """The leader of each partition, below 0 for none. Raises CommandFailed if the topic does not exist."""
+    (row,) = topic_rows(client, [topic])
+    return {each["partition_index"]: each["leader_id"] for each in row["partitions"]}
 
 
 def chosen(partitions: Sequence[TopicPartition], numbers: Collection[int]) -> list[TopicPartition]:
@@ -77,22 +90,35 @@ def ranges_of(
     return {partition: OffsetRange(earliest[partition], latest[partition]) for partition in partitions}
 
 
-def offsets_at(client: Any, position: Position, ranges: dict[TopicPartition, OffsetRange]) -> Offsets:
-    """The offset of that position in each partition, never outside it."""
+def offsets_at(
+    client: Any, position: Position, ranges: dict[TopicPartition, OffsetRange], *, committed_only: bool = False
+) -> Offsets:
+    """The offset of that position in each partition, never outside it.
+
+    A distance is one of records, with `committed_only` of those that read_committed returns.
+    """
     if position.kind == "time":
         found = asked(client, ranges, position.value)
         wanted = {partition: found[partition] for partition in ranges}
     else:
-        wanted = {partition: offset_of(position, inside) for partition, inside in ranges.items()}
+        wanted = {
+            at: offset_of(client, position, at, inside, committed_only=committed_only) for at, inside in ranges.items()
+        }
     return {partition: clamped(offset, ranges[partition]) for partition, offset in wanted.items()}
 
 
-def offset_of(position: Position, inside: OffsetRange) -> int:
+def offset_of(client: Any, position: Position, at: TopicPartition, inside: OffsetRange, *, committed_only: bool) -> int:
+    """The offset of a position that is not a time."""
+    from minibroker.cli.record_distances import Counting
+
+    if position.kind == "offset":
+        return position.value
+    if position.value == 0 or inside.earliest == inside.latest:
+        return inside.earliest if position.kind == "beginning" else inside.latest
+    counting = Counting(client, at.topic, at.partition, inside, committed_only=committed_only)
     if position.kind == "beginning":
-        return inside.earliest + position.value
-    if position.kind == "end":
-        return max(inside.earliest, inside.latest + position.value)
-    return position.value
+        return counting.behind_first(position.value)
+    return counting.before_last(-position.value)
 
 
 def clamped(offset: int, inside: OffsetRange) -> int:

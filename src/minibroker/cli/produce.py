@@ -7,9 +7,10 @@ is acknowledged.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ import typer
 from minibroker.cli.failures import EXIT_OK, CommandFailed
 from minibroker.cli.options import Cluster, Encoding, Setting, decode, parse_delimiter, parse_header
 from minibroker.cli.parameters import OutputOption, TopicArgument, on_cluster
+from minibroker.cli.signals import Interrupted, interruption
 
 if TYPE_CHECKING:
     from minibroker.cli.address import Address
@@ -29,6 +31,8 @@ NOT_IDEMPOTENT = (
     "an idempotent producer needs IdempotentWrite on the cluster; set -X enable.idempotence=false, or ask for the right"
 )
 FLUSH_SECONDS = DELIVERY_TIMEOUT_MS / 1000 + 5  # by then every record is acknowledged or has failed
+INTERRUPTED_SECONDS = 5.0  # for the acknowledgements of what was sent; a second signal does not wait
+SOME_MAY_BE_WRITTEN = "some of the rest may be written"
 LINE_END = b"\n"
 
 EPILOG = r"""Examples:
@@ -130,7 +134,7 @@ def produce(
         raise typer.BadParameter("--value-encoding is for lines: it takes no --length-prefixed and no FILE")
     template = Template(
         None if key is None else key_of(key, key_encoding),
-        [(header.key, header.value.encode()) for header in headers or ()],
+        [(header.key, os.fsencode(header.value)) for header in headers or ()],
         partition,
         key_separator,
         as_json,
@@ -138,7 +142,10 @@ def produce(
         value_encoding,
     )
     target = target_of(topic, cluster)
-    with records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records:
+    with (
+        interruption(),
+        records_from(files or [], file, template, delimiter or LINE_END, length_prefixed=length_prefixed) as records,
+    ):
         sent = send(records, target, cluster, settings_of(cluster, compression, acks))
     report(topic, sent, output)
     return EXIT_OK
@@ -147,7 +154,7 @@ def produce(
 def key_of(text: str, encoding: Encoding) -> bytes:
     """Raises typer.BadParameter."""
     try:
-        return decode(text.encode(), encoding)
+        return decode(os.fsencode(text), encoding)
     except ValueError:
         raise typer.BadParameter(f"--key {text!r} is not {encoding}; correct it, or --key-encoding") from None
 
@@ -211,7 +218,6 @@ def opened(file: Path | None) -> Any:
 @contextmanager
 def bar_for(source: BinaryIO) -> Iterator[Advance]:
     """A bar over the bytes of a file; the size of a pipe is unknown."""
-    import os
     import stat
 
     from minibroker.cli.progress import progress_bar
@@ -262,6 +268,7 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
     from minibroker.cli.liveness import gone_brokers_reported
     from minibroker.cli.logins import login_to
     from minibroker.cli.record_clients import producing
+    from minibroker.cli.terminal import complain
 
     with (
         producing(cluster, target.topic, batch_bytes=target.max_message_bytes, **settings) as producer,
@@ -270,6 +277,11 @@ def send(records: Iterator[NewRecord], target: Target, cluster: Cluster, setting
         try:
             send_all(records, target, producer)
             has_answers = producer.flush(FLUSH_SECONDS)
+        except Interrupted:
+            with suppress(errors.KafkaError):
+                has_answers = producer.flush(INTERRUPTED_SECONDS)
+                complain(interrupted(producer.acknowledged, has_answers=has_answers))
+            raise
         except CommandFailed as failure:
             producer.flush(FLUSH_SECONDS)
             written = f"; {acknowledged_before(producer.acknowledged)}" if producer.acknowledged else ""
@@ -296,12 +308,18 @@ def send_all(records: Iterator[NewRecord], target: Target, producer: Any) -> Non
             return
 
 
+def interrupted(acked: int, *, has_answers: bool) -> str:
+    from minibroker.protocol.text import counted
+
+    return f"interrupted; {counted(acked, 'record')} acknowledged" + ("" if has_answers else f", {SOME_MAY_BE_WRITTEN}")
+
+
 def unanswered(topic: str, acked: int) -> str:
     from minibroker.protocol.text import counted
 
     return (
         f"topic {topic} acknowledges no more records; check its brokers with `minibroker health`; "
-        f"{counted(acked, 'record')} acknowledged, some of the rest may be written"
+        f"{counted(acked, 'record')} acknowledged, {SOME_MAY_BE_WRITTEN}"
     )
 
 

@@ -14,12 +14,14 @@ from minibroker.cli import cluster as kafka_python
 from minibroker.cli.client_properties import normalized
 from minibroker.cli.cluster import CLIENT_ID, OffsetAndMetadata, TopicPartition, errors, failures_explained
 from minibroker.cli.options import Cluster
-from minibroker.cli.record_lines import NewRecord
+from minibroker.cli.record_appends import ExactAppends
+from minibroker.cli.record_lines import Headers, NewRecord, is_utf8
 from minibroker.cli.record_text import ATTRIBUTES, Access
 
 RECORDS_PER_POLL = 500
 MILLISECONDS = 1000
 LAST_COMMIT_MS = 5_000
+LAST_FLUSH_SECONDS = 35.0  # by then every record is acknowledged or has failed
 # kafka-python 3.0 forgets a rebalance that ends between two calls of poll, and joins again, perhaps for ever.
 JOIN_SECONDS = 2.0
 RECONNECT_MS = 1_000  # at most, between two tries to connect to a broker that is gone
@@ -29,15 +31,26 @@ BATCH_BYTES = 1_000_000
 QUEUE_KBYTES = 128 * 1024
 
 
+OwnHeaders = Callable[[str, int, int], Headers]  # of a topic, a partition and an offset
+
+
+class CannotReadOn(Exception):
+    """A client library fails at a batch, of which partition it may not know; its own error is the cause."""
+
+
 class RecordConsumer(Protocol):
     """Reads partitions that are assigned to it, or that a group assigns. Raises errors of kafka-python."""
 
-    access: Access
+    @property
+    def access(self) -> Access: ...
+
     failed_commits: int  # of those that were not waited for
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None: ...
     def subscribe(self, topics: Sequence[str], on_revoked: Callable[[], None]) -> None: ...
-    def poll(self, seconds: float, *, at_most: int | None) -> list[Any]: ...
+    def poll(self, seconds: float, *, at_most: int | None) -> list[Any]: ...  # or raises CannotReadOn
+    def next_offset(self, at: TopicPartition) -> int | None: ...
+    def seek(self, at: TopicPartition, offset: int) -> None: ...
     def assignment(self) -> set[TopicPartition]: ...
     def positions(self) -> dict[TopicPartition, int]: ...
     def reached(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition]: ...
@@ -61,24 +74,35 @@ class RecordProducer(Protocol):
     def close(self) -> None: ...
 
 
+class LibraryProducer(RecordProducer, Protocol):
+    """A client library's producer."""
+
+    def keeps(self, record: NewRecord) -> bool:
+        """Whether it sends the record as it is."""
+
+
 @contextmanager
-def consuming(cluster: Cluster, **settings: str) -> Iterator[RecordConsumer]:
-    """A consumer with these settings under Kafka's names. Raises CommandFailed, also for failures inside."""
+def consuming(cluster: Cluster, own_headers: OwnHeaders, **settings: str) -> Iterator[RecordConsumer]:
+    """A consumer with these settings under Kafka's names. Raises CommandFailed, also for failures inside.
+
+    `own_headers` returns those of a record whose headers the library cannot decode.
+    """
     properties = normalized(cluster.properties)
     address = kafka_python.first_reachable(cluster.addresses, properties)
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
-        with closing(consumer_of(str(cluster), given)) as consumer:
+        with closing(consumer_of(str(cluster), given, own_headers)) as consumer:
             yield consumer
 
 
-def consumer_of(addresses: str, settings: Mapping[str, str]) -> RecordConsumer:
+def consumer_of(addresses: str, settings: Mapping[str, str], own_headers: OwnHeaders) -> RecordConsumer:
     try:
         from minibroker.cli.librdkafka import LibrdkafkaConsumer
 
         # librdkafka asks for a group id of every consumer; one that is assigned its partitions does not use it.
-        return LibrdkafkaConsumer({"group.id": CLIENT_ID, **settings, "bootstrap.servers": addresses})
+        named = {"group.id": CLIENT_ID, **settings, "bootstrap.servers": addresses}
+        return LibrdkafkaConsumer(named, own_headers)
     except (ModuleNotFoundError, ValueError):
         return KafkaPythonConsumer(kafka_python.consumer(addresses, settings))
 
@@ -94,11 +118,13 @@ def producing(cluster: Cluster, topic: str, *, batch_bytes: int, **settings: str
     with failures_explained(address):
         given = {"client.id": CLIENT_ID, "linger.ms": "5", **properties, **settings}
         given |= {"reconnect.backoff.max.ms": str(RECONNECT_MS)}
-        with closing(producer_of(str(cluster), topic, given, batch_bytes)) as producer:
+        library = producer_of(str(cluster), topic, given, batch_bytes)
+        exact = ExactAppends(cluster, topic, given, batch_bytes)
+        with closing(ExactProducer(library, exact)) as producer:
             yield producer
 
 
-def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_bytes: int) -> RecordProducer:
+def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_bytes: int) -> LibraryProducer:
     limits = {
         "message.max.bytes": MAX_REQUEST_BYTES,
         "batch.size": min(batch_bytes, BATCH_BYTES),
@@ -116,6 +142,44 @@ def producer_of(addresses: str, topic: str, settings: Mapping[str, str], batch_b
             "max.block.ms": settings["delivery.timeout.ms"],
         }
         return KafkaPythonProducer(topic, kafka_python.producer(addresses, own | dict(settings)))
+
+
+class ExactProducer:
+    """A library's producer, and appends of our own for the records that it would change, all in their order."""
+
+    def __init__(self, library: LibraryProducer, exact: ExactAppends) -> None:
+        self._library = library
+        self._exact = exact
+        self._is_exact = False  # the last record was
+
+    @property
+    def refusal(self) -> Exception | None:
+        return self._library.refusal or self._exact.refusal
+
+    @property
+    def acknowledged(self) -> int:
+        return self._library.acknowledged + self._exact.acknowledged
+
+    def send(self, record: NewRecord) -> None:
+        is_exact = not self._library.keeps(record)
+        if is_exact is not self._is_exact:
+            self._is_exact = is_exact
+            if not self.flush(LAST_FLUSH_SECONDS):
+                raise errors.KafkaTimeoutError("the acknowledgements of earlier records")
+        if is_exact:
+            self._exact.send(record)
+        else:
+            self._library.send(record)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait for the acknowledgements; return whether all came or failed in time."""
+        self._exact.flush()
+        return self._library.flush(seconds)
+
+    def close(self) -> None:
+        """Abandon what has not been sent."""
+        self._exact.close()
+        self._library.close()
 
 
 class KafkaPythonConsumer:
@@ -145,10 +209,22 @@ class KafkaPythonConsumer:
         wanted = RECORDS_PER_POLL if at_most is None else min(at_most, RECORDS_PER_POLL)
         if not self._consumer.assignment():
             seconds = max(seconds, JOIN_SECONDS)
-        polled = self._consumer.poll(seconds * MILLISECONDS, max_records=wanted)
+        try:
+            polled = self._consumer.poll(seconds * MILLISECONDS, max_records=wanted)
+        except Exception as error:  # a codec raises errors of its own
+            raise CannotReadOn from error
         for partition, records in polled.items():
             self._positions[partition] = records[-1].offset + 1
         return [record for records in polled.values() for record in records]
+
+    def next_offset(self, at: TopicPartition) -> int | None:
+        position: int | None = self._consumer.position(at)
+        return position
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        """Read on from there, as if all before it had been polled."""
+        self._consumer.seek(at, offset)
+        self._positions[at] = offset
 
     def assignment(self) -> set[TopicPartition]:
         assigned: set[TopicPartition] = self._consumer.assignment()
@@ -198,6 +274,14 @@ class KafkaPythonProducer:
         self._producer = producer
         self.acknowledged = 0
         self.refusal: Exception | None = None
+
+    def keeps(self, record: NewRecord) -> bool:
+        is_null = record.key is None and record.value is None
+        return (
+            not is_null
+            and (record.timestamp_ms or 0) >= 0
+            and all(value is not None and is_utf8(name) for name, value in record.headers)
+        )
 
     def send(self, record: NewRecord) -> None:
         sending = self._producer.send(

@@ -7,29 +7,44 @@ number, after the records of the lines before it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Encoding, decode
 from minibroker.cli.record_text import BINARY_SIZE
-from minibroker.protocol.text import counted, read_back
+from minibroker.protocol.text import counted, header_name_read_back, read_back
 
 VALUE_MAX_BYTES = 100 * 1024 * 1024
 CHUNK_BYTES = 1 << 16
-TIMESTAMP_MAX = 2**63 - 1
+PARTITIONS = range(2**31)
+TIMESTAMPS_MS = range(-(2**63), 2**63)
+# Those that `consume -o json` prints. A record gets its topic and offset from where it is written.
+FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+NO_VALUE = 'no "value"; write "value": null for a tombstone'
+NOT_JSON = "leave --json out if the lines are the values"
 Headers = list[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record to be sent; None for the partition and the timestamp leaves them to the client."""
+    """A record to be sent; None for the partition and the timestamp leaves them to the client.
+
+    Bytes in a header's name that are not UTF-8 are surrogates, as Python's `surrogateescape` makes them.
+    """
 
     key: bytes | None
     value: bytes | None
     headers: Headers
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a header's name has no bytes but UTF-8."""
+    return name.isascii() or not any("\udc80" <= each <= "\udcff" for each in name)
 
 
 class Template(NamedTuple):
@@ -93,11 +108,14 @@ def records_of_files(files: Iterable[Path], template: Template) -> Iterator[NewR
 
 
 def records_of(lines: Iterable[bytes], template: Template, *, by_line: bool = True) -> Iterator[NewRecord]:
-    """A record of each line; its end is removed if they end as lines do. Raises CommandFailed."""
+    r"""A record of each line, without the \n that ends it if they end as lines do. Raises CommandFailed.
+
+    Every other byte is kept: a \r before it too, as kcat keeps it.
+    """
     read = read_json if template.is_json else read_plain
     for number, line in enumerate(lines, 1):
         try:
-            yield read(line.removesuffix(b"\n").removesuffix(b"\r") if by_line else line, template)
+            yield read(line.removesuffix(b"\n") if by_line else line, template)
         except LineError as error:
             raise CommandFailed(f"line {number}: {error}") from None
 
@@ -126,47 +144,94 @@ def decoded(data: bytes, name: str, encoding: Encoding) -> bytes:
 
 
 def read_json(line: bytes, template: Template) -> NewRecord:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        raise LineError("not JSON; leave --json out if the lines are the values") from None
-    if not isinstance(row, dict) or not row.keys() & {"key", "value"}:
-        raise LineError('not an object with "key" or "value"; leave --json out if the lines are the values')
+    row = json_row(line)
+    unknown = [name for name in row if name not in FIELDS]
+    if unknown:
+        fields = ", ".join(f'"{name}"' for name in FIELDS)
+        raise LineError(f'"{unknown[0]}" is not a field of a record ({fields}); correct it, or {NOT_JSON}')
+    if "value" not in row:
+        raise LineError(NO_VALUE)
     return NewRecord(
-        data_of(row, "key") if "key" in row else template.key,
-        data_of(row, "value"),
+        data_of(row["key"], "key") if "key" in row else template.key,
+        data_of(row["value"], "value"),
         [*headers_of(row.get("headers", [])), *template.headers],
-        template.partition if template.partition is not None else number_of(row, "partition"),
-        number_of(row, "timestamp"),
+        template.partition if template.partition is not None else number_of(row, "partition", PARTITIONS),
+        number_of(row, "timestamp", TIMESTAMPS_MS),
     )
 
 
-def data_of(row: dict[str, Any], name: str) -> bytes | None:
-    """Text as it is, base64 decoded, any other value as JSON."""
-    value = row.get(name)
+def json_row(line: bytes) -> dict[str, Any]:
+    """The object of a line, if Python's numbers and objects keep all that is in it. Raises LineError."""
+    try:
+        row = DECODER.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
+    except LineError:
+        raise
+    except (ValueError, RecursionError):
+        raise LineError(f"not JSON; {NOT_JSON}") from None
+    if not isinstance(row, dict):
+        raise LineError(f"not an object with the fields of a record; {NOT_JSON}")
+    return row
+
+
+def exact_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number) or Decimal(repr(number)) != Decimal(text):
+        raise LineError(f"{text} would be rounded; write the value that it is in as text, in quotes")
+    return number
+
+
+def no_number(text: str) -> float:
+    raise LineError(f"{text} is not JSON; write it in quotes")
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LineError(f'"{twice}" is twice in one object; leave one out, or write headers as [["name", "value"]]')
+    return row
+
+
+DECODER = json.JSONDecoder(  # `json.loads` would make one for each line
+    parse_float=exact_number, parse_constant=no_number, object_pairs_hook=without_repeats
+)
+
+
+def data_of(value: Any, name: str) -> bytes | None:
+    """Text as it is, base64 decoded, any other value as JSON. Raises LineError."""
     if value is not None and not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="backslashreplace")  # half a surrogate pair, as JSON escapes it
     try:
         return read_back(value)
+    except UnicodeEncodeError:
+        raise LineError(f'"{name}" has half of a surrogate pair; write its bytes as `base64:` and base64') from None
     except ValueError:
         raise LineError(f'"{name}" is not base64 after `base64:`; correct it') from None
 
 
-def number_of(row: dict[str, Any], name: str) -> int | None:
+def number_of(row: dict[str, Any], name: str, allowed: range) -> int | None:
     value = row.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= TIMESTAMP_MAX:
-        raise LineError(f'"{name}" is not a whole number of at least 0; correct it, or leave it out')
+    if not isinstance(value, int) or isinstance(value, bool) or value not in allowed:
+        between = f"from {allowed[0]} to {allowed[-1]}"
+        raise LineError(f'"{name}" is not a whole number {between}; correct it, or leave it out')
     return value
 
 
 def headers_of(value: Any) -> Headers:
-    """Read an object, or a list of pairs, in which a name may be repeated."""
+    """Read an object, or a list of pairs, in which a name may be repeated. Raises LineError."""
     pairs: Sequence[Any] = list(value.items()) if isinstance(value, dict) else value
     if not isinstance(pairs, list) or not all(is_header(pair) for pair in pairs):
         raise LineError('"headers" are neither {"name": "value"} nor [["name", "value"]]; correct them')
-    return [(name, data_of({"headers": text}, "headers")) for name, text in pairs]
+    return [(name_of(name), data_of(text, "headers")) for name, text in pairs]
+
+
+def name_of(text: str) -> str:
+    data_of(text, "headers")  # refuses what no bytes stand for
+    return header_name_read_back(text)
 
 
 def is_header(pair: Any) -> bool:

@@ -9,18 +9,23 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from minibroker.cli.address import Address
+from minibroker.cli.batch_reader import BatchReader
 from minibroker.cli.cluster import TopicPartition, brokers_of, connected, errors
 from minibroker.cli.failures import CommandFailed
 from minibroker.cli.options import Cluster
 from minibroker.cli.partition_offsets import chosen, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
-from minibroker.cli.record_clients import RecordConsumer, consuming
+from minibroker.cli.record_clients import CannotReadOn, RecordConsumer, consuming
+from minibroker.cli.record_text import ATTRIBUTES, Access
+from minibroker.cli.terminal import complain
 
 POLL_SECONDS = 0.2
+IDLE_SECONDS = 3.0  # until we look ourselves whether there is a batch that the client library cannot read
+IDLE_MAX_SECONDS = 60.0
 COMMIT_SECONDS = 0.5
 JOIN_SECONDS = 60.0
 
@@ -40,6 +45,13 @@ class Selection(NamedTuple):
         return {"isolation.level": "read_committed" if self.committed_only else "read_uncommitted"}
 
 
+class Read(NamedTuple):
+    """Records, and how to get their fields."""
+
+    records: list[Any]
+    access: Access
+
+
 class Reader:
     """Partitions of topics, from a position."""
 
@@ -52,6 +64,10 @@ class Reader:
         self._ends: dict[TopicPartition, int] = {}
         self._reached: set[TopicPartition] = set()
         self.brokers: list[Address] = []
+        self._own = BatchReader(cluster, committed_only=wanted.committed_only)
+        self._idle_seconds = IDLE_SECONDS
+        self._read_at = time.monotonic()
+        self.unreadable = 0  # batches
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -61,12 +77,18 @@ class Reader:
             self.brokers = brokers_of(admin)
             partitions = chosen(partitions_of(admin, topics_of(admin, wanted)), wanted.numbers)
             ranges = ranges_of(admin, partitions, committed_only=wanted.committed_only)
-            self._starts = offsets_at(admin, wanted.start, ranges)
+            self._starts = offsets_at(admin, wanted.start, ranges, committed_only=wanted.committed_only)
             self._ends = {partition: inside.latest for partition, inside in ranges.items()}
             if wanted.end is not None:
-                self._ends = offsets_at(admin, wanted.end, ranges)
-        with consuming(self._cluster, **{"auto.offset.reset": "earliest"}, **wanted.isolation) as self.consumer:
+                self._ends = offsets_at(admin, wanted.end, ranges, committed_only=wanted.committed_only)
+        with self._consuming(**{"auto.offset.reset": "earliest"}):
             self.consumer.assign(self._starts)
+            yield
+
+    @contextmanager
+    def _consuming(self, **settings: str) -> Iterator[None]:
+        settings |= self._wanted.isolation
+        with closing(self._own), consuming(self._cluster, self._own.headers, **settings) as self.consumer:
             yield
 
     def expected(self, count: int | None) -> int | None:
@@ -74,24 +96,69 @@ class Reader:
         there = sum(max(0, end - self._starts[partition]) for partition, end in self._ends.items())
         return there if count is None else min(count, there)
 
-    def batches(self, count: int | None, *, follow: bool) -> Iterator[list[Any]]:
-        """Records as they come, `count` at most; an empty list for each poll that found none."""
+    def batches(self, count: int | None, *, follow: bool) -> Iterator[Read]:
+        """Records as they come, `count` at most; none for each poll that found none."""
         left = count
         while follow or not self._is_at_end():
-            records = self.consumer.poll(POLL_SECONDS, at_most=left)
+            records, access = self._polled(left)
             if self._wanted.end is not None:
-                records = self._before_the_end(records)
-            yield records
+                records = self._before_the_end(records, access)
+            yield Read(records, access)
             if left is not None:
                 left -= len(records)
                 if left <= 0:
                     return
 
+    def _polled(self, at_most: int | None) -> Read:
+        """What the client library reads; where it cannot go on, what we read ourselves."""
+        try:
+            records = self.consumer.poll(POLL_SECONDS, at_most=at_most)
+        except CannotReadOn as stopped:
+            own = self._own_records(at_most)
+            if own is None:
+                raise stopped.__cause__ or stopped from None
+            return Read(own, ATTRIBUTES)
+        now = time.monotonic()
+        if records:
+            self._read_at, self._idle_seconds = now, IDLE_SECONDS
+        elif now - self._read_at > self._idle_seconds:  # librdkafka has no error for some of what it cannot read
+            self._read_at, self._idle_seconds = now, min(2 * self._idle_seconds, IDLE_MAX_SECONDS)
+            return Read(self._own_records(at_most) or [], ATTRIBUTES)
+        return Read(records, self.consumer.access)
+
+    def _own_records(self, at_most: int | None) -> list[Any] | None:
+        """Read behind the positions of all partitions, and go on behind that; None if there is nothing, or no broker.
+
+        What cannot be read here either is reported.
+        """
+        found: list[Any] | None = None
+        try:
+            positions = {at: self.consumer.next_offset(at) for at in self.consumer.assignment() - self._reached}
+            known = {at: offset for at, offset in positions.items() if offset is not None}
+            for at in self._own.unread(known):
+                left = None if at_most is None else at_most - len(found or ())
+                if left == 0:
+                    break
+                passed = self._own.passed(at, known[at])
+                records = passed.records[:left]
+                behind = passed.next if len(records) == len(passed.records) else records[-1].offset + 1
+                if behind <= known[at]:
+                    continue
+                found = (found or []) + records
+                self.consumer.seek(at, behind)
+                for each in passed.unreadable:
+                    if each.next <= behind:
+                        self.unreadable += 1
+                        complain(f"topic {at.topic}: {each}")
+        except (CommandFailed, errors.KafkaError):  # what is found is printed; the next poll has the error
+            return found
+        return found
+
     def printed(self) -> None:
         """Called after every poll, when its records are printed; only a group commits them."""
 
-    def _before_the_end(self, records: list[Any]) -> list[Any]:
-        topic, partition, offset = self.consumer.access[:3]
+    def _before_the_end(self, records: list[Any], access: Access) -> list[Any]:
+        topic, partition, offset = access[:3]
         return [
             record
             for record in records
@@ -129,7 +196,7 @@ class GroupReader(Reader):
             "group.id": self._group,
             "auto.offset.reset": "earliest" if self._wanted.start.kind == "beginning" else "latest",
         }
-        with consuming(self._cluster, **settings, **self._wanted.isolation) as self.consumer:
+        with self._consuming(**settings):
             self.consumer.subscribe(topics, on_revoked=self._on_revoked)
             try:
                 yield

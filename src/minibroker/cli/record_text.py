@@ -12,18 +12,19 @@ from typing import Any, NamedTuple
 
 import typer
 
-from minibroker.protocol.text import shown
+from minibroker.protocol.text import header_name_shown, shown
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 TOKEN = re.compile(
-    r"%(?P<field>.?)(?:\{(?P<encoding>hex|base64)\})?|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)",
+    r"%(?P<percent>%)|%(?P<field>.?)(?:\{(?P<encoding>\w*)\})?|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)",
     re.DOTALL,
 )
 FIELDS_HELP = (
     "%t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %T or %d timestamp in ms, "
     "%K, %V and %S the sizes of key and value, %R the size of the value as 4 bytes, %H the number of headers, "
-    "%e leader epoch, %% a percent sign; %k and %v also as %k{hex}, %v{base64}"
+    "%e leader epoch, %% a percent sign; %k and %v also as %k{hex}, %v{base64}; \\x7b is a brace behind a field"
 )
+NULL = b"NULL"  # a header's value, as kcat prints it
 BINARY_SIZE = struct.Struct(">i")  # kcat's %R
 # What a terminal would interpret, except newline and tab.
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -59,7 +60,10 @@ class Access(NamedTuple):
     leader_epoch: Callable[[Any], Any]
 
 
-ATTRIBUTES = Access(*map(attrgetter, Access._fields))
+NO_TIMESTAMP = -1  # of message format 0
+ATTRIBUTES = Access(*map(attrgetter, Access._fields))._replace(
+    timestamp=lambda record: NO_TIMESTAMP if record.timestamp is None else record.timestamp
+)
 
 
 def json_renderer(access: Access = ATTRIBUTES) -> Render:
@@ -73,7 +77,7 @@ def json_renderer(access: Access = ATTRIBUTES) -> Render:
             "timestamp": access.timestamp(record),
             "key": shown(access.key(record)),
             "value": shown(access.value(record)),
-            "headers": [[name, shown(value)] for name, value in access.headers(record)],
+            "headers": [[header_name_shown(name), shown(value)] for name, value in access.headers(record)],
         }
         return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
@@ -88,7 +92,10 @@ def fields_of(access: Access) -> dict[str, Render]:
     topic, partition, offset, timestamp, key, value, headers, leader_epoch = access
 
     def headers_text(record: Any) -> bytes:
-        return b",".join(name.encode() + b"=" + (data or b"") for name, data in headers(record))
+        return b",".join(
+            name.encode(errors="surrogateescape") + b"=" + (NULL if data is None else data)
+            for name, data in headers(record)
+        )
 
     fields: dict[str, Render] = {
         "t": lambda record: str(topic(record)).encode(),
@@ -103,7 +110,6 @@ def fields_of(access: Access) -> dict[str, Render]:
         "R": lambda record: BINARY_SIZE.pack(size_of(value(record))),
         "H": lambda record: b"%d" % len(headers(record)),
         "e": lambda record: b"%d" % leader_epoch(record),
-        "%": lambda record: b"%",
     }
     return fields | {"s": fields["v"], "d": fields["T"], "S": fields["V"]}
 
@@ -129,15 +135,18 @@ def compile_format(text: str, access: Access = ATTRIBUTES) -> Render:
 
 def part_of(token: re.Match[str], fields: dict[str, Render]) -> bytes | Render:
     if token["text"] is not None:
-        return token["text"].encode()
+        return token["text"].encode(errors="surrogateescape")
+    if token["percent"] is not None:
+        return b"%"
     if token["hex"] is not None:
         return bytes.fromhex(token["hex"])
     known: dict[str, Any] = ESCAPES if token["escape"] is not None else fields
     name = token["escape"] if token["escape"] is not None else token["field"]
-    if name not in known or (token["encoding"] is not None and name not in BYTES_FIELDS):
+    encoding = token["encoding"]
+    if name not in known or (encoding is not None and (name not in BYTES_FIELDS or encoding not in ENCODINGS)):
         raise typer.BadParameter(f"{token[0]!r} is not a format token; the tokens are {FIELDS_HELP}, \\n, \\t, \\xNN")
     part: bytes | Render = known[name]
-    return part if token["encoding"] is None else encoded(known[name], ENCODINGS[token["encoding"]])
+    return part if encoding is None else encoded(known[name], ENCODINGS[encoding])
 
 
 def encoded(field: Render, encode: Encode) -> Render:

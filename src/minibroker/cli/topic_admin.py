@@ -23,6 +23,7 @@ from minibroker.cli.options import Cluster
 from minibroker.cli.outcomes import Outcome
 from minibroker.cli.partition_offsets import chosen, missing_topic, offsets_at, partitions_of, ranges_of
 from minibroker.cli.positions import Position
+from minibroker.protocol.text import without_java_types
 
 REQUEST_TIMEOUT_MS = 25_000  # of the broker; the client itself waits a little longer
 OFFSETS_TIMEOUT_MS = 5_000
@@ -47,6 +48,10 @@ ADVICE: dict[int, str] = {
     errors.TopicAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
     errors.ClusterAuthorizationFailedError.errno: "the cluster's ACLs deny this client; ask its administrator",
 }
+
+
+COLLIDES = " collides with existing topics: "  # in Kafka's message, whose code is that of a malformed name
+COLLISION = "choose another name: in names of metrics, `.` and `_` are the same"
 
 
 class TopicSummary(NamedTuple):
@@ -246,7 +251,12 @@ def outcome_of(row: Mapping[str, Any], done: str, harmless: Mapping[int, str]) -
 
 def refusal(name: str, code: int, message: str | None = None) -> str:
     """A topic's error in one line: the broker's message, and the next step."""
-    reason = " ".join(message.split()).rstrip(".") if message else error_name(code)
+    if message:
+        reason = without_java_types(" ".join(message.split()).rstrip("."))
+    else:
+        reason = (
+            f"topic {name} does not exist" if code == errors.UnknownTopicOrPartitionError.errno else error_name(code)
+        )
     subject = "" if name in reason else f"topic {name}: "
-    advice = ADVICE.get(code)
+    advice = COLLISION if COLLIDES in reason else ADVICE.get(code)
     return f"{subject}{reason}" + (f"; {advice.format(name=name)}" if advice else "")

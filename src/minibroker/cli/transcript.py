@@ -36,7 +36,7 @@ minibroker transcript broker.transcript --api produce --api fetch --topic flight
 
 minibroker transcript broker.transcript --follow --errors
 
-minibroker transcript broker.transcript -o json | jq 'select(.latencyMs > 100)'"""
+minibroker transcript broker.transcript -o json | jq 'select(.latency_ms > 100)'"""
 
 
 class Choice(NamedTuple):
@@ -190,7 +190,8 @@ def opened(path: Path) -> Reading:
     try:
         return Reading(path)
     except FileNotFoundError:
-        raise CommandFailed(f"{path}: no such file; `minibroker serve --transcript {path}` records one") from None
+        next_step = f"`minibroker serve --transcript {path}` records one"
+        raise CommandFailed(f"cannot read {path}: No such file or directory; {next_step}") from None
     except TranscriptError as error:
         raise CommandFailed(f"{error}; name a file that `minibroker serve --transcript FILE` recorded") from error
     except OSError as error:
@@ -259,7 +260,7 @@ def json_shower(*, full: bool) -> Show:
 def event_object(event: Event) -> dict[str, Any]:
     return {
         "event": event.what,
-        "timeNs": event.time_ns,
+        "time_ns": event.time_ns,
         "connection": event.connection,
         "address": event.address,
         "text": event.text,
@@ -270,23 +271,23 @@ def exchange_object(exchange: Exchange, max_records: int | None) -> dict[str, An
     from minibroker.transcript.fields import as_object, request_body, response_body
 
     row: dict[str, Any] = {
-        "timeNs": exchange.time_ns,
+        "time_ns": exchange.time_ns,
         "connection": exchange.connection,
         "address": exchange.address,
-        "clientId": exchange.client_id,
+        "client_id": exchange.client_id,
         "api": exchange.api,
         "version": exchange.version,
-        "correlationId": exchange.correlation_id,
+        "correlation_id": exchange.correlation_id,
         "outcome": exchange.outcome,
         "reason": exchange.reason,
-        "latencyMs": exchange.latency_ms,
-        "requestBytes": exchange.request_bytes,
-        "responseBytes": exchange.response_bytes,
+        "latency_ms": exchange.latency_ms,
+        "request_bytes": exchange.request_bytes,
+        "response_bytes": exchange.response_bytes,
     }
     frames = {"request": exchange.request_frame, "response": exchange.response_frame}
     for side, body in (("request", request_body(exchange)), ("response", response_body(exchange))):
         frame = frames[side]
         row[side] = None if frame is None or body.problem is not None else as_object(body.fields, max_records)
         if body.problem is not None and frame is not None:
-            row |= {f"{side}Problem": body.problem, f"{side}Hex": frame.kept.hex()}
+            row |= {f"{side}_problem": body.problem, f"{side}_hex": frame.kept.hex()}
     return row

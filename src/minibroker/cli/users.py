@@ -165,8 +165,9 @@ def read_password(user: str, file: Path | None) -> str:
         with sys.stdin if str(file) == STANDARD_INPUT else file.open(encoding="utf-8") as lines:
             password = lines.readline().rstrip("\r\n").removeprefix(BYTE_ORDER_MARK)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise CommandFailed(f"cannot read {file} ({reason}); name a text file with --password-file") from None
+        from minibroker.protocol.text import reason_of
+
+        raise CommandFailed(f"cannot read {file}: {reason_of(error)}; name a text file with --password-file") from None
     if not password:
         raise CommandFailed(f"the first line of {file} is empty; write the password there")
     return password

@@ -29,6 +29,7 @@ from minibroker.cli.options import (
 )
 from minibroker.console.listening import listening
 from minibroker.console.options import ConsoleOptions, is_loopback
+from minibroker.protocol.text import reason_of
 
 EPILOG = """\
 examples:
@@ -169,8 +170,7 @@ def token_in(path: Path) -> str:
                 file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
         token = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not ASCII"
-        raise CommandFailed(f"cannot read --token-file {path}: {reason}; name another") from error
+        raise CommandFailed(f"cannot read --token-file {path}: {reason_of(error)}; name another") from error
     if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
         raise typer.BadParameter(
             f"--token-file {path} holds no token of {SHORTEST_TOKEN} characters or more; name a new file to make one"

@@ -6,13 +6,14 @@ import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from minibroker.cli.batch_fetching import Found
 from minibroker.cli.positions import Position, parse_position
 from minibroker.console.answers import (
     Refused,
@@ -25,7 +26,7 @@ from minibroker.console.answers import (
 )
 from minibroker.console.console import Console
 from minibroker.console.event_stream import STREAMS_MAX, Event
-from minibroker.console.fetching import Found, fetch
+from minibroker.console.fetching import fetch
 from minibroker.console.figures import EARLIEST, LATEST, led_partitions, offsets_of
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
@@ -33,9 +34,6 @@ from minibroker.console.scanning import Page, Scan, Span, first_of, read_backwar
 from minibroker.console.topics import existing_topic
 from minibroker.protocol.facts import batch_row, crc_of
 from minibroker.protocol.text import counted
-
-if TYPE_CHECKING:
-    from minibroker.cli.cluster import TopicPartition
 
 MESSAGES = 50
 MESSAGES_MAX = 500
@@ -118,6 +116,7 @@ class Messages:
             "rows": [summary_of(each) for each in page.rows],
             "state": page.state,
             "failure": page.failure,
+            "unreadable": [str(each) for each in page.unreadable],
             "scanned": page.scanned,
             "cursor": ",".join(f"{at}:{offset}" for at, offset in sorted(page.cursor.items())),
             "start": sum(span.start for span in spans.values()),
@@ -157,17 +156,7 @@ class Messages:
         """The message in the path. Raises Refused."""
         topic = await existing_topic(self._console, in_path(request, "topic"))
         partition = number_of(in_path(request, "partition"), "partition", most=2**31 - 1)
-        offset = number_of(in_path(request, "offset"), "offset")
-        chosen(topic, partition)
-        fetched = await self._console.kafka.ask(
-            lambda client: fetch(client, topic, {partition: offset}, committed=False, partition_bytes=ONE_RECORD_BYTES)
-        )
-        found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
-        if found is None:
-            failure = next((row.failure for row in fetched if row.failure), None)
-            reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
-            raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
-        return FoundAlone(found, fetched[0].data)
+        return await message_at(self._console, topic, partition, number_of(in_path(request, "offset"), "offset"))
 
     async def tail(self, request: Request, last_id: int | None) -> AsyncGenerator[Event, None]:
         """Messages as they come: all are read, as many are sent as an eye can follow, the rest is counted."""
@@ -176,21 +165,22 @@ class Messages:
         topic = chosen(await existing_topic(self._console, in_path(request, "topic")), query.partition)
         tail = await self._in_tail_thread(lambda: Tail(self._console, topic, query))
         try:
-            yield Event({"rows": [], "left_out": 0, "read": 0, "cursor": tail.cursor})
+            yield Event({"rows": [], "left_out": 0, "read": 0, "unreadable": [], "cursor": tail.cursor})
             allowance, filled_at, sent_at = float(TAIL_PRINTED_A_SECOND), trio.current_time(), trio.current_time()
             while True:
-                found = await self._in_tail_thread(tail.more)
+                found, unreadable = await self._in_tail_thread(tail.more)
                 now = trio.current_time()
                 allowance = min(TAIL_PRINTED_A_SECOND, allowance + (now - filled_at) * TAIL_PRINTED_A_SECOND)
                 filled_at = now
                 shown = [each for each in found if matches(each.record)]
                 kept = shown[-int(allowance) :] if allowance >= 1 else []
                 allowance -= len(kept)
-                if found or now - sent_at > TAIL_ALIVE_SECONDS:
+                if found or unreadable or now - sent_at > TAIL_ALIVE_SECONDS:
                     sent_at = now
                     left_out = len(shown) - len(kept)
                     rows = [summary_of(each) for each in kept]
-                    yield Event({"rows": rows, "left_out": left_out, "read": len(found), "cursor": tail.cursor})
+                    counts = {"left_out": left_out, "read": len(found), "unreadable": unreadable}
+                    yield Event({"rows": rows, **counts, "cursor": tail.cursor})
                 await trio.sleep(TAIL_PAUSE_SECONDS)
         finally:
             with trio.CancelScope(shield=True):
@@ -198,6 +188,21 @@ class Messages:
 
     async def _in_tail_thread(self, work: Any) -> Any:
         return await trio.to_thread.run_sync(work, limiter=self._tail_limiter)
+
+
+async def message_at(console: Console, topic: TopicRow, partition: int, offset: int) -> FoundAlone:
+    """Raises Refused."""
+    chosen(topic, partition)
+    fetched = await console.kafka.ask(
+        lambda client: fetch(client, topic, {partition: offset}, committed=False, partition_bytes=ONE_RECORD_BYTES)
+    )
+    found = next((each for row in fetched for each in row.records if each.record.offset == offset), None)
+    if found is None:
+        unreadable = (str(each) for row in fetched for each in row.unreadable if each.first <= offset < each.next)
+        failure = next(unreadable, None) or next((row.failure for row in fetched if row.failure), None)
+        reason = failure or "it was deleted, compacted away, or is a marker of a transaction; choose another"
+        raise Refused(404, f"no message at offset {offset:,} of {topic.name}-{partition}: {reason}")
+    return FoundAlone(found, fetched[0].data)
 
 
 class FoundAlone(NamedTuple):
@@ -240,9 +245,10 @@ class Tail:
     def cursor(self) -> str:
         return ",".join(f"{at}:{offset}" for at, offset in sorted(self._positions.items()))
 
-    def more(self) -> list[Found]:
-        """Wait a moment for more; in the order of their times."""
+    def more(self) -> tuple[list[Found], list[str]]:
+        """Wait a moment for more, in the order of their times; and what of it cannot be read."""
         found: list[Found] = []
+        unreadable: list[str] = []
         for each in fetch(
             self._client, self._topic, self._positions, committed=self._committed, max_wait_ms=TAIL_WAIT_MS
         ):
@@ -251,7 +257,8 @@ class Tail:
             else:
                 self._positions[each.partition] = each.next
             found += each.records
-        return sorted(found, key=lambda each: each.record.timestamp_ms)
+            unreadable += map(str, each.unreadable)
+        return sorted(found, key=lambda each: each.record.timestamp_ms), unreadable
 
     def close(self) -> None:
         self._closing.close()
@@ -265,22 +272,29 @@ def read_page(client: Any, topic: TopicRow, query: Query, position: Position | N
     if position is None:
         positions = query.cursor or first_of(topic, spans, lambda span: span.end)
     else:
-        positions = query.cursor or starts_at(client, topic, spans, position)
+        positions = query.cursor or starts_at(client, topic, spans, position, committed=query.committed)
     scan = Scan(client, topic, positions, spans, query.search, query.size, query.committed)
     return spans, read_backwards(scan) if position is None else read_forward(scan)
 
 
-def starts_at(client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position) -> dict[int, int]:
+def starts_at(
+    client: Any, topic: TopicRow, spans: Mapping[int, Span], position: Position, *, committed: bool
+) -> dict[int, int]:
     """The offset of a position in each partition; partitions without records are left out."""
     from minibroker.cli.cluster import TopicPartition
-    from minibroker.cli.partition_offsets import OffsetRange, clamped, offset_of
+    from minibroker.cli.partition_offsets import OffsetRange, clamped, offsets_at
 
-    ranges = {at: OffsetRange(span.start, span.end) for at, span in spans.items() if span.end > span.start}
-    if position.kind == "time":
-        asked: list[TopicPartition] = [TopicPartition(topic.name, at) for at in ranges]
-        found = offsets_of(client, asked, position.value)
-        return {at.partition: clamped(offset, ranges[at.partition]) for at, offset in found.items()}
-    return {at: clamped(offset_of(position, inside), inside) for at, inside in ranges.items()}
+    ranges = {
+        TopicPartition(topic.name, at): OffsetRange(span.start, span.end)
+        for at, span in spans.items()
+        if span.end > span.start
+    }
+    if position.kind == "time":  # without the partitions that no leader answers for
+        found = offsets_of(client, list(ranges), position.value)
+        return {at.partition: clamped(offset, ranges[at]) for at, offset in found.items()}
+    return {
+        at.partition: offset for at, offset in offsets_at(client, position, ranges, committed_only=committed).items()
+    }
 
 
 def chosen(topic: TopicRow, partition: int | None) -> TopicRow:

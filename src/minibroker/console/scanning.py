@@ -1,7 +1,8 @@
 """Finds a page of records that match, from a position on or backwards from one, within a budget of time and records.
 
 A page has one of four ends: it is full, everything was read, the budget is used up (the cursor goes on there), or a
-partition failed. The ends of partitions are known before anything is read, and empty ones never are.
+partition failed; the others are read all the same, and so is what lies behind a batch that cannot be read. The ends of
+partitions are known before anything is read, and empty ones never are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from minibroker.console.fetching import Fetched, Found, fetch
+from minibroker.cli.batch_fetching import Fetched, Found, Unreadable
+from minibroker.console.fetching import fetch
 from minibroker.console.matching_records import Search
 from minibroker.console.metadata import TopicRow
 
@@ -32,6 +34,7 @@ class Page(NamedTuple):
     cursor: dict[int, int]
     scanned: int
     failure: str | None
+    unreadable: list[Unreadable]  # of what was looked through for it
 
 
 @dataclass
@@ -76,6 +79,18 @@ class Partition:
     span: Span
     matches: list[Found] = field(default_factory=list)
     is_done: bool = False
+    unreadable: dict[int, Unreadable] = field(default_factory=dict)  # by where they end
+    failure: str | None = None
+
+    def take(self, fetched: Fetched, before: int) -> None:
+        """Note what could not be read before that offset; a failure ends the partition here."""
+        for each in fetched.unreadable:
+            first = min(each.first, self.unreadable.get(each.next, each).first)
+            if first < before:
+                self.unreadable[each.next] = each._replace(first=first)
+        if fetched.failure is not None:
+            self.failure = fetched.failure
+            self.is_done = True
 
 
 def merged(matches: list[list[Found]], count: int, *, backwards: bool) -> tuple[list[Found], list[Found]]:
@@ -123,8 +138,10 @@ class Scan:
                 found[at] = Partition(begin, span)
         return found
 
-    def page(self, partitions: Mapping[int, Partition], failure: str | None, *, backwards: bool) -> Page:
+    def page(self, partitions: Mapping[int, Partition], *, backwards: bool) -> Page:
         """What was found, and where the next page begins."""
+        failure = next((f"partition {at}: {each.failure}" for at, each in partitions.items() if each.failure), None)
+        unreadable = [each for at in sorted(partitions) for _, each in sorted(partitions[at].unreadable.items())]
         rows, rest = merged([each.matches for each in partitions.values()], self.count, backwards=backwards)
         if backwards:
             cursor = {at: each.position for at, each in partitions.items() if each.position > each.span.start}
@@ -132,30 +149,32 @@ class Scan:
         else:
             cursor = {at: each.position for at, each in partitions.items() if each.position < each.span.end}
             cursor |= {left.partition: left.record.offset for left in rest}
-        return Page(rows, state_of(rows, cursor, self.count, failure), cursor, self.budget.scanned, failure)
+        return Page(rows, state_of(rows, cursor, self.count, failure), cursor, self.budget.scanned, failure, unreadable)
 
 
 def read_forward(scan: Scan) -> Page:
     """The first records from these offsets on, oldest first."""
     matches, budget = scan.search.matcher(), scan.budget
     partitions = scan.partitions(backwards=False)
-    failure = None
-    while failure is None and not budget.is_spent:
+    left_out: set[int] = set()
+    while not budget.is_spent:
         open_ones = {at: each.position for at, each in partitions.items() if not each.is_done}
         if not open_ones:
             break
-        for fetched in fetch(scan.client, scan.topic, open_ones, committed=scan.committed):
+        answers = fetch(scan.client, scan.topic, first_the(left_out, open_ones), committed=scan.committed)
+        left_out = without_progress(answers, open_ones)
+        for fetched in answers:
             partition = partitions[fetched.partition]
-            failure = failure or failed_in(fetched)
-            if not fetched.records and fetched.next <= partition.position:
-                partition.is_done = True  # a leader that has nothing there: its log ends in a transaction or a marker
+            partition.take(fetched, partition.span.end)
+            if len(left_out) == len(answers):
+                partition.is_done = True  # leaders that have nothing there: the logs end in a transaction or a marker
             budget.spend(fetched)
             inside = [each for each in fetched.records if each.record.offset < partition.span.end]
             partition.matches += [each for each in inside if matches(each.record)]
             partition.position = fetched.next
             if partition.position >= partition.span.end or len(partition.matches) >= scan.count:
                 partition.is_done = True
-    return scan.page(partitions, failure, backwards=False)
+    return scan.page(partitions, backwards=False)
 
 
 def read_backwards(scan: Scan) -> Page:
@@ -163,15 +182,14 @@ def read_backwards(scan: Scan) -> Page:
     matches, budget = scan.search.matcher(), scan.budget
     partitions = scan.partitions(backwards=True)
     window = scan.count if scan.search.is_open else WINDOW_OF_SEARCH
-    failure = None
-    while failure is None and not budget.is_spent:
+    while not budget.is_spent:
         open_ones = {at: each for at, each in partitions.items() if not each.is_done}
         if not open_ones:
             break
         lower = {at: max(each.span.start, each.position - window) for at, each in open_ones.items()}
         upper = {at: each.position for at, each in open_ones.items()}
-        found, failure, is_whole = read_windows(scan, lower, upper)
-        if failure is None and not is_whole:
+        found, is_whole = read_windows(scan, open_ones, lower, upper)
+        if not is_whole:
             has_moved = any(each.position < min(scan.positions[at], each.span.end) for at, each in partitions.items())
             if has_moved or window == 1:
                 break
@@ -180,37 +198,52 @@ def read_backwards(scan: Scan) -> Page:
             continue
         for at, partition in open_ones.items():
             partition.matches += [each for each in found.get(at, ()) if matches(each.record)]
-            partition.position = lower[at]
-            partition.is_done = lower[at] <= partition.span.start or len(partition.matches) >= scan.count
+            if partition.failure is None or at in found:
+                partition.position = lower[at]
+            partition.is_done = (
+                partition.failure is not None
+                or lower[at] <= partition.span.start
+                or len(partition.matches) >= scan.count
+            )
         window = min(window * 2, WINDOW_MAX)
-    return scan.page(partitions, failure, backwards=True)
+    return scan.page(partitions, backwards=True)
 
 
 def read_windows(
-    scan: Scan, lower: Mapping[int, int], upper: Mapping[int, int]
-) -> tuple[dict[int, list[Found]], str | None, bool]:
+    scan: Scan, partitions: Mapping[int, Partition], lower: Mapping[int, int], upper: Mapping[int, int]
+) -> tuple[dict[int, list[Found]], bool]:
     """Everything in these offsets, unless the budget ends first: then the last part is False."""
     found: dict[int, list[Found]] = {}
     positions = dict(lower)
+    left_out: set[int] = set()
     while positions:
         if scan.budget.is_spent:
-            return found, None, False
-        for fetched in fetch(scan.client, scan.topic, positions, committed=scan.committed):
-            failure = failed_in(fetched)
-            if failure is not None:
-                return found, failure, False
+            return found, False
+        answers = fetch(scan.client, scan.topic, first_the(left_out, positions), committed=scan.committed)
+        left_out = without_progress(answers, positions)
+        is_over = len(left_out) == len(answers)
+        for fetched in answers:
             at = fetched.partition
+            partitions[at].take(fetched, upper[at])
             scan.budget.spend(fetched)
-            found.setdefault(at, []).extend(each for each in fetched.records if each.record.offset < upper[at])
-            if fetched.next >= upper[at] or fetched.next <= positions[at]:
+            inside = [each for each in fetched.records if each.record.offset < upper[at]]
+            if inside:
+                found.setdefault(at, []).extend(inside)
+            if partitions[at].is_done or fetched.next >= upper[at] or is_over:
                 del positions[at]
             else:
                 positions[at] = fetched.next
-    return found, None, True
+    return found, True
 
 
-def failed_in(fetched: Fetched) -> str | None:
-    return None if fetched.failure is None else f"partition {fetched.partition}: {fetched.failure}"
+def without_progress(answers: list[Fetched], positions: Mapping[int, int]) -> set[int]:
+    """The partitions of which nothing came; if others filled the answer, a batch may still be there (KIP-74)."""
+    return {each.partition for each in answers if not each.records and each.next <= positions[each.partition]}
+
+
+def first_the(left_out: set[int], positions: Mapping[int, int]) -> dict[int, int]:
+    """The positions, those first that were left out: the first in a request is sure to get a batch."""
+    return dict(sorted(positions.items(), key=lambda each: each[0] not in left_out))
 
 
 def state_of(rows: list[Found], cursor: Mapping[int, int], count: int, failure: str | None) -> str:

@@ -155,14 +155,18 @@ export async function showMessages(view, topic, place) {
     setText(about, page.rows.length === 0 ? '' : `${counted(page.rows.length, 'message')} of ${number(page.total)}${page.scanned > page.rows.length ? `, ${number(page.scanned)} read` : ''}`)
     if (page.rows.length > 0) {
       table.show(page.rows, state.open)
-      fill(body, table.element, page.state === 'failed' && problem(new Error(page.failure)))
-    } else fill(body, nothing(page))
+      fill(body, unreadable(page), table.element, page.state === 'failed' && problem(new Error(page.failure)))
+    } else fill(body, unreadable(page), nothing(page))
     const more = h('button', { type: 'button', class: 'button', onclick: () => set({ cursor: page.cursor }) }, page.state === 'stopped' ? 'Go on' : isBackwards ? 'Older' : 'Later')
     more.hidden = page.cursor === ''
     const first = h('button', { type: 'button', class: 'button', onclick: () => set({ cursor: '' }) }, isBackwards ? 'Newest' : 'From the start')
     first.hidden = state.cursor === ''
     const end = endOf(page, isBackwards)
     fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`))
+  }
+
+  function unreadable(page) {
+    return page.unreadable.map((each) => problem(new Error(each)))
   }
 
   function nothing(page) {
@@ -176,6 +180,7 @@ export async function showMessages(view, topic, place) {
       )
     }
     if (page.state === 'stopped') return empty('Nothing found yet', `${number(page.scanned)} messages were read; there are more. Go on below.`)
+    if (page.unreadable.length > 0) return empty('No other message is like that', 'The rest was looked through.')
     return empty('No message is like that', `All ${counted(page.total, 'message')} were looked through. Search for less, or in another field.`)
   }
 
@@ -184,7 +189,8 @@ export async function showMessages(view, topic, place) {
     setText(about, cursor === '' ? 'live: looking for the end of the topic' : 'live: waiting for messages')
     if (cursor === '') table.clear()
     const hint = h('p', { class: 'empty' })
-    fill(body, table.element, hint)
+    const lost = h('div', {})
+    fill(body, lost, table.element, hint)
     fill(foot)
     let left = 0
     let seen = 0
@@ -201,6 +207,7 @@ export async function showMessages(view, topic, place) {
           setText(failures, '')
           setText(hint, 'Messages appear here as they come. Space pauses.') // not before it is known from where on
           last = data.cursor
+          lost.append(...unreadable(data))
           seen += data.rows.length + data.left_out
           left += data.left_out
           if (data.rows.length > 0) {

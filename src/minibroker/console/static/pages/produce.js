@@ -21,23 +21,26 @@ export async function produceTo(topic, partitions, filled, done) {
   const partition = h('select', { id: 'produce-partition' }, h('option', { value: '' }, 'by the key'), Array.from({ length: Math.min(count, 1000) }, (_, at) => h('option', { value: at }, String(at))))
   const times = h('input', { id: 'produce-times', type: 'number', min: 1, max: 1000, value: 1 })
   const list = h('div', { class: 'headers' })
-  /** @type {Map<Element, string>} */
-  const binary = new Map() // values that are no text, which are sent as they were
-  const addHeader = (name = '', text = '', base64 = '') => {
+  const original = filled.headers ?? []
+  /** @type {Map<Element, number>} */
+  const kept = new Map() // rows that nobody has changed, with the place of the header in the message
+  const addHeader = (header = null, place = 0) => {
+    const text = header === null ? '' : editable(header, /[\r\n]/)
     const row = h(
       'div',
-      { class: 'toolbar' },
-      h('input', { 'aria-label': 'Header', placeholder: 'name', value: name, size: 16, spellcheck: 'false' }),
-      h('input', { 'aria-label': 'Value of the header', placeholder: 'value', value: base64 ? `${number(bytesOf(base64).length)} bytes that are no text` : text, disabled: base64 !== '', size: 32, spellcheck: 'false' }),
-      h('button', { type: 'button', class: 'button', onclick: () => row.remove() }, 'Remove'),
+      { class: 'toolbar', oninput: () => kept.delete(row) },
+      h('input', { 'aria-label': 'Header', placeholder: 'name', value: header?.name ?? '', size: 16, spellcheck: 'false', disabled: text === null, required: header === null }),
+      h('input', { 'aria-label': 'Value of the header', placeholder: 'value', value: text ?? asItIs(header), disabled: text === null, size: 32, spellcheck: 'false' }),
+      h('button', { type: 'button', class: 'button', onclick: () => { kept.delete(row); row.remove() } }, 'Remove'),
     )
-    if (base64 !== '') binary.set(row, base64)
+    if (header !== null) kept.set(row, place)
     list.append(row)
     return row
   }
-  for (const header of filled.headers ?? []) {
-    const text = header.base64 === undefined ? '' : textOf(header.base64)
-    addHeader(header.name, text ?? '', text === null ? header.base64 : '')
+  original.forEach((header, place) => addHeader(header, place))
+  const readHeaders = () => {
+    if (kept.size === original.length && list.children.length === original.length) return {}
+    return { headers: [...list.children].map((row) => kept.get(row) ?? [...row.querySelectorAll('input')].map((each) => each.value)) }
   }
   const form = h(
     'form',
@@ -47,13 +50,11 @@ export async function produceTo(topic, partitions, filled, done) {
         fill(said, 'sending …')
         try {
           const { rows } = await change('POST', path('api', 'topics', topic, 'records'), {
+            ...(filled.offset === undefined ? {} : { like: { partition: filled.partition, offset: filled.offset } }),
             ...key.read(),
             ...value.read(),
+            ...readHeaders(),
             partition: partition.value === '' ? null : Number(partition.value),
-            headers: [...list.children].map((row) => {
-              const [name, text] = [...row.querySelectorAll('input')].map((each) => each.value)
-              return binary.has(row) ? [name, { base64: binary.get(row) }] : [name, text]
-            }),
             times: Number(times.value),
           })
           const last = rows[rows.length - 1]
@@ -83,31 +84,50 @@ export async function produceTo(topic, partitions, filled, done) {
   })
 }
 
-/** A text that may be null, and may be bytes that are no text: those are sent as they were. */
+/** A text that may be null. What nobody changes stays in the console: it is sent as it was, whatever it is. */
 function field(name, label, data, rows, startsNull) {
-  const text = data === null || data === undefined ? '' : textOf(data.base64)
-  const isBytes = data !== null && data !== undefined && (text === null || data.size > bytesOf(data.base64).length)
+  const isOriginal = data !== null && data !== undefined
+  const text = isOriginal ? editable(data, /\r/) : ''
   const id = `produce-${name}`
-  const area = h('textarea', { id, rows, spellcheck: 'false', value: isBytes ? `${number(data.size)} bytes that are no text` : text ?? '' })
+  let isChanged = !isOriginal
+  let isLocked = text === null
+  const area = h('textarea', { id, rows, spellcheck: 'false', value: text ?? asItIs(data), oninput: () => { isChanged = true } })
   const isNull = h('input', { type: 'checkbox', onchange: () => arrange() })
+  const replace = h('button', { type: 'button', class: 'button', 'aria-label': `Write another ${name}`, onclick: () => { isLocked = false; isChanged = true; area.value = ''; arrange(); area.focus() } }, 'Write another')
   isNull.checked = data === null || startsNull
-  const arrange = () => { area.disabled = isNull.checked || isBytes }
+  const arrange = () => {
+    area.disabled = isNull.checked || isLocked
+    replace.hidden = !isLocked
+  }
   arrange()
   return {
     area,
     rows: [
       h('label', { class: 'top', for: id }, label),
-      h('div', {}, area, h('label', { class: 'check' }, isNull, name === 'value' ? 'null: a tombstone' : 'null')),
+      h('div', {}, area, h('label', { class: 'check' }, isNull, name === 'value' ? 'null: a tombstone' : 'null'), replace),
     ],
-    read: () => (isNull.checked ? { [name]: null } : isBytes ? { [`${name}_base64`]: data.base64 } : { [name]: area.value }),
+    read: () => (isNull.checked ? { [name]: null } : isChanged ? { [name]: area.value } : {}),
   }
 }
 
-/** @param {string} base64 */
-function textOf(base64) {
+/**
+ * The text of a part of a message, if a form keeps every byte of it; else null.
+ * @param {{base64?: string, size: number|null, name?: string}} data
+ * @param {RegExp} lost  characters that the form would change
+ */
+function editable(data, lost) {
+  if (data.base64 === undefined) return null // a null header
+  const bytes = bytesOf(data.base64)
+  if (data.size !== bytes.length || /[\r\n\ud800-\udfff]/u.test(data.name ?? '')) return null
   try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytesOf(base64))
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    return lost.test(text) ? null : text
   } catch {
     return null
   }
+}
+
+/** What stands in the place of what a form cannot hold. @param {{size: number|null}} data */
+function asItIs(data) {
+  return data.size === null ? 'null' : `${number(data.size)} bytes, sent as they are`
 }

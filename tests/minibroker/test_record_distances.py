@@ -1,0 +1,82 @@
+"""Records are counted from either end of a partition, whatever lies between them."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from minibroker.cli import record_distances
+from minibroker.cli.partition_offsets import OffsetRange
+from minibroker.cli.record_distances import Counting
+from minibroker.protocol.record import Record
+from minibroker.protocol.record_batch import build_batch
+
+ABORT = struct.pack(">hh", 0, 0)
+
+
+def batch(*offsets: int, last: int | None = None, producer: int = -1, is_marker: bool = False) -> bytes:
+    records = [Record(offset, 1, ABORT if is_marker else b"k", b"\0" * 6) for offset in offsets]
+    return bytes(
+        build_batch(
+            records,
+            base_offset=offsets[0],
+            last_offset=last,
+            producer_id=producer,
+            is_transactional=producer >= 0,
+            is_control=is_marker,
+        )
+    )
+
+
+# Compaction has emptied 3, 4, 6 to 19 and more; what producer 7 wrote at 20, 21 and 36 is aborted.
+LOG = [
+    (3, batch(0, 1, 2)),
+    (7, batch(5, last=6)),
+    (22, batch(20, 21, producer=7)),
+    (23, batch(22, producer=7, is_marker=True)),
+    (24, batch(23)),
+    (36, batch(30, 31, 35)),
+    (37, batch(36, producer=7)),
+    (38, batch(37, producer=7, is_marker=True)),
+]
+END = 38
+UNCOMMITTED = [0, 1, 2, 5, 20, 21, 23, 30, 31, 35, 36]
+COMMITTED = [0, 1, 2, 5, 23, 30, 31, 35]
+
+
+def asked(client: Any, leader: int, topic: str, positions: dict[int, int], committed: bool, *limits: int) -> Any:
+    """A few batches from the one on that has the offset."""
+    (position,) = positions.values()
+    data = b"".join([each for behind, each in LOG if behind > position][:2])
+    aborted = [
+        SimpleNamespace(producer_id=7, first_offset=first) for first, end in ((20, 22), (36, 37)) if end >= position
+    ]
+    row = SimpleNamespace(
+        partition_index=0, error_code=0, records=data, aborted_transactions=aborted if committed else None
+    )
+    return SimpleNamespace(responses=[SimpleNamespace(partitions=[row])])
+
+
+@pytest.fixture(autouse=True)
+def log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_distances, "asked", asked)
+    monkeypatch.setattr(record_distances, "leaders_of", lambda client, topic: {0: 0})
+    monkeypatch.setattr(record_distances, "WINDOW_MIN", 1)
+
+
+@pytest.mark.parametrize("earliest", [0, 2, 5, 10])
+@pytest.mark.parametrize(("committed", "offsets"), [(False, UNCOMMITTED), (True, COMMITTED)])
+def test_as_many_records_lie_behind_it_or_before_it(committed: bool, offsets: list[int], earliest: int) -> None:
+    there = [offset for offset in offsets if offset >= earliest]
+    counting = Counting(None, "t", 0, OffsetRange(earliest, END), committed_only=committed)
+
+    for count in range(1, len(there) + 3):
+        first, behind = counting.before_last(count), counting.behind_first(count)
+
+        assert [offset for offset in there if offset >= first] == there[-count:]
+        assert [offset for offset in there if offset < behind] == there[:count]
+        assert earliest <= first <= END
+        assert earliest <= behind <= END
