@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from minibroker import Broker
+from minibroker.cli.record_lines import Template, records_of
 from tests.console.asking import ask, change, get
 from tests.console.conftest import RunningConsole
 
@@ -137,6 +138,33 @@ def test_a_message_is_found_by_key_value_and_header(
     assert page["state"] == "end"
 
 
+@pytest.mark.parametrize(("at", "step"), [("beginning", 1), ("newest", -1)])
+def test_what_was_found_comes_as_lines_that_produce_takes(
+    console: RunningConsole, shown_broker: Broker, topic: str, at: str, step: int
+) -> None:
+    producer = Producer({"bootstrap.servers": shown_broker.bootstrap_servers, "linger.ms": 0})
+    sent: list[Any] = [
+        (b"k", b'{"n": 1}', [("a", b"1"), ("a", b"\xfe")]),
+        (None, b"\x00\xff" * 50_000, []),
+        (b"", "naïve\r\n\u2028".encode(), [("", b"")]),
+    ]
+    for number, (key, value, headers) in enumerate(sent):
+        producer.produce(topic, value, key, 1, timestamp=1_000 + number, headers=headers)
+        producer.flush(10)
+    page = messages(console, topic, at=at, n=2)
+    write(shown_broker, topic, 3, partition=1)
+
+    path = f"/api/topics/{topic}/messages/lines?at={at}&n=2&cursor="
+    first = get(console, path + page["begin"])
+    rest = get(console, path + first["cursor"])
+
+    lines = (first["lines"] + rest["lines"])[::step][:3]
+    found = list(records_of([line.encode() for line in lines], Template(is_json=True)))
+    assert [(each.key, each.value, each.headers) for each in found] == sent
+    assert [(each.partition, each.timestamp_ms) for each in found] == [(1, 1_000), (1, 1_001), (1, 1_002)]
+    assert (len(first["lines"]), first["cursor"]) == (2, page["cursor"])
+
+
 def test_all_that_is_known_of_a_message(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
     settings = {"bootstrap.servers": shown_broker.bootstrap_servers, "compression.type": "lz4", "linger.ms": 100}
     producer = Producer(settings | {"enable.idempotence": True})
@@ -237,6 +265,25 @@ def test_a_reset_is_planned_before_it_is_done(console: RunningConsole, shown_bro
     assert ask(console, "GET", f"/api/groups/reset-{topic}").status == 404
 
 
+def test_records_are_deleted_as_far_as_the_plan_went(console: RunningConsole, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=0)
+    shown_broker.produce(topic, ["d"], partition=1)
+    at = f"/api/topics/{topic}/delete-records"
+
+    planned = change(console, "POST", at, to="end")
+    shown_broker.produce(topic, ["e"], partition=0)  # behind the plan: it stays
+    done = change(console, "POST", at, before={str(row["partition"]): row["earliest"] for row in planned["rows"]})
+    one = change(console, "POST", at, to="-1", partition=0)["rows"]
+
+    assert [(row["earliest_before"], row["earliest"], row["latest"]) for row in planned["rows"]] == [
+        (0, 3, 3), (0, 1, 1), (0, 0, 0)
+    ]  # fmt: skip
+    assert (planned["executed"], done["executed"]) == (False, True)
+    assert [row["earliest"] for row in done["rows"]] == [3, 1, 0]
+    assert values(messages(console, topic)) == ["e"]
+    assert [(row["partition"], row["earliest_before"], row["earliest"]) for row in one] == [(0, 3, 3)]
+
+
 def test_topics_are_created_grown_set_and_deleted(console: RunningConsole) -> None:
     made = change(console, "POST", "/api/topics", name="made-here", partitions=2, settings={"retention.ms": "60000"})
     change(console, "POST", "/api/topics/made-here/partitions", partitions=3)
@@ -317,6 +364,13 @@ def test_a_refusal_has_the_next_step(
         ("POST", "/api/topics/searched/records", {"headers": [["a"]]}, 400),
         ("POST", "/api/topics/searched/records", {"value_base64": "%"}, 400),
         ("POST", "/api/topics/searched/records", {"value": "x", "partition": 99}, 404),
+        ("POST", "/api/topics/searched/delete-records", {}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"to": "soon"}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"to": "end", "partition": 99}, 502),
+        ("POST", "/api/topics/searched/delete-records", {"before": {}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"99": 0}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"0": -1}}, 400),
+        ("POST", "/api/topics/searched/delete-records", {"before": {"0": 2**40}}, 502),
         ("POST", "/api/groups/no-such/reset", {"to": "beginning"}, 502),
         ("DELETE", "/api/topics/no-such", {}, 404),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from minibroker.cli.groups import offsets_of
 from minibroker.cli.parameters import cluster_of
 from minibroker.cli.record_clients import KafkaPythonConsumer
 from minibroker.cli.record_lines import Template, pieces_of, records_of, records_with_lengths
-from minibroker.cli.record_text import ShownRecord, compile_format
+from minibroker.cli.record_text import ShownRecord, as_json, compile_format
 from minibroker.cli.transaction_admin import TransactionAdmin
 
 RECORD = ShownRecord("flights", 2, 7, 1_357_020_000_000, b"UA", b"late", [("source", b"tower"), ("none", None)], 5)
@@ -39,6 +40,12 @@ def test_a_format_has_the_fields_of_kcat_and_rpk(text: str, printed: bytes) -> N
 
 def test_the_size_of_a_null_value_is_minus_one_in_four_bytes() -> None:
     assert compile_format("%R")(RECORD._replace(value=None)) == b"\xff\xff\xff\xff"
+
+
+def test_the_name_of_a_header_that_is_no_text_is_escaped_in_json() -> None:
+    row = json.loads(as_json(RECORD._replace(headers=[("\udcff", b"tower")])))
+
+    assert row["headers"] == [["\udcff", "tower"]]
 
 
 @pytest.mark.parametrize("text", ["%t{hex}", "%R{base64}", "%x"])

@@ -139,15 +139,26 @@ class TopicAdmin:
 
     def delete_records(self, name: str, partition: int | None, position: Position) -> list[Deletion]:
         """Delete the records before a position. Raises CommandFailed."""
+        plan = self.plan_deletion(name, partition, position)
+        earliest = self.delete_before(name, {each.partition: each.earliest for each in plan})
+        return [each._replace(earliest=earliest[each.partition]) for each in plan]
+
+    def plan_deletion(self, name: str, partition: int | None, position: Position) -> list[Deletion]:
+        """Where each partition would begin if the records before a position were deleted. Raises CommandFailed."""
         there = partitions_of(self._client, [name])
         if partition is not None and partition >= len(there):
             raise no_such_partition(name, partition, len(there), "correct --partition")
         ranges = ranges_of(self._client, [each for each in there if partition in (None, each.partition)])
-        answer = self._client.delete_records(offsets_at(self._client, position, ranges), timeout_ms=REQUEST_TIMEOUT_MS)
+        offsets = offsets_at(self._client, position, ranges)
         return [
-            Deletion(each.partition, inside.earliest, answer[each]["low_watermark"], inside.latest)
-            for each, inside in ranges.items()
+            Deletion(each.partition, inside.earliest, offsets[each], inside.latest) for each, inside in ranges.items()
         ]
+
+    def delete_before(self, name: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete the records before an offset of each partition; return where each begins now. Raises CommandFailed."""
+        asked = {TopicPartition(name, partition): offset for partition, offset in offsets.items()}
+        answer = self._client.delete_records(asked, timeout_ms=REQUEST_TIMEOUT_MS)
+        return {each.partition: answer[each]["low_watermark"] for each in asked}
 
     def describe(self, name: str) -> TopicDescription:
         """Raises CommandFailed if the topic does not exist."""
