@@ -134,6 +134,41 @@ def group_partition(at: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+BROKERS = [
+    {"id": 1, "address": "127.0.0.1:9092", "controller": True, "leads": 12, "replicas": 23, "in_sync": 23},
+    {"id": 2, "address": "127.0.0.1:9093", "controller": False, "leads": 11, "replicas": 23, "in_sync": 21},
+]
+BROKER_SETTINGS = [
+    ("advertised.listeners", "PLAINTEXT://127.0.0.1:9092", "STATIC_BROKER_CONFIG", True),
+    ("log.cleaner.threads", "2", "DYNAMIC_BROKER_CONFIG", False),
+    ("log.retention.hours", "168", "DEFAULT_CONFIG", True),
+    ("num.io.threads", "8", "DEFAULT_CONFIG", False),
+]
+
+
+def rule_row(text: str, resource: str, name: str, principal: str, operation: str, **more: str) -> dict[str, str]:
+    row = {"text": text, "resource_type": resource, "name": name, "pattern": "literal", "principal": principal}
+    return row | {"host": "*", "permission": "allow", "operation": operation} | more
+
+
+RULES = [
+    rule_row("User:spark may Read topic fl...", "Topic", "fl", "User:spark", "Read", pattern="prefixed"),
+    rule_row("User:ann may IdempotentWrite the cluster", "Cluster", "kafka-cluster", "User:ann", "IdempotentWrite"),
+    rule_row("User:* may not Delete topic *", "Topic", "*", "User:*", "Delete", permission="deny"),
+    rule_row("User:ann may Write topic <b>payments</b> from 10.0.0.7", "Topic", "<b>payments</b>", "User:ann", "Write",
+             host="10.0.0.7"),
+]  # fmt: skip
+USERS = [
+    {"user": "ann", "mechanisms": {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}},
+    {"user": "spark", "mechanisms": {"SCRAM-SHA-512": 8192}},
+]
+QUOTAS = [
+    {"text": "the default user", "entity": {"user": None}, "quotas": {"consumer_byte_rate": 52_428_800.0}},
+    {"text": "user spark", "entity": {"user": "spark"}, "quotas": {"request_percentage": 50.0}},
+    {"text": "user ann, client-id slow", "entity": {"user": "ann", "client-id": "slow"},
+     "quotas": {"producer_byte_rate": 10_000.0, "consumer_byte_rate": 20_000.0}},
+]  # fmt: skip
+
 ANSWERS: dict[str, Any] = {
     "/api/cluster": CLUSTER,
     "/api/topics": page_of(
@@ -169,6 +204,17 @@ ANSWERS: dict[str, Any] = {
     "/api/clients": {"members": MEMBERS, "groups": 3, "looked_through": 3, "connections": None},
     "/api/transactions": page_of(TRANSACTIONS),
     "/api/activity": {"requests": None, "errors": None},
+    "/api/brokers": page_of(BROKERS),
+    "/api/brokers/1/settings": page_of(
+        [
+            {"name": name, "value": value, "source": source, "read_only": read_only, "sensitive": False,
+             "is_default": source == "DEFAULT_CONFIG"}
+            for name, value, source, read_only in BROKER_SETTINGS
+        ]
+    ),
+    "/api/acls": page_of(RULES, authorizer=True),
+    "/api/users": page_of(USERS),
+    "/api/quotas": page_of(QUOTAS),
 }  # fmt: skip
 EMPTY: dict[str, Any] = {
     "/api/cluster": CLUSTER | {"topics": 0, "partitions": 0, "under_replicated": 0},
@@ -178,6 +224,10 @@ EMPTY: dict[str, Any] = {
     "/api/clients": {"members": [], "groups": 0, "looked_through": 0, "connections": None},
     "/api/transactions": page_of([]),
     "/api/activity": ANSWERS["/api/activity"],
+    "/api/brokers": page_of([]),
+    "/api/acls": page_of([], authorizer=False),
+    "/api/users": page_of([]),
+    "/api/quotas": page_of([]),
     "/api/topics/flights": ANSWERS["/api/topics/flights"],
     "/api/topics/flights/groups": page_of([], looked_through=0),
     "/api/topics/flights/messages": ANSWERS["/api/topics/flights/messages"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from minibroker import Broker
 from tests.console.conftest import NewTab, RunningConsole, Tab, console_of
+from tests.minibroker.commands import minibroker
 
 if TYPE_CHECKING:
     from playwright.sync_api import Route
@@ -90,6 +93,80 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
     assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
 
 
+def test_json_is_folded_and_a_value_is_copied_whole(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    value = '{"big": 12345678901234567890, "legs": [{"to": "' + MARKUP[0].replace('"', "'") + '"}], "none": []}'
+    deep, long = "[" * 20_000 + "]" * 20_000, "x" * 70_000
+    shown_broker.produce(topic, [(b"\xff\x00", value), (None, deep), (None, long)], partition=0)
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = tab.open(f"/topics/{topic}/messages?open=0:0")
+    shown = page.get_by_role("group", name="Value")
+    folds = shown.locator("summary")
+
+    shown.get_by_text("12345678901234567890").wait_for()
+    assert "onerror" in shown.inner_text()
+    folds.nth(1).focus()
+    page.keyboard.press("Enter")
+    assert "onerror" not in shown.inner_text()
+    assert "1 element ]," in shown.inner_text()
+    assert shown.locator("img").count() == 0
+    for part, said, copied in (("Key", "2 bytes copied", "0xff00"), ("Value", f"{len(value)} bytes copied", value)):
+        page.locator(".message .toolbar", has_text=part).get_by_role("button", name="Copy").click()
+        page.get_by_text(said).wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == copied
+
+    tab.go(f"/topics/{topic}/messages?open=0:1")
+    page.get_by_label("Value").wait_for()
+    assert page.get_by_role("button", name="JSON", exact=True).count() == 0  # too deep for a browser to lay out
+    tab.go(f"/topics/{topic}/messages?open=0:2").get_by_role("button", name="Copy", exact=True).click()
+    page.get_by_text("70,000 bytes copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == long
+
+
+def test_what_a_search_found_is_downloaded_and_produced_again(
+    tab: Tab, shown_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    shown_broker.produce(topic, [(f"k{number}", f"value {number}") for number in range(1_200)], partition=1)
+    shown_broker.create_topic(f"{topic}-again", partitions=3)
+    page = tab.open(f"/topics/{topic}/messages?in=value&text=value")
+
+    page.get_by_role("button", name="Download").click()
+    for choice, count in (("the 50 messages on this page", 50), ("all that this search finds", 1_200)):
+        page.get_by_label(choice).check()
+        with page.expect_download() as downloading:
+            page.get_by_role("dialog").get_by_role("button", name="Download").click()
+        downloading.value.save_as(tmp_path / f"{count}.jsonl")
+        page.get_by_text(f"{count:,} messages saved").wait_for()
+    again_at = ("-b", shown_broker.bootstrap_servers, f"{topic}-again", "--json", "--file", tmp_path / "1200.jsonl")
+    sent = minibroker("produce", *again_at)
+
+    assert sent.status == 0, sent.err
+    again, first = (
+        [(record.key, record.value, record.timestamp) for record in shown_broker.records(name, partition=1)]
+        for name in (f"{topic}-again", topic)
+    )
+    assert again == first
+    assert [json.loads(line)["value"] for line in (tmp_path / "50.jsonl").read_text().splitlines()] == [
+        f"value {at}" for at in range(1_150, 1_200)
+    ]
+
+
+def test_messages_are_deleted_after_the_plan_and_the_name(tab: Tab, shown_broker: Broker, topic: str) -> None:
+    shown_broker.produce(topic, ["a", "b", "c"], partition=2)
+    page = tab.open(f"/topics/{topic}")
+    page.get_by_role("button", name="Delete messages").click()
+    page.get_by_label("Before").select_option("offset")
+    page.get_by_label("Time or offset").fill("-1")
+    page.get_by_role("button", name="Show the plan").click()
+    apply = page.get_by_role("button", name="Delete 2 messages")
+    assert apply.is_disabled()
+
+    page.get_by_label("The topic’s name, to be sure").fill(topic)
+    apply.click()
+    page.get_by_text("2 messages deleted.").wait_for()
+
+    assert [record.value for record in shown_broker.records(topic)] == [b"c"]
+
+
 def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: str) -> None:
     page = tab.open(f"/topics/{topic}/messages?live=1")
     page.get_by_text("Messages appear here").wait_for()
@@ -160,6 +237,7 @@ def test_pages_are_reached_by_keys_and_rows_by_j_and_k(tab: Tab, shown_broker: B
         ("gg", "Groups"),
         ("gc", "Clients"),
         ("gx", "Transactions"),
+        ("gb", "Cluster"),
         ("go", "Overview"),
     ):
         for key in keys:

@@ -24,6 +24,11 @@ PAGES = {
     "group": ("/groups/billing", "flights-11"),
     "clients": ("/clients", "billing-3"),
     "transactions": ("/transactions", "payments-2"),
+    "brokers": ("/brokers", "127.0.0.1:9093"),
+    "broker": ("/brokers/1", "num.io.threads"),
+    "acls": ("/acls", "User:spark"),
+    "users": ("/users", "8,192 iterations"),
+    "quotas": ("/quotas", "50 % of a core"),
 }
 # Those that a minibroker with a control socket has in full.
 CONTROLLED_PAGES = {
@@ -44,6 +49,9 @@ EMPTY_PAGES = {
     "/groups": ("No groups yet", "minibroker consume"),
     "/clients": ("No group has members now", "minibroker consume"),
     "/transactions": ("No transactional ids yet", "transactional.id"),
+    "/acls": ("no authorizer", "SimpleAclAuthorizer"),
+    "/users": ("No users yet", "minibroker users add"),
+    "/quotas": ("No quotas", "minibroker quotas set"),
     "/topics/flights/messages": ("There are no messages here", "minibroker produce flights"),
     "/topics/flights/groups": ("No group has committed offsets of this topic", "--group billing"),
     "/nothing": ("There is nothing at this address", "Choose a page above"),
@@ -83,17 +91,22 @@ def test_an_empty_page_says_what_to_do_first(tab: Tab) -> None:
     assert tab.axe() == []
 
 
+DIALOGS = {
+    "/topics/flights/messages": ("Produce", "Download", "Delete messages", "Add partitions", "Delete topic"),
+    "/groups/billing": ("Reset offsets",),
+    "/acls": ("Add a rule", "Remove User:* may not Delete topic *"),
+    "/users": ("Add a user", "Change ann", "Remove spark"),
+    "/quotas": ("Set quotas", "Change the quotas of user spark"),
+}
+
+
 def test_dialogs_are_accessible(tab: Tab) -> None:
     tab.answer_from(ANSWERS)
-    page = tab.open("/topics/flights/messages")
-
-    for button in ("Produce", "Add partitions", "Delete topic"):
-        page.get_by_role("button", name=button, exact=True).click()
-        page.get_by_role("dialog").wait_for()
-        assert (button, tab.axe()) == (button, [])
-        page.keyboard.press("Escape")
-        page.get_by_role("dialog").wait_for(state="detached")
-    tab.go("/groups/billing").get_by_role("button", name="Reset offsets").click()
-    page.get_by_role("dialog").wait_for()
-
-    assert tab.axe() == []
+    for path, buttons in DIALOGS.items():
+        page = tab.go(path)
+        for button in buttons:
+            page.get_by_role("button", name=button, exact=True).click()
+            page.get_by_role("dialog").wait_for()
+            assert (button, tab.axe()) == (button, [])
+            page.keyboard.press("Escape")
+            page.get_by_role("dialog").wait_for(state="detached")

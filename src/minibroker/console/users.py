@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -23,14 +24,18 @@ NEEDS = "the cluster does not list its users, which takes Kafka 2.7 or later"
 
 def routes(console: Console) -> list[BaseRoute]:
     async def listed(request: Request) -> Any:
-        wanted = wanted_page(request, default="user", columns=("user", "mechanism", "iterations"))
-        users = await console.kafka.ask(users_of)
+        """`mechanisms` has the iterations of each that the user can log in by."""
+        wanted = wanted_page(request, default="user", columns=("user",))
+        users = [
+            (user, {each.mechanism: each.iterations for each in credentials})
+            for user, credentials in groupby(await console.kafka.ask(users_of), key=lambda each: each.user)
+        ]
         return page_of(
             users,
             wanted,
-            text=lambda user: user.user,
-            key=lambda user: (getattr(user, wanted.sort), user),
-            shown=lambda user: user._asdict(),
+            text=lambda row: row[0],
+            key=lambda row: row[0],
+            shown=lambda row: {"user": row[0], "mechanisms": row[1]},
         )
 
     async def add(request: Request, body: dict[str, Any]) -> Any:
@@ -72,7 +77,7 @@ def routes(console: Console) -> list[BaseRoute]:
 
 
 def users_of(client: Any) -> list[User]:
-    """Raises Refused for a cluster that cannot list them."""
+    """The credentials of all users, in order. Raises Refused for a cluster that cannot list them."""
     from minibroker.cli.user_admin import BrokerCredentials, UserAdmin
 
     with needing(NEEDS):

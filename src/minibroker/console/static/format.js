@@ -107,30 +107,3 @@ export function hexdump(data) {
   }
   return rows.join('\n')
 }
-
-/** JSON over several lines, with its numbers as they were written; null if it is not JSON. @param {string} text */
-export function prettyJson(text) {
-  try {
-    JSON.parse(text)
-  } catch {
-    return null
-  }
-  let out = ''
-  let depth = 0
-  const line = () => `\n${'  '.repeat(depth)}`
-  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? []
-  tokens.forEach((token, at) => {
-    if (token === '{' || token === '[') {
-      const closes = tokens[at + 1] === '}' || tokens[at + 1] === ']'
-      depth += 1
-      out += closes ? token : token + line()
-    } else if (token === '}' || token === ']') {
-      depth -= 1
-      const opened = tokens[at - 1] === '{' || tokens[at - 1] === '['
-      out += opened ? token : line() + token
-    } else if (token === ',') out += token + line()
-    else if (token === ':') out += ': '
-    else out += token
-  })
-  return out
-}

@@ -4,7 +4,7 @@ import { fill, h } from './dom.js'
 import { go } from './router.js'
 import { live, problem } from './view.js'
 
-const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', i: '/inside' }
+const GO = { o: '/', t: '/topics', g: '/groups', c: '/clients', x: '/transactions', b: '/brokers', i: '/inside' }
 const HELP = [
   ['/', 'filter the list'],
   ['j k', 'next and previous row'],
@@ -15,6 +15,7 @@ const HELP = [
   ['g g', 'Groups'],
   ['g c', 'Clients'],
   ['g x', 'Transactions'],
+  ['g b', 'Cluster: brokers'],
   ['g i', 'Inside'],
   ['← → ↑ ↓', 'Inside: from request to request'],
   ['t', 'Inside: the requests as a table'],

@@ -1,5 +1,6 @@
 // A table of rows that are shown one page at a time: sorted, filtered, refreshed in place, copied as JSON.
 
+import { copyTo } from './copying.js'
 import { fill, h, setText } from './dom.js'
 import { counted, number, visible } from './format.js'
 
@@ -177,13 +178,8 @@ export class Table {
   }
 
   async #copy() {
-    const text = JSON.stringify(this.#page.rows, null, 2)
-    try {
-      await navigator.clipboard.writeText(text)
-      setText(this.copied, `${counted(this.#page.rows.length, 'row')} copied`)
-    } catch {
-      setText(this.copied, 'the browser does not let this page copy')
-    }
+    const { rows } = this.#page
+    await copyTo(this.copied, JSON.stringify(rows, null, 2), counted(rows.length, 'row'))
   }
 }
 

@@ -9,6 +9,7 @@ import { go, path, withQuery } from '../router.js'
 import { Table } from '../table.js'
 import { empty, panel, problem } from '../view.js'
 import { setFacts, signed } from './overview.js'
+import { planTable, positionField } from './plans.js'
 
 const REFRESH_MS = 2000
 
@@ -112,18 +113,15 @@ function reset(group, shown, done) {
   const topics = [...new Set(shown.partitions.map((each) => each.topic))].sort()
   const said = h('div', { role: 'status' })
   const plan = h('div', { class: 'plan' })
-  const to = h('select', { id: 'reset-to', onchange: () => arrange() }, [['beginning', 'the beginning'], ['end', 'the end'], ['time', 'a time'], ['offset', 'an offset, or -5 from the end']].map(([value, label]) => h('option', { value }, label)))
-  const at = h('input', { 'aria-label': 'Time or offset', placeholder: '2013-01-01T06:00:00Z', spellcheck: 'false', oninput: () => clear() })
+  const position = positionField('reset-to', [['beginning', 'the beginning'], ['end', 'the end']], () => clear())
   const topic = h('select', { id: 'reset-topic', onchange: () => clear() }, h('option', { value: '' }, 'all topics of the group'), topics.map((each) => h('option', { value: each }, visible(each))))
   const apply = h('button', { type: 'button', class: 'button danger', disabled: true, onclick: () => ask(true) }, 'Reset to this plan')
   const clear = () => { fill(plan); fill(said); apply.disabled = true }
-  const arrange = () => { at.hidden = to.value === 'beginning' || to.value === 'end'; at.placeholder = to.value === 'time' ? '2013-01-01T06:00:00Z' : '42 or -5'; clear() }
-  const position = () => (to.value === 'time' ? `@${at.value.trim()}` : to.value === 'offset' ? at.value.trim() : to.value)
   const ask = async (execute) => {
     try {
-      const { moves } = await change('POST', path('api', 'groups', group, 'reset'), { to: position(), topics: topic.value === '' ? [] : [topic.value], execute })
+      const { moves } = await change('POST', path('api', 'groups', group, 'reset'), { to: position.read(), topics: topic.value === '' ? [] : [topic.value], execute })
       const failed = moves.filter((each) => each.error)
-      fill(plan, planTable(moves))
+      fill(plan, planTable(['partition', 'committed', 'then', 'moves by'], moves.map((each) => [`${visible(each.topic)}-${each.partition}`, number(each.before), number(each.after), each.before === null ? '–' : movement(each.after - each.before)])))
       apply.disabled = execute
       if (failed.length > 0) fill(said, problem(new Error(failed[0].error)))
       else fill(said, h('p', { class: execute ? 'good' : 'secondary' }, execute ? `${counted(moves.length, 'partition')} moved.` : 'Nothing has changed yet.'))
@@ -142,26 +140,12 @@ function reset(group, shown, done) {
         'div',
         { class: 'form body' },
         h('label', { for: 'reset-to' }, 'To'),
-        h('div', { class: 'toolbar' }, to, at),
+        position.element,
         h('label', { for: 'reset-topic' }, 'Topic'),
         topic,
         h('div', { class: 'wide' }, plan, said),
       ),
       h('footer', {}, h('button', { class: 'button main' }, 'Show the plan'), apply),
-    ),
-  )
-  arrange()
-}
-
-function planTable(moves) {
-  return h(
-    'div',
-    { class: 'scroll short', tabindex: 0, role: 'region', 'aria-label': 'Plan' },
-    h(
-      'table',
-      { 'aria-label': 'Plan' },
-      h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'partition'), h('th', { scope: 'col', class: 'number' }, 'committed'), h('th', { scope: 'col', class: 'number' }, 'then'), h('th', { scope: 'col', class: 'number' }, 'moves by'))),
-      h('tbody', {}, moves.map((each) => h('tr', {}, h('th', { scope: 'row' }, `${visible(each.topic)}-${each.partition}`), h('td', { class: 'number' }, number(each.before)), h('td', { class: 'number' }, number(each.after)), h('td', { class: 'number' }, each.before === null ? '–' : movement(each.after - each.before))))),
     ),
   )
 }

@@ -6,6 +6,7 @@ import { clock, counted, localTime, number, time, visible } from '../format.js'
 import { path, withQuery } from '../router.js'
 import { compared } from '../table.js'
 import { empty, live, panel, problem } from '../view.js'
+import { downloadFrom } from './download.js'
 import { showMessage } from './message.js'
 import { produceTo } from './produce.js'
 
@@ -162,7 +163,9 @@ export async function showMessages(view, topic, place) {
     const first = h('button', { type: 'button', class: 'button', onclick: () => set({ cursor: '' }) }, isBackwards ? 'Newest' : 'From the start')
     first.hidden = state.cursor === ''
     const end = endOf(page, isBackwards)
-    fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`))
+    const save = h('button', { type: 'button', class: 'button end', onclick: () => downloadFrom(topic, query(), page) }, 'Download')
+    save.hidden = page.rows.length === 0 && page.cursor === ''
+    fill(foot, end !== '' && h('span', {}, end), first, more, page.without_leader > 0 && h('span', { class: 'bad' }, `${counted(page.without_leader, 'partition')} without a leader`), save)
   }
 
   function nothing(page) {

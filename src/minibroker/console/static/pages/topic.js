@@ -7,6 +7,7 @@ import { closeAfter, dialog } from '../keys.js'
 import { go, path, withQuery } from '../router.js'
 import { ROWS_A_PAGE, Table, compared, filterField } from '../table.js'
 import { empty, panel } from '../view.js'
+import { deleteRecords } from './delete_records.js'
 import { showMessages } from './messages.js'
 
 const REFRESH_MS = 3000
@@ -58,6 +59,7 @@ export async function show(view) {
 function actionsOf(topic, found) {
   return [
     h('button', { type: 'button', class: 'button', onclick: () => grow(topic, found.partitions) }, 'Add partitions'),
+    h('button', { type: 'button', class: 'button danger', onclick: () => deleteRecords(topic, found.partitions, () => go(location.pathname + location.search)) }, 'Delete messages'),
     h('button', { type: 'button', class: 'button danger', onclick: () => remove(topic) }, 'Delete topic'),
   ]
 }
@@ -150,13 +152,21 @@ function showGroups(view, topic, place) {
 
 /** @param {import('../view.js').View} view */
 function showSettings(view, topic, place) {
+  return showSettingsAt(view, path('api', 'topics', topic, 'settings'), 'of this topic, or what it takes from its broker', place)
+}
+
+/**
+ * The settings of a topic or a broker, which its address below /api answers and takes.
+ * @param {import('../view.js').View} view @param {string} address @param {string} about @param {Element} place
+ */
+export function showSettingsAt(view, address, about, place) {
   const state = { filter: view.query.get('filter') ?? '', all: view.query.get('all') !== '0' }
   /** @type {any[]} */
   let rows = []
   const table = new Table({
     label: 'Settings',
     noun: 'setting',
-    size: 100,
+    size: 500, // more than a broker has
     key: (row) => row.name,
     sort: { column: 'name', descending: false },
     onSort: () => draw(),
@@ -164,7 +174,7 @@ function showSettings(view, topic, place) {
       { name: 'name', label: 'setting', head: true, sorts: true, cell: (row) => row.name },
       { name: 'value', label: 'value', kind: 'fill mono', cell: (row) => (row.sensitive ? { text: 'secret', kind: 'dim' } : { text: row.value ?? '', title: row.value ?? '' }) },
       { name: 'source', label: 'from', sorts: true, cell: (row) => (row.is_default ? { text: 'default', kind: 'quiet' } : { text: SOURCES[row.source] ?? row.source, kind: 'tag' }) },
-      { name: 'edit', label: 'change', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(topic, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
+      { name: 'edit', label: 'change', cell: (row) => (view.cluster?.changes && !row.read_only ? { node: h('button', { type: 'button', class: 'button', 'aria-label': `Change ${row.name}`, onclick: () => edit(address, row, load) }, 'Change'), key: JSON.stringify(row) } : '') },
     ],
   })
   const draw = () => {
@@ -176,12 +186,12 @@ function showSettings(view, topic, place) {
     place,
     panel(
       'Settings',
-      { about: 'of this topic, or what it takes from its broker', end: filterField(state.filter, 'Filter settings', (filter) => { state.filter = filter; view.remember({ filter }); draw() }) },
+      { about, end: filterField(state.filter, 'Filter settings', (filter) => { state.filter = filter; view.remember({ filter }); draw() }) },
       table.element,
     ),
   )
   const load = () => view.attempt(async () => {
-    rows = (await view.get(path('api', 'topics', topic, 'settings'))).rows
+    rows = (await view.get(address)).rows
     rows.sort((a, b) => compared(a.name, b.name))
     draw()
   })
@@ -196,11 +206,11 @@ const SOURCES = {
   STATIC_BROKER_CONFIG: 'server.properties',
 }
 
-function edit(topic, row, done) {
+function edit(address, row, done) {
   const said = h('span', { class: 'said', role: 'alert' })
   const value = h('input', { id: 'setting-value', value: row.value ?? '', spellcheck: 'false', autocomplete: 'off' })
   const send = async (body) => {
-    await closeAfter(box, said, () => change('POST', path('api', 'topics', topic, 'settings'), body), done)
+    await closeAfter(box, said, () => change('POST', address, body), done)
   }
   const box = dialog(
     row.name,
