@@ -151,13 +151,18 @@ class Topics:
         return await existing_topic(self._console, in_path(request, "topic"))
 
     async def settings(self, request: Request) -> Any:
-        from minibroker.cli.config_admin import ConfigAdmin, Subject
+        from minibroker.cli.config_admin import ConfigAdmin, Subject, topic_setting
 
         topic = await self.topic_in(request)
         configs = await self._console.kafka.ask(
             lambda client: ConfigAdmin(client).describe(Subject("topic", topic.name))
         )
-        return {"rows": [{**config._asdict(), "is_default": config.is_default} for config in configs]}
+        return {
+            "rows": [
+                {**config._asdict(), "is_default": config.is_default, "about": topic_setting(config.name)}
+                for config in configs
+            ]
+        }
 
     async def create(self, request: Request, body: dict[str, Any]) -> Any:
         from minibroker.cli.topic_admin import TopicAdmin
