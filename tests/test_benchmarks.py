@@ -18,7 +18,7 @@ from benchmarks.chart import CONTENDERS, picture
 from benchmarks.goals import MET, MISSED, judge
 from benchmarks.measurements import BEFORE, COMPILED, KAFKA, MINIBROKER, Change, Measurement, Run, Spread, interleave
 from benchmarks.profile import OTHER, STAGES, Samples, read_samples
-from tests.console.test_tokens import contrast
+from tests.console.contrast import contrast
 from tests.recipes import ROOT
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from minibroker.cli.config_admin import meaning_of
 
 NOW = datetime(2013, 1, 1, 12, 4, 36, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -40,9 +43,10 @@ GROUPS = [
     ("spark-2013", "Empty", 0, ["flights"], 336_776, 0.0, 5_400.0, points(336_776, 336_776)),
 ]
 CLUSTER = {
-    "cluster_id": "XDyr67HYTbmw", "version": "2.0", "controller": 1, "topics": 5, "internal_topics": 2, "offline": 0,
+    "cluster_id": "XDyr67HYTbmw", "version": "2.0", "controller": 1, "topics": 5, "partitions": 23, "offline": 0,
     "brokers": [{"id": 1, "host": "127.0.0.1", "port": 9092}, {"id": 2, "host": "127.0.0.1", "port": 9093}],
-    "partitions": 23, "under_replicated": 2, "bootstrap": "127.0.0.1:9092", "control": False, "changes": True,
+    "internal_topics": 2, "internal_partitions": 100, "under_replicated": 2,
+    "bootstrap": "127.0.0.1:9092", "control": False, "changes": True,
 }  # fmt: skip
 
 
@@ -192,7 +196,7 @@ ANSWERS: dict[str, Any] = {
     "/api/topics/flights/settings": page_of(
         [
             {"name": name, "value": value, "source": source, "read_only": False, "sensitive": False,
-             "is_default": source == "DEFAULT_CONFIG"}
+             "is_default": source == "DEFAULT_CONFIG", "about": meaning_of("topic", name)}
             for name, value, source in SETTINGS
         ]
     ),
@@ -208,7 +212,7 @@ ANSWERS: dict[str, Any] = {
     "/api/brokers/1/settings": page_of(
         [
             {"name": name, "value": value, "source": source, "read_only": read_only, "sensitive": False,
-             "is_default": source == "DEFAULT_CONFIG"}
+             "is_default": source == "DEFAULT_CONFIG", "about": meaning_of("broker", name)}
             for name, value, source, read_only in BROKER_SETTINGS
         ]
     ),
@@ -325,6 +329,27 @@ CONTROLLED = ANSWERS | {
         ],
     },
 }  # fmt: skip
+
+
+# The longest that Kafka allows, or longer than any page is wide; none has a place at which a line may break.
+LONG_NAMES = {
+    name: f"{name}_{'x' * (length - len(name) - 1)}"
+    for name, length in {
+        "flights": 249, "orders": 249, "billing": 400, "admin-cli": 300, "payments-1": 300, "source": 300,
+        "tower": 900, "60000": 600, "127.0.0.1": 45, "delay": 600,
+    }.items()
+}  # fmt: skip
+
+
+def lengthened(answers: Any) -> Any:
+    """The same answers, and their addresses, with names and values that are as long as they can be."""
+    if isinstance(answers, str):
+        return re.sub("|".join(map(re.escape, LONG_NAMES)), lambda found: LONG_NAMES[found[0]], answers)
+    if isinstance(answers, list | tuple):
+        return [lengthened(each) for each in answers]
+    if isinstance(answers, dict):
+        return {lengthened(key) if "/" in key else key: lengthened(each) for key, each in answers.items()}
+    return answers
 
 
 def answer_to(url: str, answers: dict[str, Any]) -> Any:

@@ -361,7 +361,7 @@ def drawn(page: Page, console: RunningConsole, picture: Picture, scenes: Json, t
     page.emulate_media(color_scheme=theme)
     page.unroute_all()
     fulfil(page, scene)
-    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}")
+    page.goto(f"{console.url}/inside?at={scene['at']}&seq={scene['seq']}{picture.query}#token={console.token}")
     page.wait_for_function("document.fonts.ready.then(() => true)")
     page.locator("a.exchange").first.wait_for(state="attached")
     page.locator(".steps").wait_for()
@@ -376,7 +376,7 @@ def draw() -> None:
     from playwright.sync_api import sync_playwright
 
     scenes = json.loads(RECORDED.read_text(encoding="utf-8"))
-    with console_of(NOWHERE) as console, sync_playwright() as playwright:
+    with console_of(NOWHERE, "--allow-changes") as console, sync_playwright() as playwright:
         path = shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_OPTIONS)
         page = browser.new_page(viewport={"width": PAGE_SIZE[0], "height": PAGE_SIZE[1]}, reduced_motion="reduce")

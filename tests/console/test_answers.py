@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from minibroker import Broker
 from minibroker.cli.record_lines import Template, records_of
 from tests.console.asking import ask, change, get
-from tests.console.conftest import RunningConsole
+from tests.console.conftest import RunningConsole, console_of
 
 pytestmark = [pytest.mark.integration]
 
@@ -53,6 +53,26 @@ def commit(broker: Broker, group: str, topic: str, offsets: dict[int, int]) -> N
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, at, offset) for at, offset in offsets.items()], asynchronous=False)
     consumer.close()
+
+
+@pytest.mark.parametrize(("act_as", "release"), [(None, "2.0"), ("1.1", "1.1")])
+def test_a_broker_acts_as_its_settings_name_and_counts_topics_of_clients(act_as: str | None, release: str) -> None:
+    with Broker(act_as=act_as) as broker, console_of(broker.bootstrap_servers) as console:
+        broker.create_topic("orders", partitions=3)
+        commit(broker, "billing", "orders", {0: 0})
+
+        cluster = get(console, "/api/cluster")
+
+    assert cluster["version"] == release
+    assert (cluster["topics"], cluster["partitions"]) == (1, 3)
+    assert (cluster["internal_topics"], cluster["internal_partitions"]) == (1, 50)
+
+
+def test_a_setting_of_a_topic_has_what_it_sets(console: RunningConsole, topic: str) -> None:
+    rows = {row["name"]: row["about"] for row in get(console, f"/api/topics/{topic}/settings")["rows"]}
+
+    assert rows["retention.ms"] == "Age at which a segment is deleted; -1 for never."
+    assert all(rows.values())
 
 
 def test_topics_are_filtered_sorted_and_cut_here(console: RunningConsole, shown_broker: Broker) -> None:

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.integration]
 @pytest.fixture(scope="module")
 def empty_console() -> Iterator[RunningConsole]:
     """A console without a broker: the pages get what was recorded."""
-    with console_of(NOWHERE) as running:
+    with console_of(NOWHERE, "--allow-changes") as running:
         yield running
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -45,7 +46,7 @@ def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
     page.get_by_label("Name").fill("by-hand")
     page.get_by_label("Partitions", exact=True).fill("2")
     page.get_by_label("Settings").fill("retention.ms=60000")
-    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Create topic").click()
     page.get_by_role("heading", name="by-hand").wait_for()
 
     page.get_by_role("link", name="Messages").click()
@@ -55,14 +56,19 @@ def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
     page.get_by_role("button", name="Add a header").click()
     page.get_by_placeholder("name", exact=True).fill("source")
     page.get_by_placeholder("value", exact=True).fill("tower")
-    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce").click()
     page.get_by_role("link", name=re.compile(r"partition \d, offset 0")).click()
     page.get_by_text("tower").wait_for()
     assert '"delay": 12' in page.get_by_label("Value").inner_text()
 
     page.get_by_role("button", name="Delete topic").click()
+    delete = page.get_by_role("button", name="Delete topic and messages")
+    looks = "button => (({color, borderColor, cursor}) => [color, borderColor, cursor])(getComputedStyle(button))"
+    before = delete.evaluate(looks)
+    assert delete.is_disabled()
     page.get_by_label("Its name, to be sure").fill("by-hand")
-    page.get_by_role("button", name="Delete it and its messages").click()
+    assert all(one != other for one, other in zip(before, delete.evaluate(looks), strict=True))
+    delete.click()
     page.get_by_role("heading", name="Topics", exact=True).wait_for()
     assert page.get_by_role("link", name="by-hand").count() == 0
 
@@ -82,12 +88,20 @@ def test_a_message_is_found_opened_in_every_form_and_sent_again(tab: Tab, shown_
         page.locator(".message .toolbar", has_text="Value").get_by_role("button", name=form).click()
         assert shown in value.inner_text()
     assert "open=0%3A3" in page.url
-    page.get_by_role("button", name="Send again").click()
-    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_role("button", name="Produce again").click()
+    page.get_by_role("dialog").get_by_role("button", name="Produce again").click()
     page.get_by_text("It is at").wait_for()
+    page.keyboard.press("Escape")  # the dialog; the message behind it is closed by the next
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert value.count() == 1
+    url = page.url
+    page.keyboard.press("Escape")
+    value.wait_for(state="detached")
+    assert "open=" not in page.url
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Message 0:3"
 
     found = page.context.new_page()  # the address alone leads there
-    found.goto(page.url)
+    found.goto(url)
     found.get_by_label("Value").wait_for()
     assert found.get_by_role("button", name="Produce").count() == 0  # another tab has no token
     assert [record.value for record in shown_broker.records(topic)].count(b'{"n": 3}') == 2
@@ -167,6 +181,56 @@ def test_messages_are_deleted_after_the_plan_and_the_name(tab: Tab, shown_broker
     assert [record.value for record in shown_broker.records(topic)] == [b"c"]
 
 
+def test_a_setting_is_read_by_people_and_changed_in_one_way(tab: Tab, topic: str) -> None:
+    page = tab.open(f"/topics/{topic}/settings?filter=retention")
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="retention.ms", exact=True))
+    row.wait_for()
+    assert "604800000\t7 days\tdefault\tAge at which a segment is deleted" in row.inner_text()
+    assert page.get_by_role("row").filter(has_text="retention.bytes").inner_text().split("\t")[1:3] == [
+        "-1",
+        "no limit",
+    ]
+    assert page.get_by_role("main").get_by_role("button", name="Change").count() == 0
+
+    row.get_by_text("7 days").click()  # all of a row opens it, and so do j and Enter
+    dialog = page.get_by_role("dialog", name="Change retention.ms")
+    dialog.get_by_label("Value").fill("5400000")
+    dialog.get_by_text("1.5 h").wait_for()
+    assert tab.axe() == []
+    dialog.get_by_role("button", name="Change", exact=True).click()
+    row.get_by_text("1.5 h").wait_for()
+    assert "this topic" in row.inner_text()
+    page.get_by_role("button", name="retention.ms", exact=True).click()
+    page.get_by_role("button", name="Change to the default").click()
+    row.get_by_text("7 days").wait_for()
+
+
+def test_without_the_token_nothing_that_changes_is_offered(
+    new_tab: NewTab, shown_broker: Broker, console: RunningConsole, topic: str
+) -> None:
+    shown_broker.produce(topic, ["a"], partition=0)
+    commit(shown_broker, f"seen/{topic}", topic, 1)
+    paths = {
+        "/topics": "All topics",
+        f"/topics/{topic}": "3 partitions, 1 replica",
+        f"/topics/{topic}/messages?open=0:0": "Link to this message",
+        f"/topics/{topic}/settings": "604800000",
+        f"/groups/{quote(f'seen/{topic}', safe='')}": f"{topic}-0",
+    }
+    verbs = re.compile(r"^(Create|Add|Delete|Produce|Reset|retention)")
+    for has_token in (True, False):
+        tab = new_tab()
+        for path, complete in paths.items():
+            page = tab.open(path, token=has_token)
+            page.get_by_text(complete).first.wait_for()
+            page.get_by_text("read only" if not has_token else "live").first.wait_for()
+            changing = page.get_by_role("main").get_by_role("button", name=verbs)
+            if has_token:
+                changing.first.wait_for()
+            else:
+                assert (path, changing.all_inner_texts()) == (path, [])
+
+
 def test_messages_come_live_until_paused(tab: Tab, shown_broker: Broker, topic: str) -> None:
     page = tab.open(f"/topics/{topic}/messages?live=1")
     page.get_by_text("Messages appear here").wait_for()
@@ -207,7 +271,7 @@ def test_offsets_of_a_group_are_reset_after_the_plan(tab: Tab, shown_broker: Bro
     page.get_by_role("button", name="Show the plan").click()
     page.get_by_text("Nothing has changed yet.").wait_for()
     assert "−2" in page.get_by_label("Plan").last.inner_text()
-    page.get_by_role("button", name="Reset to this plan").click()
+    page.get_by_role("button", name="Reset offsets to this plan").click()
     page.get_by_text("1 partition moved.").wait_for()
 
     assert shown_broker.lag(f"odd/{topic}") == 3

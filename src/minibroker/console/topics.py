@@ -266,11 +266,16 @@ def partition_row(row: PartitionRow) -> dict[str, Any]:
 
 
 async def settings_of(console: Console, kind: Literal["topic", "broker"], name: str) -> Any:
-    """The settings of a topic or a broker."""
-    from minibroker.cli.config_admin import ConfigAdmin, Subject
+    """The settings of a topic or a broker, each with what it sets where that is known."""
+    from minibroker.cli.config_admin import ConfigAdmin, Subject, meaning_of
 
     configs = await console.kafka.ask(lambda client: ConfigAdmin(client).describe(Subject(kind, name)))
-    return {"rows": [{**config._asdict(), "is_default": config.is_default} for config in configs]}
+    return {
+        "rows": [
+            {**config._asdict(), "is_default": config.is_default, "about": meaning_of(kind, config.name)}
+            for config in configs
+        ]
+    }
 
 
 async def change_settings_of(

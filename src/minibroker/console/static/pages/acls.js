@@ -22,14 +22,14 @@ export function show(view) {
     key: (row) => row.text,
     columns: (refresh) => [
       { name: 'resource_type', label: 'resource', sorts: true, cell: (row) => RESOURCES.find(([type]) => type === row.resource_type)?.[1].replace('the ', '') ?? row.resource_type },
-      { name: 'name', label: 'name', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.name, title: row.text }) },
+      { name: 'name', label: 'name', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.name, title: row.text }) },
       { name: 'pattern', label: 'applies to', sorts: true, cell: (row) => (row.pattern === 'prefixed' ? { text: 'prefixed', kind: 'tag', title: 'all names that begin so' } : { text: row.name === '*' ? 'every name' : 'this name', kind: 'quiet' }) },
       { name: 'principal', label: 'user', sorts: true, kind: 'clip', cell: (row) => ({ text: row.principal, title: row.principal }) },
       { name: 'permission', label: 'rule', sorts: true, cell: (row) => ({ text: row.permission, kind: row.permission === 'deny' ? 'tag bad' : 'tag good' }) },
       { name: 'operation', label: 'operation', sorts: true, cell: (row) => row.operation },
       { name: 'host', label: 'from', sorts: true, cell: (row) => (row.host === EVERY_HOST ? { text: 'anywhere', kind: 'quiet' } : row.host) },
       actions(view, (row) => visible(row.text), {
-        Remove: (row) => ask('Remove the rule', `${visible(row.text)}.`, 'Remove the rule', () => change('DELETE', '/api/acls', row), refresh),
+        Remove: (row) => ask('Remove rule', `${visible(row.text)}.`, 'Remove rule', () => change('DELETE', '/api/acls', row), refresh),
       }),
     ],
     none: (found) =>
@@ -37,7 +37,7 @@ export function show(view) {
         ? empty('No access rules yet', 'Only super users may do something, unless allow.everyone.if.no.acl.found is set. Rules of a whole role: ', h('code', {}, 'minibroker acls add --allow alice --consumer --topic orders --group billing'), '.')
         : empty('This cluster has no authorizer: every client may do everything', 'A broker with authorizer.class.name has access rules; minibroker takes ', h('code', {}, 'kafka.security.auth.SimpleAclAuthorizer'), '.'),
     takes: (found) => found.authorizer,
-    add: 'Add a rule',
+    add: 'Add rule',
     onAdd: addRule,
   })
 }
@@ -62,8 +62,8 @@ function addRule(done) {
     host: host.value.trim() || EVERY_HOST,
   })
   form(
-    'Add a rule',
-    'Add',
+    'Add rule',
+    'Add rule',
     [...labelled(principal, 'User'), ...labelled(permission, 'Rule'), ...labelled(operation, 'Operation'), ...labelled(type, 'Resource'), ...named, ...labelled(host, 'From'), rule],
     () => change('POST', '/api/acls', row()),
     done,

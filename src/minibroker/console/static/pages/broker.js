@@ -24,5 +24,5 @@ export async function show(view) {
     fill(place, panel('No such broker', {}, empty(`The cluster has no broker ${visible(broker)}`, h('a', { href: '/brokers' }, 'Brokers'), ' lists those that it has.')))
     return
   }
-  await showSettingsAt(view, `/api/brokers/${encodeURIComponent(broker)}/settings`, 'of this broker; those with a button change while it runs', place)
+  await showSettingsAt(view, `/api/brokers/${encodeURIComponent(broker)}/settings`, 'of this broker', place)
 }

@@ -17,7 +17,7 @@ export function show(view) {
     opens: (row) => path('brokers', row.id),
     columns: () => [
       { name: 'id', label: 'broker', head: true, sorts: true, number: true, cell: (row) => ({ text: String(row.id), href: path('brokers', row.id) }) },
-      { name: 'address', label: 'address', sorts: true, kind: 'fill', cell: (row) => ({ text: row.address, title: row.address }) },
+      { name: 'address', label: 'address', sorts: true, kind: 'clip', cell: (row) => ({ text: row.address, title: row.address }) },
       { name: 'controller', label: 'role', cell: (row) => (row.controller ? { text: 'controller', kind: 'tag' } : '') },
       { name: 'leads', label: 'leads partitions', number: true, sorts: true, cell: (row) => number(row.leads) },
       { name: 'replicas', label: 'has replicas', number: true, sorts: true, cell: (row) => number(row.replicas) },

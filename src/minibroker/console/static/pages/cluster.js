@@ -1,6 +1,5 @@
 // What the pages of the cluster share: their heading, and a list that the console filters, sorts and cuts.
 
-import { hasToken } from '../api.js'
 import { fill, h, setText } from '../dom.js'
 import { counted, number } from '../format.js'
 import { closeAfter, dialog } from '../keys.js'
@@ -10,9 +9,6 @@ import { empty, panel, sentences } from '../view.js'
 
 const REFRESH_MS = 5000
 const PARTS = [['/brokers', 'Brokers'], ['/acls', 'ACLs'], ['/users', 'Users'], ['/quotas', 'Quotas']]
-
-/** Whether this tab may change things. @param {import('../view.js').View} view */
-export const mayChange = (view) => Boolean(view.cluster?.changes && hasToken())
 
 /** The heading of a page of the cluster. @param {string} title @param {string} at  the part that it belongs to */
 export function heading(title, at, ...more) {
@@ -43,8 +39,7 @@ export function showList(view, list) {
   const state = { filter: view.query.get('filter') ?? '', sort: view.query.get('sort') ?? list.sort, from: Number(view.query.get('from') ?? 0) || 0 }
   const about = h('span', { class: 'about' })
   const place = h('div', {})
-  const add = list.add !== undefined && h('button', { type: 'button', class: 'button main', onclick: () => list.onAdd?.(refresh) }, list.add)
-  if (add) add.hidden = true
+  const add = list.add !== undefined && view.forChanges(h('button', { type: 'button', class: 'button main', onclick: () => list.onAdd?.(refresh) }, list.add))
   const table = new Table({
     label: list.title,
     noun: list.noun,
@@ -68,7 +63,7 @@ export function showList(view, list) {
       fill(place, h('div', { class: 'empty' }, h('p', {}, ...sentences(error.message))))
       return
     }
-    if (add) add.hidden = !mayChange(view) || list.takes?.(found) === false
+    if (add) add.disabled = list.takes?.(found) === false
     setText(about, found.total === found.all ? counted(found.all, list.noun, list.plural) : `${number(found.total)} of ${counted(found.all, list.noun, list.plural)}`)
     if (found.total > 0) {
       if (table.element.parentElement !== place) fill(place, table.element)
@@ -94,7 +89,7 @@ export function actions(view, what, actions) {
   return {
     name: 'change',
     label: 'change',
-    cell: (row) => (mayChange(view) ? { node: h('div', { class: 'actions' }, buttons(row)), key: JSON.stringify(row) } : ''),
+    cell: (row) => (view.mayChange ? { node: h('div', { class: 'actions' }, buttons(row)), key: JSON.stringify(row) } : ''),
   }
 }
 

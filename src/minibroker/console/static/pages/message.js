@@ -1,6 +1,6 @@
 // One message with all that is known of it.
 
-import { blobAt, download, hasToken } from '../api.js'
+import { blobAt, download } from '../api.js'
 import { copyTo } from '../copying.js'
 import { fill, h } from '../dom.js'
 import { bytesOf, counted, hexdump, localTime, number, time, visible, visibleLines } from '../format.js'
@@ -28,8 +28,7 @@ export async function showMessage(view, topic, row, place) {
     return
   }
   const link = withQuery(path('topics', topic, 'messages'), { partition: row.partition, at: row.offset, open: `${row.partition}:${row.offset}` })
-  const again = h('button', { type: 'button', class: 'button', onclick: () => produceTo(topic, null, found, () => {}) }, 'Send again')
-  again.hidden = !(view.cluster?.changes && hasToken())
+  const again = view.forChanges(h('button', { type: 'button', class: 'button', onclick: () => produceTo(topic, null, found, () => {}) }, 'Produce again'))
   fill(
     place,
     h(
@@ -54,7 +53,7 @@ function facts(found) {
   const { batch } = found
   const rows = [
     ['time', `${time(found.timestamp)} UTC`, localTime(found.timestamp)],
-    ['set by', batch.timestamp_type === 'LOG_APPEND_TIME' ? 'the broker' : batch.magic === 0 ? 'nobody: the format has none' : 'the producer'],
+    ['set by', batch.timestamp_type === 'LOG_APPEND_TIME' ? 'the broker' : batch.magic === 0 ? 'not set: this format has no time' : 'the producer'],
     ['batch', batch.base_offset === batch.last_offset ? number(batch.base_offset) : `${number(batch.base_offset)}–${number(batch.last_offset)}`],
     ['size of the batch', `${number(batch.size)} B`],
     ['codec', batch.codec.toLowerCase()],
@@ -75,8 +74,8 @@ function headers(rows) {
   return h(
     'table',
     { 'aria-label': 'Headers', class: 'small' },
-    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'header'), h('th', { scope: 'col', class: 'fill' }, 'value'))),
-    h('tbody', {}, rows.map((row) => h('tr', {}, h('th', { scope: 'row', class: 'mono' }, visible(row.name)), h('td', { class: 'fill mono' }, row.size === null ? h('span', { class: 'dim' }, 'null') : asText(row) ?? `0x${digits(bytesOf(row.base64))}`)))),
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'header'), h('th', { scope: 'col' }, 'value'))),
+    h('tbody', {}, rows.map((row) => h('tr', {}, h('th', { scope: 'row', class: 'mono' }, visible(row.name)), h('td', { class: 'mono' }, row.size === null ? h('span', { class: 'dim' }, 'null') : asText(row) ?? `0x${digits(bytesOf(row.base64))}`)))),
   )
 }
 

@@ -28,15 +28,15 @@ export function show(view) {
     sort: 'entity',
     key: (row) => row.text,
     columns: (refresh) => [
-      { name: 'entity', label: 'of', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.text, title: row.text }) },
+      { name: 'entity', label: 'of', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.text, title: row.text }) },
       ...QUOTAS.map(([name, label, shown]) => ({ name, label, number: true, sorts: true, cell: (row) => (row.quotas[name] === undefined ? { text: '–', kind: 'dim', title: 'no limit here' } : { text: shown(row.quotas[name]), title: `${name}=${row.quotas[name]}`, kind: 'plain' }) })),
       actions(view, (row) => `the quotas of ${visible(row.text)}`, {
         Change: (row) => setQuotas(row, refresh),
-        Remove: (row) => ask('Remove the quotas', `All limits of ${visible(row.text)} are lifted.`, 'Remove the quotas', () => change('POST', '/api/quotas', { entity: row.entity, unset: Object.keys(row.quotas) }), refresh),
+        Remove: (row) => ask('Remove quotas', `All limits of ${visible(row.text)} are lifted.`, 'Remove quotas', () => change('POST', '/api/quotas', { entity: row.entity, unset: Object.keys(row.quotas) }), refresh),
       }),
     ],
     none: () => empty('No quotas', 'No client is limited. On the command line: ', h('code', {}, 'minibroker quotas set --client-id slow consumer_byte_rate=10000'), '.'),
-    add: 'Set quotas',
+    add: 'Add quotas',
     onAdd: (refresh) => setQuotas(null, refresh),
   })
 }
@@ -47,8 +47,8 @@ function setQuotas(row, done) {
   const limits = QUOTAS.map(([name, label]) => ({ name, label, field: text(`quota-${name}`, { type: 'number', min: 0, step: 'any', placeholder: 'no limit', value: row?.quotas[name] ?? '' }) }))
   const entity = () => row?.entity ?? Object.assign({}, ...parts.map((each) => each.read()))
   form(
-    row === null ? 'Set quotas' : `Quotas of ${visible(row.text)}`,
-    'Set',
+    row === null ? 'Add quotas' : `Change the quotas of ${visible(row.text)}`,
+    row === null ? 'Add quotas' : 'Change quotas',
     [
       ...parts.flatMap((each) => each.content),
       ...limits.flatMap(({ name, label, field }) => [h('label', { for: field.id }, `${label[0].toUpperCase()}${label.slice(1)}`), h('div', { class: 'toolbar' }, field, h('span', { class: 'secondary' }, UNITS[name]))]),

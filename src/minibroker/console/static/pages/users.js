@@ -21,15 +21,15 @@ export function show(view) {
     sort: 'user',
     key: (row) => row.user,
     columns: (refresh) => [
-      { name: 'user', label: 'user', head: true, sorts: true, kind: 'fill', cell: (row) => ({ text: row.user, title: row.user }) },
+      { name: 'user', label: 'user', head: true, sorts: true, kind: 'name', cell: (row) => ({ text: row.user, title: row.user }) },
       ...MECHANISMS.slice(1).map(([name]) => ({ name, label: name, number: true, cell: (row) => (row.mechanisms[name] === undefined ? { text: '–', kind: 'dim' } : `${number(row.mechanisms[name])} iterations`) })),
       actions(view, (row) => visible(row.user), {
         Change: (row) => setPassword(row.user, Object.keys(row.mechanisms), refresh),
-        Remove: (row) => ask('Remove the user', `${visible(row.user)} can no longer log in. Connections that are open stay open.`, 'Remove the user', () => change('DELETE', path('api', 'users', row.user)), refresh),
+        Remove: (row) => ask('Remove user', `${visible(row.user)} can no longer log in. Connections that are open stay open.`, 'Remove user', () => change('DELETE', path('api', 'users', row.user)), refresh),
       }),
     ],
     none: () => empty('No users yet', 'Only those that log in by SCRAM are listed; a broker’s JAAS settings may have others. On the command line: ', h('code', {}, 'minibroker users add alice'), '.'),
-    add: 'Add a user',
+    add: 'Add user',
     onAdd: (refresh) => setPassword(null, [], refresh),
   })
 }
@@ -47,8 +47,8 @@ function setPassword(user, known, done) {
   const generate = h('button', { type: 'button', class: 'button', onclick: () => { password.value = generated(); shown.checked = true; password.type = 'text'; password.select() } }, 'Generate')
   const chosen = () => (mechanisms.value === BOTH ? MECHANISMS.slice(1).map(([each]) => each) : [mechanisms.value])
   form(
-    user === null ? 'Add a user' : 'Change the password',
-    user === null ? 'Add' : 'Change',
+    user === null ? 'Add user' : 'Change password',
+    user === null ? 'Add user' : 'Change password',
     [
       ...labelled(name, 'User'),
       ...labelled(password, 'Password'),
