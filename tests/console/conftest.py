@@ -211,7 +211,8 @@ class Tab:
         return [each for each in self.failures if not any(re.search(one, each) for one in allowed)]
 
 
-SIDEWAYS = """() => [...document.querySelectorAll(':root, .panel, .toolbar, .rows td, .rows th[scope=row], .scroll')]
+HOLDING = ":root, .column, .panels, .panel, .toolbar, .rows td, .rows th[scope=row], .scroll"
+SIDEWAYS = f"""() => [...document.querySelectorAll('{HOLDING}')]
   .filter(each => each.scrollWidth > each.clientWidth + 1)
   .filter(each => each.matches('.scroll') || getComputedStyle(each).overflowX === 'visible')
   .map(each => [each.tagName, each.className, each.ariaLabel, each.scrollWidth, 'px in', each.clientWidth].join(' '))

@@ -63,7 +63,7 @@ def test_a_topic_is_created_written_to_read_and_deleted(tab: Tab) -> None:
 
     page.get_by_role("button", name="Delete topic").click()
     delete = page.get_by_role("button", name="Delete topic and messages")
-    looks = "button => (({color, borderColor, cursor}) => [color, borderColor, cursor])(getComputedStyle(button))"
+    looks = "button => ['color', 'border-top-color', 'cursor'].map((each) => getComputedStyle(button)[each])"
     before = delete.evaluate(looks)
     assert delete.is_disabled()
     page.get_by_label("Its name, to be sure").fill("by-hand")

@@ -166,11 +166,6 @@ export async function showSettingsAt(view, address, about, place) {
   const state = { filter: view.query.get('filter') ?? '' }
   /** @type {any[]} */
   let rows = []
-  const load = () => view.attempt(async () => {
-    rows = (await view.get(address)).rows
-    rows.sort((a, b) => compared(a.name, b.name))
-    draw()
-  })
   const draw = () => {
     const words = state.filter.toLowerCase().split(/\s+/)
     const shown = rows.filter((row) => words.every((word) => row.name.includes(word)))
@@ -179,7 +174,7 @@ export async function showSettingsAt(view, address, about, place) {
   const table = settingsTable({
     mayChange: view.mayChange,
     change: (changes) => change('POST', address, changes),
-    done: load,
+    done: () => refresh(),
     onSort: draw,
   })
   fill(
@@ -193,7 +188,12 @@ export async function showSettingsAt(view, address, about, place) {
       table.element,
     ),
   )
-  return load()
+  // Again and again: in a cluster with ZooKeeper a change takes effect a moment later.
+  const refresh = view.every(REFRESH_MS, async () => {
+    rows = (await view.get(address)).rows
+    rows.sort((a, b) => compared(a.name, b.name))
+    draw()
+  })
 }
 
 function grow(topic, partitions) {
